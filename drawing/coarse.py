@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from lib.record.events import Event
-from lib.record.table import lane_of
+from lib.record.table import stream_of
 
 from . import theme
 from .layout import MESSAGE, Layout, Row
@@ -66,7 +66,7 @@ def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
 
 def _computes(row: Row) -> list[list[Event]]:
     """Return the computes of a row as runs of one kind of operation."""
-    computes = (event for event in row.events if event.end > event.start and lane_of(event.kind) == "compute")
+    computes = (event for event in row.events if event.end > event.start and stream_of(event.kind) == "compute")
     return [list(run) for _, run in groupby(computes, attrgetter("kind"))]
 
 
@@ -127,7 +127,7 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
             part = (end if at == last else at + 1) - (start if at == first else at)
             here[look] = here.get(look, 0.0) + part
     enough = 0.5 * len(row.parts)
-    hidden = {look for (kind, _), look in looks.items() if lane_of(kind) != "compute"}
+    hidden = {look for (kind, _), look in looks.items() if stream_of(kind) != "compute"}
 
     def most(here: dict[Look, float]) -> Look:
         return max(here, key=lambda look: here[look] * (0.5 if look in hidden else 1.0))
@@ -139,7 +139,7 @@ def _look(kind: str, layer_color: str, full: bool) -> Look:
     """Return the look of an operation, as similar to its box as possible. ``full``: backwards are not tinted."""
     if theme.outlined(kind):
         return layer_color, None if full else theme.STRONG_TINT, False
-    thin = lane_of(kind) == "message"
+    thin = stream_of(kind) == "message"
     return layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), None, thin
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lib.basics.units import show_ticks
 from lib.record.breakdown import MEANING, WORDS, name_of, percents
-from lib.record.table import in_lane
+from lib.record.table import in_stream
 
 from . import theme
 from .layout import PAD, Rect
@@ -167,7 +167,7 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
 def _longest_communication(trace: Trace) -> str:
     """Return the kind of communication that takes the most time: its color stands for all."""
     lengths = defaultdict[str, float](float)
-    talk = frozenset(in_lane("collective", "message"))
+    talk = frozenset(in_stream("collective", "message"))
     for event in trace.device_events:
         if event.kind in talk:
             lengths[event.kind] += event.end - event.start

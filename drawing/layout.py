@@ -199,7 +199,7 @@ class Layout:
         that the rhythm of forwards and backwards stays visible."""
         x, y, width, height = self.area(place)
         event, track = self.event(place), self.rows[place.row].tracks[place.at]
-        if event.lane != "message" or track or not event.length or height < THIN_MESSAGE:
+        if event.stream != "message" or track or not event.length or height < THIN_MESSAGE:
             return x, y, width, height
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
@@ -256,11 +256,11 @@ def tracks_of(events: Sequence[Event]) -> list[int]:
 
     Communication beside compute or beside other communication goes into the first thin track that is free.
     """
-    compute = sorted((e.start, e.end) for e in events if e.lane == "compute" and e.length > 0)
+    compute = sorted((e.start, e.end) for e in events if e.stream == "compute" and e.length > 0)
     starts, ends = [start for start, _ in compute], [end for _, end in compute]
     tracks = [0] * len(events)
     free = [0.0]  # until when each track is taken by communication
-    talk = [i for i, e in enumerate(events) if e.lane in ("collective", "message")]
+    talk = [i for i, e in enumerate(events) if e.stream in ("collective", "message")]
     for i in sorted(talk, key=lambda i: (events[i].start, events[i].end)):
         event = events[i]
         after = bisect_right(ends, event.start)

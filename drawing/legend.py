@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lib.basics.units import MS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.table import OPERATIONS, lane_of
+from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import FORWARD
 
 from . import theme
@@ -72,7 +72,7 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
             continue
         text = theme.name_of(kind)
         color = theme.layer_color(trace.layers // 2, trace.layers)
-        if lane_of(kind) == "collective" and not any(map(_has_strips, layouts)):
+        if stream_of(kind) == "collective" and not any(map(_has_strips, layouts)):
             color = theme.kind_color(kind)  # its foot is not seen, as in the rows
         if trace.by_operation:
             color = theme.kind_color(kind)
@@ -83,9 +83,9 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
         if kind in moments:
             yield Entry(operation(kind, (4, 4.5, 0, TALL), color), 8, text)
         else:
-            wide = WIDE if lane_of(kind) == "compute" else 13.0
+            wide = WIDE if stream_of(kind) == "compute" else 13.0
             number = "0" if kind in numbered else ""
-            place = (0.0, TALL * 0.3, wide, TALL * 0.4) if lane_of(kind) == "message" else (0.0, 0.0, wide, TALL)
+            place = (0.0, TALL * 0.3, wide, TALL * 0.4) if stream_of(kind) == "message" else (0.0, 0.0, wide, TALL)
             yield Entry(operation(kind, place, color, number, full=trace.by_operation), wide, text)
 
 
@@ -115,7 +115,7 @@ def _has_strips(layout: Layout) -> bool:
     if not layout.fine or trace.by_operation or not has_strip(layout.height):
         return False
     return any(
-        event.lane == "collective" and event.length and not track
+        event.stream == "collective" and event.length and not track
         for row in layout.rows
         for event, track in zip(row.events, row.tracks, strict=True)
     )

@@ -99,7 +99,7 @@ def _collectives(layout: Layout) -> Iterator[tuple[str, list[list[Rect]]]]:
     meetings: dict[tuple[object, ...], tuple[str, list[Rect]]] = {}
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
-            if event.lane == "collective" and event.op is not None:
+            if event.stream == "collective" and event.op is not None:
                 meetings.setdefault(event.op, (event.kind, []))[1].append(layout.area(Place(here, index)))
     found: dict[tuple[str, float], list[list[Rect]]] = {}
     for kind, places in meetings.values():

@@ -76,7 +76,7 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
     """Yield runs of boxes of one kind and micro-batch that touch each other."""
     run: list[Event] = []
     for event in row.events:
-        if event.lane != "compute" or not event.length:
+        if event.stream != "compute" or not event.length:
             continue
         goes_on = run and (run[-1].kind, run[-1].batches, run[-1].end) == (event.kind, event.batches, event.start)
         if run and not goes_on:

@@ -9,7 +9,7 @@ from lib.basics.units import Unit
 from lib.record.codes import letters_of
 from lib.record.events import Event
 from lib.record.labels import ADAPTER
-from lib.record.table import OPERATIONS, lane_of, training
+from lib.record.table import OPERATIONS, stream_of, training
 
 from . import theme
 from .layout import Rect, Row
@@ -44,8 +44,8 @@ def operation(
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.in_layer_color(kind):
         return _pass(kind, (x, y, width, height), layer_color, text, size, full)
-    inset = 0.0 if lane_of(kind) == "compute" or height < 9 else height * 0.1
-    strip = lane_of(kind) == "collective" and has_strip(height)
+    inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
+    strip = stream_of(kind) == "collective" and has_strip(height)
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
 
 
@@ -124,7 +124,7 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     strip = max(2.0, height * 0.14) if layer_color not in ("", color) else 0.0
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
-    if lane_of(kind) == "compute" and width >= 9 and height >= 11:
+    if stream_of(kind) == "compute" and width >= 9 and height >= 11:
         letters, size = letters_of(kind), min(10, height * 0.55)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
     if theme.glyph_of(kind) and width >= LEGIBLE_SIGN and height >= 4:
@@ -149,9 +149,9 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
         said.append("with the layer's adapter; its own weight is frozen" if trains else "of the layer's adapter")
     if alone and event.words:
         said += [text for feature, text in FEATURES.items() if feature in event.words]
-    if alone and event.lane == "message" and len(event.group) == 2:
+    if alone and event.stream == "message" and len(event.group) == 2:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
-    elif alone and event.lane == "collective":
+    elif alone and event.stream == "collective":
         said.append(f"among ranks {ranges(event.group)}")
     if row.same_memory:
         said.append(f"memory when issued: {size.describe(event.memory)}")
@@ -186,4 +186,4 @@ def when(event: Event, unit: Unit) -> str:
 def layered(event: Event) -> bool:
     """Return whether an operation is named with its layer: a loss is not."""
     row = OPERATIONS.get(event.kind)
-    return row is None or row.layered or row.lane == "message"
+    return row is None or row.layered or row.stream == "message"

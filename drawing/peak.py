@@ -87,16 +87,16 @@ def moment(peak: Event, trace: Trace, several: bool) -> str:
 
 def _just_ended(peak: Event, trace: Trace) -> Event | None:
     """Return the compute that ends when a communication is issued, if there is one."""
-    if peak.lane == "compute":
+    if peak.stream == "compute":
         return None
     before = takewhile(lambda event: event is not peak, trace.by_rank[peak.rank])
-    computes = [event for event in before if event.lane == "compute" and event.length]
+    computes = [event for event in before if event.stream == "compute" and event.length]
     return computes[-1] if computes and computes[-1].end == peak.issued else None
 
 
 def _named(event: Event, several: bool) -> str:
     name, place = theme.name_of(event.kind), _place(event, several)
-    if event.lane == "message" and len(event.group) == 2:
+    if event.stream == "message" and len(event.group) == 2:
         sender, receiver = event.group
         way = f"to rank {receiver}" if event.rank == sender else f"from rank {sender}"
         return f"{name} {'' if several else way}".rstrip()
@@ -106,6 +106,6 @@ def _named(event: Event, several: bool) -> str:
 def _place(event: Event, several: bool) -> str:
     """Return the layer and the micro-batches of an operation, of a collective the layer alone."""
     said = [show_layers(event.layers or event.layer)] if event.layer is not None and layered(event) else []
-    if event.batches and event.lane != "collective" and not several:
+    if event.batches and event.stream != "collective" and not several:
         said.append(f"micro-batch{plural(event.batches, 'es')} {ranges(event.batches)}")
     return " on ".join(said)

@@ -23,7 +23,7 @@ from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER, NONE
-from lib.record.table import OPERATIONS, RECEIVE, SEND, in_lane
+from lib.record.table import OPERATIONS, RECEIVE, SEND, in_stream
 
 from . import theme
 from .figure import write
@@ -34,7 +34,7 @@ from .trace import Trace, trace_of
 TICK = 1000.0
 """Microseconds for a tick, which Perfetto shows as a millisecond, or for a measured millisecond."""
 
-TALK = frozenset(in_lane("collective", "message"))
+TALK = frozenset(in_stream("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """The two ends of a flow."""
 MOMENTS = frozenset(MARKS)

@@ -94,7 +94,7 @@ def _row(
             color = color_of(event, trace) if own else theme.kind_color(event.kind)
             when = [round(time, 6) for time in (event.start - event.issued, event.start, event.length)]
             what = [looks[color, opacity], words[_words(event, row)], code.place(line)]
-            ops.append([*when, *what, int(event.lane != "compute")])
+            ops.append([*when, *what, int(event.stream != "compute")])
     ops.sort(key=lambda op: op[1])
     fullest = max(row.ranks, key=lambda rank: max((e.memory for e in trace.by_rank[rank]), default=0))
     return {
@@ -137,7 +137,7 @@ def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
 
 def _words(event: Event, row: Row) -> str:
     said = theme.name_of(event.kind)
-    if event.lane == "message":
+    if event.stream == "message":
         sender, receiver = event.group
         other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
         return said + other if len(row.ranks) == 1 else said

@@ -11,7 +11,7 @@ from lib.basics.units import show_elements, show_ticks
 from lib.learner.model import Model
 from lib.learner.tensors import Tensor
 from lib.record.events import Event
-from lib.record.table import RECEIVE, SEND, collective, in_lane, lane_of
+from lib.record.table import RECEIVE, SEND, collective, in_stream, stream_of
 from lib.running.run import run
 
 from . import theme
@@ -42,7 +42,7 @@ class Exchange(NamedTuple):
 
 def primitives() -> tuple[str, ...]:
     """Return the names of what ``draw_primitive`` draws."""
-    return (*in_lane("collective"), SEND.kind)
+    return (*in_stream("collective"), SEND.kind)
 
 
 def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activations: bool = False) -> Figure:
@@ -56,7 +56,7 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
         expected = f"2 to {MOST} ranks"
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
-    exchange = _exchange(kind, 2 if lane_of(kind) == "message" else ranks, activations)
+    exchange = _exchange(kind, 2 if stream_of(kind) == "message" else ranks, activations)
     width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
     upper, lower = 68.0, 68.0 + TALL + BETWEEN
     parts = [

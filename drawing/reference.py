@@ -13,7 +13,7 @@ from lib.basics.units import HIDDEN, LENGTH
 from lib.grading.notebook import grade, hint, progress, solution
 from lib.learner.model import Model
 from lib.machine.cost import Cost
-from lib.record.table import in_lane, lane_of, operation
+from lib.record.table import in_stream, operation, stream_of
 from lib.running.run import run
 from lib.running.sweep import sweep
 
@@ -73,7 +73,7 @@ class Reference:
 
     def entries(self) -> dict[str, list[tuple[str, str]]]:
         """Return all there is, group by group: how each thing is written, and what it does."""
-        verbs = {"Operations": (*in_lane("compute"), "set_final_weight"), "Communication": in_lane(*TALK)}
+        verbs = {"Operations": (*in_stream("compute"), "set_final_weight"), "Communication": in_stream(*TALK)}
         found = {
             group: [(_written(_method(name), _verb(name)), _says(_verb(name))) for name in names]
             for group, names in (MODEL | verbs).items()
@@ -149,7 +149,7 @@ def _written(name: str, thing: Any) -> str:
     ]
     shown = [p.name if p.default is p.empty else f"{p.name}={_default(p.default)}" for p in parameters]
     shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
-    awaited = "await " if lane_of(name.removeprefix("model.")) in TALK else ""
+    awaited = "await " if stream_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lib.record.events import Event
-from lib.record.table import in_lane
+from lib.record.table import in_stream
 
 from .texts import ranges
 
@@ -21,7 +21,7 @@ Columns = Mapping[str, tuple[Any, ...]]
 
 RANKS_OWN = ("batches", "group")  # fields in which ranks with the same events may differ
 COMPARED = tuple(name for name in Event._fields if name not in ("rank", *RANKS_OWN, "op", "awaited"))
-MESSAGES = frozenset(in_lane("message"))
+MESSAGES = frozenset(in_stream("message"))
 MARK = "~"  # around a placeholder; in no other text of a schedule
 
 

@@ -178,7 +178,7 @@ def _shape(trace: Trace) -> str:
 
 def _computing(events: Sequence[Event]) -> tuple[float, float]:
     """Return the first start and the last end of compute."""
-    times = [(event.start, event.end) for event in events if event.lane == "compute"]
+    times = [(event.start, event.end) for event in events if event.stream == "compute"]
     return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from lib.record.breakdown import DRAIN, FILL, TURN
 from lib.record.kinds import KINDS
-from lib.record.table import OPERATIONS, lane_of
+from lib.record.table import OPERATIONS, stream_of
 
 ROLES = {
     "card": ("#ffffff", "#16191f"),
@@ -109,12 +109,12 @@ def outlined(kind: str) -> bool:
 
 def kind_color(kind: str) -> str:
     """Return the color of an operation: its own, or that of all communication of its kind, or a gray."""
-    return OPERATION_COLORS.get(kind) or FAMILY_COLORS.get(lane_of(kind), MUTE)
+    return OPERATION_COLORS.get(kind) or FAMILY_COLORS.get(stream_of(kind), MUTE)
 
 
 def glyph_of(kind: str) -> str:
     """Return the name of the sign of an operation, or an empty text if it has none."""
-    return GLYPHS.get(kind) or FAMILY_GLYPH * (lane_of(kind) == "collective")
+    return GLYPHS.get(kind) or FAMILY_GLYPH * (stream_of(kind) == "collective")
 
 
 @cache

@@ -23,7 +23,7 @@ from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
 from lib.record.score import makespan, part_of_time, peak_event, share, spans_boxes
-from lib.record.table import in_lane
+from lib.record.table import in_stream
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
 from lib.running.run import Run
@@ -141,7 +141,7 @@ class Trace:
     @cached_property
     def communication(self) -> float:
         """The share (0 to 1) of all ranks' time with communication, hidden or not."""
-        return share(self.device_events, self.ranks, in_lane("collective", "message"), self.time)
+        return share(self.device_events, self.ranks, in_stream("collective", "message"), self.time)
 
     @property
     def fast_enough(self) -> bool | None:
@@ -165,7 +165,7 @@ class Trace:
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
-        kinds = frozenset(in_lane("collective", "message"))
+        kinds = frozenset(in_stream("collective", "message"))
         talk = (event for event in self.device_events if event.kind in kinds)
         found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.ranks)

@@ -47,7 +47,7 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
                     *event.layers,
                 ]
             )
-    compute = _by_ranks(event for event in done if event.lane == "compute")
+    compute = _by_ranks(event for event in done if event.stream == "compute")
     shown = {"ranks": sorted(ranks)} if any(event.rank not in ranks for event in done) else {}
     return {
         "sketch": {"until": until, "time": time, **shown, "events": half},
@@ -80,7 +80,7 @@ def _silhouette(events: Iterable[Event], time: float) -> list[str]:
 
 def _letter(event: Event) -> str:
     row = OPERATIONS.get(event.kind)
-    if event.lane != "compute":
+    if event.stream != "compute":
         return TALK
     return OTHER if row is None or not row.trains else BACKWARD if row.backward else FORWARD
 

@@ -152,7 +152,7 @@ class Plain:
             self.settle_receives(rank)
 
     def meeting(self, call: Operation) -> list[Operation]:
-        """The calls that meet in a collective, if all are there and each is next in its rank's network lane."""
+        """The calls that meet in a collective, if all are there and each is next in its rank's network link."""
         met = []
         mine = self.network(call.rank, call)
         for member in call.group:
@@ -162,14 +162,14 @@ class Plain:
         return met if len(met) == len(call.group) else []
 
     def network(self, rank: int, like: Operation | None = None) -> list[Operation]:
-        """What is in a rank's network lane; only collectives of the same axis and group, if one is given."""
+        """What is in a rank's network link; only collectives of the same axis and group, if one is given."""
         lane = [call for call in self.ranks[rank].log if call.group and call.kind != "receive"]
         if like is None:
             return lane
         return [call for call in lane if call.kind != "pass_to" and (call.axis, call.group) == (like.axis, like.group)]
 
     def lane_end(self, call: Operation) -> Fraction:
-        """When the calls before it have left the network lane."""
+        """When the calls before it have left the network link."""
         lane = self.network(call.rank)
         return max((before.end for before in lane[: lane.index(call)]), default=Fraction(0))
 

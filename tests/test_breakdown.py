@@ -36,10 +36,10 @@ def by_moments(events: Sequence[Event], ranks: int, end_of_run: float) -> dict[s
     found = Counter[str]()
     for rank in range(ranks):
         own = [event for event in events if event.rank == rank and event.kind in OPERATIONS and event.length]
-        work = [event for event in own if event.lane == "compute"]
+        work = [event for event in own if event.stream == "compute"]
         for start, end in itertools.pairwise(cuts):
             now = [event for event in own if event.start <= start and end <= event.end]
-            if computed := [event.kind for event in now if event.lane == "compute"]:
+            if computed := [event.kind for event in now if event.stream == "compute"]:
                 part = computed[0]
                 assert len(computed) == 1
             elif now:

@@ -84,7 +84,7 @@ def check_chain(done: Run) -> Chain:
         return chain
     assert chain.links[0].entered.start == 0.0
     assert all(came.op == went.op and came.kind == went.kind for came, went in chain.links)
-    assert all(came is went or came.lane == "collective" for came, went in chain.links)
+    assert all(came is went or came.stream == "collective" for came, went in chain.links)
     for (_, before), (after, _) in pairwise(chain.links):
         assert before.end == after.start and is_cause(before, after, done.events), (before, after)
     exact = sum(Fraction(event.end) - Fraction(event.start) for _, event in chain.links)
@@ -101,7 +101,7 @@ def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
         return False
     log = [event for event in events if event.rank == after.rank]
     first, second = (next(at for at, one in enumerate(log) if one is event) for event in (before, after))
-    network = [at for at, one in enumerate(log) if one.lane == "collective" or one.kind == "pass_to"]
+    network = [at for at, one in enumerate(log) if one.stream == "collective" or one.kind == "pass_to"]
     if first in network and second in network and network.index(second) == network.index(first) + 1:
         return True
     if before.kind == after.kind == "receive":
@@ -109,7 +109,7 @@ def is_cause(before: Event, after: Event, events: Sequence[Event]) -> bool:
         if not between:
             return True
     fetched = [place for one in log[: second + 1] for place in one.awaited]
-    known = first < second if before.lane == "compute" else first in fetched
+    known = first < second if before.stream == "compute" else first in fetched
     return known and after.issued == after.start
 
 
@@ -237,8 +237,8 @@ def check_slack(fn: Callable[[Model], Any], size: dict[str, Any], done: Run, cha
     assert min(rooms, default=0) >= 0
     assert all(not room for event, room in zip(done.events, rooms, strict=True) if id(event) in on_chain)
     lanes = {"compute": "compute", "collective": "collective", "pass_to": "send", "receive": "receive"}
-    once = {event.op if event.lane == "collective" else id(event): event for event in done.events}.values()
-    kinds = [event.kind if event.lane == "message" else event.lane for event in once]
+    once = {event.op if event.stream == "collective" else id(event): event for event in done.events}.values()
+    kinds = [event.kind if event.stream == "message" else event.stream for event in once]
     amounts = {lanes[kind]: kinds.count(kind) for kind in lanes if kind in kinds}
     for _ in range(tries if amounts else 0):
         lane = chance.choice(list(amounts))

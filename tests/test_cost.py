@@ -18,7 +18,7 @@ from lib.machine.cost import TimeUnits
 from lib.machine.mesh import Group
 from lib.real.prices import PRICED, RealCost
 from lib.record.labels import Labels
-from lib.record.table import in_lane, operation
+from lib.record.table import in_stream, operation
 from tests.programs import solutions
 
 W = Cost().weight_elements
@@ -271,18 +271,18 @@ def test_links_between_boxes_are_five_times_slower() -> None:
 def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
     group = Group((0, 1), {0: 0, 1: 1}, 2, "")
     for cost in COSTS.values():
-        for kind in in_lane("compute"):
+        for kind in in_stream("compute"):
             if isinstance(cost, RealCost) and operation(kind) not in PRICED:
                 continue  # those are refused
             assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
-        for kind in in_lane("collective"):
+        for kind in in_stream("collective"):
             assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0
         for size, across in ((W, False), (0, False), (W, True), (0, True)):
             assert cost.transfer(size, across) >= cost.shortest_transfer - cost.receiving >= 0
 
 
 def test_docstrings_read_their_prices_off_the_default_cost() -> None:
-    for kind in in_lane("compute", "collective", "message"):
+    for kind in in_stream("compute", "collective", "message"):
         assert Cost().in_words(kind) in (getattr(Model, kind).__doc__ or "")
     assert Cost().in_words("forward") == "1 tick per micro-batch" and Cost().in_words("loss") == "no time"
     assert Cost().in_words("update") == "0.5 ticks" and Cost().in_words("pass_to") == "0.2 ticks (1 between nodes)"

@@ -85,7 +85,7 @@ def test_a_silhouette_is_that_of_the_solution(name: str) -> None:
             if len(over) == 1 == len(whole):
                 wanted = {"forward": "F", "backward": "B", "backward_input": "B", "backward_weight": "B"}
                 kind = over[0].kind
-                assert letter == wanted.get(kind, "C" if over[0].lane != "compute" else "U")
+                assert letter == wanted.get(kind, "C" if over[0].stream != "compute" else "U")
                 checked += 1
             elif not over:
                 assert letter == "."

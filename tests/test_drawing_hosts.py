@@ -67,9 +67,9 @@ def _tick(done: Run, rank: int) -> str:
 def test_shares_of_time_are_those_of_devices() -> None:
     done = one_host(batches=1)
     trace = trace_of(done)
-    of_device = [event for event in done.events if event.rank == 0 and event.lane]
+    of_device = [event for event in done.events if event.rank == 0 and event.stream]
     assert trace.ranks == 1 and trace.peak is not None and trace.peak.memory == done.memory
-    busy = sum(event.length for event in of_device if event.lane == "compute")
+    busy = sum(event.length for event in of_device if event.stream == "compute")
     assert 1 - trace.idle >= busy / done.time > 0
     assert trace.idle + trace.communication - trace.hidden + busy / done.time == pytest.approx(1)
     assert f"on a host {done.host_memory:,} elements" in draw(done).summary

@@ -17,7 +17,7 @@ from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.table import OPERATIONS, in_lane, training
+from lib.record.table import OPERATIONS, in_stream, training
 from lib.record.waiting import idle_spans
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
@@ -52,9 +52,9 @@ def test_no_two_operations_lie_on_one_another(events: list[Event]) -> None:
 @given(logs())
 def test_compute_is_in_the_row_and_what_it_hides_below(events: list[Event]) -> None:
     for one, track in zip(events, tracks_of(events), strict=True):
-        if one.lane == "compute":
+        if one.stream == "compute":
             assert track == 0
-        elif any(overlaps(one, other) for other in events if other.lane == "compute"):
+        elif any(overlaps(one, other) for other in events if other.stream == "compute"):
             assert track > 0
 
 
@@ -171,7 +171,7 @@ def test_every_kind_has_a_name_and_every_memory_a_color() -> None:
     assert set(theme.MEMORY) == set(MEMORY_KINDS)
     assert set(theme.OPERATION_COLORS) | set(training()) <= set(OPERATIONS)
     assert all(theme.kind_color(kind) != theme.MUTE for kind in OPERATIONS if kind not in training())
-    assert {kind for kind in OPERATIONS if theme.glyph_of(kind)} == set(in_lane("collective", "message"))
+    assert {kind for kind in OPERATIONS if theme.glyph_of(kind)} == set(in_stream("collective", "message"))
 
 
 # -- structure -----------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_sketch_and_outline_are_those_of_the_solution(name: str) -> None:
         drawn = [event for event in half.events if event.rank == like and event.kind not in MARKS]
         assert [(event.kind, event.layer) for event in drawn] == [(event.kind, event.layer) for event in begun]
         assert [event.start for event in drawn] == pytest.approx([event.start for event in begun], abs=1e-5 * half.time)
-        computing = sum(event.length for event in own if event.lane == "compute")
+        computing = sum(event.length for event in own if event.stream == "compute")
         assert sum(end - start for start, end in shown.compute[rank]) == pytest.approx(computing, rel=1e-4)
         assert all(end < start for (_, end), (start, _) in zip(shown.busy[rank], shown.busy[rank][1:], strict=False))
 

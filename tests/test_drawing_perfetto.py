@@ -19,7 +19,7 @@ from lib import Cost, PuzzleError, Run
 from lib.course.specs import puzzles
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.table import RECEIVE, SEND, in_lane
+from lib.record.table import RECEIVE, SEND, in_stream
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 from tests.programs import solved
 
@@ -263,7 +263,7 @@ def test_ranks_are_named_processes_with_named_threads(made: Run) -> None:
 
 
 def test_details_name_the_group() -> None:
-    gathers = [entry for entry in entries(RUNS["nodes"], "X") if entry["cat"] in in_lane("collective")]
+    gathers = [entry for entry in entries(RUNS["nodes"], "X") if entry["cat"] in in_stream("collective")]
     assert gathers
     assert all(entry["args"]["ranks"] == "0-3" for entry in gathers)
 

@@ -7,7 +7,7 @@ import pytest
 from drawing import draw_primitive
 from drawing.primitives import primitives
 from lib import Cost, PuzzleError
-from lib.record.table import collective, in_lane
+from lib.record.table import collective, in_stream
 from tests.drawing_events import corners, texts, titles
 
 
@@ -48,7 +48,7 @@ OF_ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in in_lane("collective") if collective(kind).of_activations])
+@pytest.mark.parametrize("kind", [kind for kind in in_stream("collective") if collective(kind).of_activations])
 def test_a_collective_of_activations_adds_up_partial_sums_or_joins_slices(kind: str) -> None:
     figure = draw_primitive(kind, activations=True)
     before, after = figure.summary.split(" After: ")

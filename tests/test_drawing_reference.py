@@ -13,13 +13,13 @@ from drawing import reference
 from drawing.primitives import primitives
 from drawing.reference import FUNCTIONS, MODEL
 from lib import Cost, Model
-from lib.record.table import in_lane
+from lib.record.table import in_stream
 from tests.browser import Browser
 
 
 def test_it_names_every_public_method_and_price() -> None:
     public = {name for name in vars(Model) if not name.startswith("_") and name not in Model.__annotations__}
-    verbs = set(in_lane("compute", "collective", "message"))
+    verbs = set(in_stream("compute", "collective", "message"))
     assert {name for names in MODEL.values() for name in names} | verbs | {"set_final_weight"} == public
     text = str(reference())
     for name in [price.name for price in fields(Cost)]:

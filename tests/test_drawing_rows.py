@@ -17,7 +17,7 @@ from lib import Model, Run, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named
 from lib.record.events import MARKS
-from lib.record.table import lane_of
+from lib.record.table import stream_of
 from lib.record.waiting import Waiting, idle_spans
 from tests.drawing_events import (
     SVG,
@@ -150,7 +150,7 @@ def test_a_message_between_computes_is_a_thin_bar_at_mid_height() -> None:
             if one.kind in MARKS:
                 continue
             x, y, width, height = layout.shape(Place(here, index))
-            thin = one.lane == "message"
+            thin = one.stream == "message"
             assert (height < layout.height / 2) == thin and y + height / 2 == pytest.approx(row.y + layout.height / 2)
             assert (x, width) == layout.area(Place(here, index))[::2]
 
@@ -191,7 +191,7 @@ RUNS: dict[str, Any] = {
 
 def signs(figure: Figure, end: float) -> set[str]:
     """The signs that are seen above ``end``, told from the shapes."""
-    ties = {theme.kind_color(kind) for kind in theme.GLYPHS if lane_of(kind) == "collective"}
+    ties = {theme.kind_color(kind) for kind in theme.GLYPHS if stream_of(kind) == "collective"}
     layers = {theme.layer_color(layer, count) for count in range(1, 33) for layer in range(count)}
     found = set()
     for one in parse(figure).iter():

@@ -184,7 +184,7 @@ def test_what_is_measured_is_by_one_clock(name: str) -> None:
             calls.setdefault(event.op, []).append(event)
     for members in calls.values():
         assert max(member.start for member in members) <= min(member.end for member in members) + 0.001  # rounded
-        if members[0].lane == "message":
+        if members[0].stream == "message":
             [sent] = [member for member in members if member.rank == member.group[0]]
             [received] = [member for member in members if member.rank == member.group[1]]
             assert sent.start <= received.start and sent.start < received.end

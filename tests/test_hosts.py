@@ -140,12 +140,12 @@ def test_memory_of_devices_and_of_hosts_is_told_apart() -> None:
 
 
 def test_what_hosts_have_to_do_with_is_in_the_words() -> None:
-    events = [event for event in one_host().events if event.lane]
+    events = [event for event in one_host().events if event.stream]
     with_hosts = [event for event in events if HOSTS in event.words]
     assert {(event.rank, event.kind) for event in with_hosts} == {
         (rank, kind) for rank in (0, 1) for kind in ("pass_to", "receive")
     } | {(1, "update")}
-    assert all(event.lane == "message" or event.rank == 1 for event in with_hosts)
+    assert all(event.stream == "message" or event.rank == 1 for event in with_hosts)
 
 
 def test_as_text_a_host_is_below_its_device() -> None:
@@ -256,7 +256,7 @@ def test_collectives_of_devices_are_without_hosts() -> None:
                 await model.allreduce(model.fake_grad(0, []), 0, axis)
 
     done = run(program, ranks=4, mesh={"replica": 2, "shard": 2}, hosts=4)
-    assert {event.group for event in done.events if event.lane} == {(0, 1, 2, 3), (0, 1), (2, 3)}
+    assert {event.group for event in done.events if event.stream} == {(0, 1, 2, 3), (0, 1), (2, 3)}
 
 
 def test_a_cost_says_what_a_host_takes_for_what() -> None:

@@ -153,8 +153,8 @@ def test_a_record_says_all_of_it() -> None:
     assert (first.layer, first.layers, first.words) == (0, (0, 1, 2), ("lists",))
     assert (first.elements, first.tensor, first.group, first.op) == (3 * WEIGHT // 2, "Weight", (0, 1), second.op)
     single = run(fsdp_of(), ranks=1, layers=1, batches=1).events
-    assert {one.layers for one in single if one.lane != "collective"} == {()}
-    assert {one.words for one in single if one.lane != "collective"} == {()}
+    assert {one.layers for one in single if one.stream != "collective"} == {()}
+    assert {one.words for one in single if one.stream != "collective"} == {()}
 
 
 def test_a_list_is_what_comes_of_a_list_or_a_tuple() -> None:

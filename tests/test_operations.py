@@ -23,7 +23,7 @@ from lib.real import A100_MEGATRON, GPT_175B
 from lib.record.codes import read_code
 from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
-from lib.record.table import OPERATIONS, add, collective, computation, grantable, in_lane, operation
+from lib.record.table import OPERATIONS, add, collective, computation, grantable, in_stream, operation
 from lib.record.training import FORWARD
 from lib.referee.referee import Referee, Submission
 from tests import toys
@@ -445,7 +445,7 @@ def test_what_is_no_operation_of_the_compute_lane_is_refused(kind: Any) -> None:
         simulator.compute(rank, kind, 0, [])
     with pytest.raises(PuzzleError, match=says) as raised:
         computation(kind)
-    assert raised.value.expected.startswith(", ".join(in_lane("compute")))
+    assert raised.value.expected.startswith(", ".join(in_stream("compute")))
 
 
 @pytest.mark.parametrize("kind", ["toy_broadcast", "forward", "receive", "", None])

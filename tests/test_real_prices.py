@@ -229,7 +229,7 @@ def test_a_group_that_divides_the_sequence_as_well_is_one_rank() -> None:
         cost = A100_MEGATRON.cost(SMALL, micro_batch=2, sequence_parallel=together, recompute="selective", **PLAIN)
         done = run(fn, ranks=4, layers=layers, cost=cost)
         done.check()
-        calls = [event.length for event in done.events if event.rank == 0 and event.lane == "collective"]
+        calls = [event.length for event in done.events if event.rank == 0 and event.stream == "collective"]
         return done.time - sum(calls) - max(lengths(done, "loss")), calls
 
     cost = A100_MEGATRON.cost(SMALL, micro_batch=2, tensor=4, sequence_parallel=True, recompute="selective", **PLAIN)

@@ -175,7 +175,7 @@ def waited_for_again(n: int) -> Calls:
 
 
 def trained(n: int) -> Calls:
-    """Operations of the compute lane."""
+    """Operations of the compute stream."""
     yield from [load(0), ["store", 0, None, 0], ["get_activation", 0, None, [0]], ["store", 0, None, 2]]
     for _ in range(n):
         yield ["compute", 0, None, "forward", 0, [2, 0], {}]

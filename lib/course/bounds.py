@@ -44,7 +44,7 @@ from typing import NamedTuple
 from ..basics.units import Elements, exact, show_ticks
 from ..machine.cost import Cost
 from ..record.labels import Labels
-from ..record.table import in_lane
+from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
 from .rules import four_stages, own_layers
@@ -219,7 +219,7 @@ def _bring(size: Size, cost: Cost) -> Fraction:
     weight = Labels("Weight", 0, size["layers"])
     meetings = [
         cost.meeting(kind, weight, 0, group)
-        for kind in in_lane("collective")
+        for kind in in_stream("collective")
         for group in groups
         if len(group.ranks) > 1
     ]

@@ -21,7 +21,7 @@ from ..record.events import MARKS
 from ..record.kinds import KINDS
 from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event, work
-from ..record.table import OPERATIONS, in_lane, makes_weight_grads
+from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD
 from ..running.limits import collector_off
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -109,7 +109,7 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
 
 def comes_next(outcome: Outcome) -> str:
     """Return the next step of a function that stops half-way, or an empty text if it has all steps of training."""
-    steps = ["load_weights", "get_activation", *(kind for kind in in_lane("compute") if not OPERATIONS[kind].words)]
+    steps = ["load_weights", "get_activation", *(kind for kind in in_stream("compute") if not OPERATIONS[kind].words)]
     done = {event.kind for event in outcome.events}
     done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
     left = [step for step in steps if step not in done]
@@ -182,7 +182,7 @@ def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
         return ""
     done, known = work(outcome.events, outcome.node_size, outcome.beside), solution_work(puzzle)
     said = []
-    for kind in [*in_lane("collective", "message"), *in_lane("compute")]:
+    for kind in [*in_stream("collective", "message"), *in_stream("compute")]:
         for across in (True, False):
             by_rank, ours = done.get((kind, across), {}), known.get((kind, across), 0)
             if (most := max(by_rank.values(), default=0)) > ours:

@@ -24,7 +24,7 @@ class Caller(NamedTuple):
     rank: int
     simulator: AnySimulator
     handle: RankHandle
-    watch: Watch | None  # who has to be told that a coroutine waits; None where the loop knows
+    watch: Watch | None  # who has to know that a coroutine waits; None where the loop knows
 
     def share(self) -> None:
         """Several coroutines may run in this rank from now on."""

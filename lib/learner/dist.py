@@ -1,4 +1,4 @@
-"""The machine as the learner names it: so many ranks, on a mesh, in boxes."""
+"""The machine as the learner names it: so many ranks, on a mesh, in nodes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Dist:
 
     ``mesh={"replica": 2, "shard": 4}`` arranges the ranks along named axes, whose sizes multiply to ``ranks``; they are
     numbered along the last axis first.
-    ``node_size=4`` puts ranks 0 to 3 in one box, 4 to 7 in the next; links between nodes are slower.
+    ``node_size=4`` puts ranks 0 to 3 in one node, 4 to 7 in the next; links between nodes are slower.
     ``cost`` holds the prices. ``hosts``: so many processors beside the devices, one for each device or one for each
-    box. They are ranks, too, numbered after the devices. Raises PuzzleError if all these do not fit together.
+    node. They are ranks, too, numbered after the devices. Raises PuzzleError if all these do not fit together.
     """
 
     def __init__(
@@ -47,6 +47,6 @@ class Dist:
 
     def __repr__(self) -> str:
         mesh = f", mesh={self.mesh}" if self.mesh else ""
-        boxes = f", node_size={self.node_size}" if self.node_size else ""
+        nodes = f", node_size={self.node_size}" if self.node_size else ""
         hosts = f", hosts={self.hosts}" if self.hosts else ""
-        return f"Dist(ranks={self.ranks}{mesh}{boxes}{hosts})"
+        return f"Dist(ranks={self.ranks}{mesh}{nodes}{hosts})"

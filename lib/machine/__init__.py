@@ -1,7 +1,7 @@
 """The machine: it decides what is right, how long it takes and what it holds.
 
 ============  ======================================================================
-mesh          where ranks sit: axes, groups, boxes
+mesh          where ranks sit: axes, groups, nodes
 cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended

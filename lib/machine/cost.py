@@ -45,7 +45,7 @@ class Cost:
     """Prices in ticks (0.3 means exactly three tenths) and sizes in elements.
 
     ``forward`` and ``backward`` are per micro-batch; ``..._across`` is for a group, or a pair of ranks, that is not
-    all in one box. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
+    all in one node. An all-reduce costs what every collective costs, unless it has a price of its own, ``allreduce``,
     and each half of a backward, ``backward_input`` and ``backward_weight``, the half of it.
     ``adapter_elements`` is the size of a layer's adapter: two matrices of rank 8. A backward that trains an adapter and
     not its layer takes ``backward_input``.
@@ -56,7 +56,7 @@ class Cost:
     whatever its size.
     Raises PuzzleError for a price that is negative, or not a number.
 
-    By default a layer takes a whole tick per micro-batch, and a message or collective inside a box a fraction of one.
+    By default a layer takes a whole tick per micro-batch, and a message or collective inside a node a fraction of one.
     Links between nodes are five times slower, which is on the gentle side of real machines.
 
     Another machine is a subclass: further fields are prices of operations of the same name, and the methods below
@@ -66,7 +66,7 @@ class Cost:
     time_unit: ClassVar[Unit] = TICKS  # what times are shown in
     size_unit: ClassVar[SizeUnit] = ELEMENTS  # what sizes are shown in
     tiers: ClassVar[tuple[str, ...]] = ("links",)
-    """The tiers of links that work at the same time, from those in a box to those between nodes: a rank has a link
+    """The tiers of links that work at the same time, from those in a node to those between nodes: a rank has a link
     of its own for each."""
 
     forward: Ticks = 1
@@ -228,7 +228,7 @@ class Cost:
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return how many elements a forward leaves in memory by itself, until backward: frameworks keep the inner
-        activations of a layer unless they are told not to. Here a program says what is kept."""
+        activations of a layer unless they are asked not to. Here a program says what is kept."""
         return 0
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
@@ -288,8 +288,8 @@ def _ticks(price: Ticks) -> str:
 
 @dataclass(frozen=True)
 class RingCost(Cost):
-    """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements per tick, in a box and between
-    boxes. The fields ``collective``, ``send`` and ``receive`` are ignored.
+    """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements per tick, in a node and
+    between nodes. The fields ``collective``, ``send`` and ``receive`` are ignored.
 
     A ring of n ranks takes (n - 1) x latency + (n - 1)/n x size/bandwidth, an all-reduce twice that; point to point
     takes latency + size/bandwidth, and receiving nothing more (the alpha-beta model; Thakur, Rabenseifner, Gropp,

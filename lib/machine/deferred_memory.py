@@ -15,7 +15,7 @@ from ..basics.units import Elements
 from ..record.events import MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, MEMORY_KINDS
 from .cost import TimeUnits
-from .in_flight import Lanes
+from .in_flight import RankLinks
 from .log import Entry, Log, awaited_by, events_of
 from .rank_state import END, Done, Result, Results, Span, TensorState
 
@@ -23,10 +23,10 @@ Held = tuple[Elements, ...]
 issued_of = attrgetter("issued")  # a function of C: asked of every record
 
 
-def events_so_far(lanes: Lanes) -> list[Event]:
+def events_so_far(links: RankLinks) -> list[Event]:
     """Return the log of a rank: the calls whose times are known, and memory that is known only now. Its records say
     which *of these* were fetched, by place."""
-    rank, samples = lanes.rank, _samples(lanes)
+    rank, samples = links.rank, _samples(links)
     log = cast("list[Entry]", rank.log)
     known = [entry.end is not None for entry in log]
     place = [*accumulate(known, initial=0)]
@@ -39,31 +39,31 @@ def events_so_far(lanes: Lanes) -> list[Event]:
     return events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, more, rank.per_tick)
 
 
-def finish_log(lanes: Lanes) -> Sequence[Event]:
+def finish_log(links: RankLinks) -> Sequence[Event]:
     """Return the finished log of a rank, and drop the bookkeeping behind it. Its entries stay as they were written: the
     samples that hold more than was known then are kept beside them."""
-    rank, samples = lanes.rank, _samples(lanes)
+    rank, samples = links.rank, _samples(links)
     log = cast("list[Entry]", rank.log)
     calls = [entry for entry in log if not isinstance(entry, Done)]
     ended = all(call.end is not None for call in calls)
-    finished = Log(rank.rank, log, rank.fetched, samples, rank.per_tick) if ended else events_so_far(lanes)
+    finished = Log(rank.rank, log, rank.fetched, samples, rank.per_tick) if ended else events_so_far(links)
     for notes in (rank.late, rank.kept_loose, rank.received, rank.carried, rank.taken):
         notes.clear()
-    lanes.open.clear()
-    lanes.settled = samples
+    links.open.clear()
+    links.settled = samples
     if ended:
-        lanes.network.clear()
-        lanes.memberships.clear()
+        links.network.clear()
+        links.memberships.clear()
     for call in calls:
         if call.end is not None:
             call.let_go()
     return finished
 
 
-def _samples(lanes: Lanes) -> dict[int, Held]:
+def _samples(links: RankLinks) -> dict[int, Held]:
     """Return the samples that hold more than was known when they were taken, by place in the log."""
-    rank, samples = lanes.rank, dict(lanes.settled)
-    for more, at_marks in ((_more_memory(_spans(lanes)), True), (_more_memory(rank.kept_loose), False)):
+    rank, samples = links.rank, dict(links.settled)
+    for more, at_marks in ((_more_memory(_spans(links)), True), (_more_memory(rank.kept_loose), False)):
         for at, extra in more.items():
             entry = rank.log[at]
             if at_marks or entry.kind not in MARKS:  # marks see stored tensors only
@@ -91,18 +91,18 @@ def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
     return more
 
 
-def _spans(lanes: Lanes) -> Iterator[Span]:
+def _spans(links: RankLinks) -> Iterator[Span]:
     """Return the spans of memory whose end was unknown when sampled: calls in flight, the inbox, tensors still
     carried."""
-    rank = lanes.rank
+    rank = links.rank
     yield from rank.late
-    if not (rank.received or rank.carried or lanes.open):
+    if not (rank.received or rank.carried or links.open):
         return
     clocks = [*map(issued_of, rank.log)]
     for arrival, stop, memory in rank.received:
         if stop and clocks[stop - 1] >= arrival:
             yield bisect_left(clocks, arrival), stop, INBOX, memory
-    for call in lanes.open.values():
+    for call in links.open.values():
         if isinstance(call.result, (Result, Results)):
             yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored

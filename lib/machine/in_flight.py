@@ -25,7 +25,7 @@ class InFlight:
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
     __slots__ = (
-        "lanes", "lane", "kind", "layer", "meeting", "issued", "index", "operands", "labels", "sent", "held",
+        "links", "link", "kind", "layer", "meeting", "issued", "index", "operands", "labels", "sent", "held",
         "end", "result", "waiter", "awaited",
     )  # fmt: skip
     layers: tuple[int, ...] = ()  # of a collective that got a list
@@ -37,15 +37,15 @@ class InFlight:
 
     def __init__(
         self,
-        lanes: Lanes,
+        links: RankLinks,
         kind: str,
         layer: int | None,
         operands: Sequence[TensorState] = (),
         meeting: Meeting | None = None,
     ) -> None:
-        self.lanes: Lanes | None = lanes  # None after the run, of which nothing then hangs together in a circle
-        self.lane = lanes.network[0]  # of the network, if it goes over it
-        rank = lanes.rank
+        self.links: RankLinks | None = links  # None after the run, of which nothing then hangs together in a circle
+        self.link = links.network[0]  # of the network, if it goes over it
+        rank = links.rank
         log = rank.log
         self.kind, self.layer = kind, layer
         self.meeting = meeting  # of a member: its collective
@@ -72,19 +72,19 @@ class InFlight:
         self.waiter: Callable[[], None] | None = None
         self.awaited = False
         log.append(self)
-        lanes.open[self.index] = self
+        links.open[self.index] = self
 
     def let_go(self) -> None:
         """Forget the rank and its links, after the run: then nothing hangs together in a circle."""
-        if self.lanes is not None:
-            self.lanes = None
-            del self.lane
+        if self.links is not None:
+            self.links = None
+            del self.link
 
     @property
     def rank(self) -> RankState:
         """The rank that has issued it, until the run is over."""
-        assert self.lanes is not None
-        return self.lanes.rank
+        assert self.links is not None
+        return self.links.rank
 
     @property
     def tick(self) -> float:
@@ -99,7 +99,7 @@ class InFlight:
     @property
     def fetched(self) -> bool:
         """Whether its result has been taken."""
-        return self.lanes is None or self.index not in self.lanes.open
+        return self.links is None or self.index not in self.links.open
 
     @property
     def sends(self) -> bool:
@@ -148,7 +148,7 @@ class InFlight:
 
     def meets(self, other: InFlight) -> bool:
         """Return whether it is the same collective as another call of its meeting, and its rank's next."""
-        queue = self.lane.queue
+        queue = self.link.queue
         return self.what == other.what and bool(queue) and queue[0] is self
 
     def __str__(self) -> str:
@@ -205,19 +205,19 @@ class ListMember(Member):
 
     def __init__(
         self,
-        lanes: Lanes,
+        links: RankLinks,
         kind: str,
         layers: tuple[int, ...],
         meeting: Meeting,
         brought: Sequence[TensorState | None],
     ) -> None:
         operands = [operand for operand in brought if operand is not None]
-        super().__init__(lanes, kind, layers[0], operands, meeting)
+        super().__init__(links, kind, layers[0], operands, meeting)
         self.layers, self.brought = layers, brought
         if operands:
             labels = [operand.labels for operand in operands]
             self.labels = labels[0].changed(batches=NONE.union(*[one.batches for one in labels]))
-        lanes.rank.lists[meeting.op] = tuple(labels_of_each(brought))
+        links.rank.lists[meeting.op] = tuple(labels_of_each(brought))
 
     @property
     def brings(self) -> Sequence[Labels | None]:
@@ -239,16 +239,16 @@ class Message(InFlight):
 
     def __init__(
         self,
-        lanes: Lanes,
+        links: RankLinks,
         kind: str,
         peer: int | None,
         op: tuple[object, ...] = (),
         operands: Sequence[TensorState] = (),
     ) -> None:
-        super().__init__(lanes, kind, operands[0].labels.layer if operands else None, operands)
+        super().__init__(links, kind, operands[0].labels.layer if operands else None, operands)
         self.peer, self.op = peer, op
         self.memory: Elements = operands[0].memory if operands else 0
-        self.with_host = lanes.with_host(peer)
+        self.with_host = links.with_host(peer)
         self.start: TimeUnits | None = None
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
@@ -286,7 +286,7 @@ class Membership:
 index_of = attrgetter("index")
 
 
-class Lane:
+class Link:
     """A link to the network: calls one at a time, in order, and when it is free."""
 
     __slots__ = ("queue", "free")
@@ -296,7 +296,7 @@ class Lane:
         self.free: TimeUnits = 0
 
 
-class Lanes:
+class RankLinks:
     """One rank's links: what it has issued, and when each link is free."""
 
     __slots__ = (
@@ -306,7 +306,7 @@ class Lanes:
 
     def __init__(self, rank: RankState, host: int | None = None) -> None:
         self.rank, self.host = rank, host  # its host, if there is one; of a host it is the rank itself
-        self.network = [Lane() for _ in rank.cost.tiers]  # collectives and sends, a queue for each tier of links
+        self.network = [Link() for _ in rank.cost.tiers]  # collectives and sends, a queue for each tier of links
         self.receives: dict[int | None, deque[Message]] = {}
         """Receives that have no message yet, in order, by the sender that they insist on."""
         self.receive_free: TimeUnits = 0

@@ -1,4 +1,4 @@
-"""Where ranks sit: axes, groups and boxes, and hosts beside their devices."""
+"""Where ranks sit: axes, groups and nodes, and hosts beside their devices."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Group(NamedTuple):
 
 
 class Mesh:
-    """``ranks`` devices on named axes (last axis fastest), in boxes of ``node_size``, and beside them ``hosts`` hosts,
+    """``ranks`` devices on named axes (last axis fastest), in nodes of ``node_size``, and beside them ``hosts`` hosts,
     which are on no axis: their ranks follow those of the devices, one for each device, or one for each node. Raises
     PuzzleError when the axes do not multiply to the ranks, hosts do not fit, or a number is no number."""
 
@@ -55,10 +55,10 @@ class Mesh:
 
     def _beside(self) -> dict[int, tuple[int, ...]]:
         size, devices = self.node_size or self.ranks, range(self.ranks)
-        boxes = [tuple(devices[first : first + size]) for first in range(0, self.ranks, size)]
-        shares = [(device,) for device in devices] if self.hosts == self.ranks else boxes
+        nodes = [tuple(devices[first : first + size]) for first in range(0, self.ranks, size)]
+        shares = [(device,) for device in devices] if self.hosts == self.ranks else nodes
         if self.hosts not in (0, len(shares)):
-            expected = f"{self.ranks}, one for each device, or {len(boxes)}, one for each node"
+            expected = f"{self.ranks}, one for each device, or {len(nodes)}, one for each node"
             problem, fix = "hosts do not fit the devices", f"hosts={self.ranks}"
             raise PuzzleError(problem, where="hosts", expected=expected, got=str(self.hosts), fix=fix)
         return dict(zip(range(self.ranks, self.everyone), shares, strict=False))
@@ -118,6 +118,6 @@ class Mesh:
         return group
 
     def node(self, rank: int) -> int:
-        """The box that a rank sits in, a host in that of its devices."""
+        """The node that a rank sits in, a host in that of its devices."""
         device = self.beside[rank][0] if rank in self.beside else rank
         return device // self.node_size if self.node_size else 0

@@ -1,7 +1,7 @@
-"""Who meets whom, and when: lanes, meetings, mailboxes, and the order in which waits end.
+"""Who meets whom, and when: links, meetings, mailboxes, and the order in which waits end.
 
-Every rank has a network lane for each tier of links (collectives and sends, one at a time, in the order issued; by
-default there is one tier) and a receive lane. What is certain is decided at once. What depends on others (a receive
+Every rank has a network link for each tier of links (collectives and sends, one at a time, in the order issued; by
+default there is one tier) and a receive link. What is certain is decided at once. What depends on others (a receive
 from anyone, the order of waits in a rank with several coroutines) is decided by ``decide_next`` when every coroutine
 waits: then the earliest possible end of all is certain, because whatever happens next happens after it.
 """
@@ -20,7 +20,7 @@ from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
 from .cost import TimeUnits
-from .in_flight import InFlight, Lanes, ListMember, Meeting, Member, Membership, Message
+from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
@@ -53,9 +53,9 @@ class Network:
 
     def __init__(self, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         self.mesh, self.terms, self.cost, self.watcher = mesh, terms, terms.cost, watcher
-        self.lanes: dict[int, Lanes] = {}
+        self.links: dict[int, RankLinks] = {}
         self.meetings: dict[tuple[object, ...], dict[int, Meeting]] = {}  # by axis and first rank, then by number
-        self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that nobody has been told of
+        self.mixed: list[Meeting] = []  # collectives that are not the same for all, and that no error has named yet
         self.mailboxes: dict[int, dict[int, deque[Message]]] = {}  # messages, as sends, by receiver and sender
         self.waits: list[tuple[TimeUnits, int, int, InFlight]] = []
         """Ends known, awaited in ranks with several coroutines: (end, rank, place in the log, call)."""
@@ -63,23 +63,23 @@ class Network:
         """(end, rank, version, receive, sender) of the receive that each rank could do next."""
 
     def open(self, rank: RankState) -> None:
-        """Open a rank's lanes. What an earlier run of the cell left of them is void."""
-        old = self.lanes.get(rank.rank)
+        """Open a rank's links. What an earlier run of the cell left of them is void."""
+        old = self.links.get(rank.rank)
         if old is not None:
             for call in old.open.values():
                 if call.meeting is not None and call.end is None:
                     axis, first, number = call.meeting.op
                     self.meetings[axis, first].pop(cast(int, number), None)
             self.mailboxes.pop(rank.rank, None)
-            for boxes in self.mailboxes.values():
-                boxes.pop(rank.rank, None)
-        self.lanes[rank.rank] = Lanes(rank, self.mesh.host_of(rank.rank))
+            for mailboxes in self.mailboxes.values():
+                mailboxes.pop(rank.rank, None)
+        self.links[rank.rank] = RankLinks(rank, self.mesh.host_of(rank.rank))
 
     # -- collectives --------------------------------------------------------------------
 
     def meet(
         self,
-        lanes: Lanes,
+        links: RankLinks,
         row: Collective,
         layer: int | tuple[int, ...],
         axis: str | None,
@@ -87,9 +87,9 @@ class Network:
     ) -> InFlight:
         """Join the next collective of the rank's group along an axis. ``operand`` is a tensor or None, or one for each
         of several layers."""
-        membership = lanes.memberships.get(axis)
+        membership = links.memberships.get(axis)
         if membership is None:
-            membership = lanes.memberships[axis] = self._join(lanes.rank.rank, axis)
+            membership = links.memberships[axis] = self._join(links.rank.rank, axis)
         number = membership.issued
         meeting = membership.meetings.get(number)
         if meeting is None:
@@ -101,13 +101,13 @@ class Network:
         membership.issued = number + 1
         call: Member
         if isinstance(layer, tuple):
-            call = ListMember(lanes, row.kind, layer, meeting, operand)
+            call = ListMember(links, row.kind, layer, meeting, operand)
         else:
-            call = Member(lanes, row.kind, layer, () if operand is None else (operand,), meeting)
+            call = Member(links, row.kind, layer, () if operand is None else (operand,), meeting)
         meeting.calls[membership.place] = call
         if membership.group.across:
-            call.lane = lanes.network[-1]
-        queue = call.lane.queue
+            call.link = links.network[-1]
+        queue = call.link.queue
         queue.append(call)
         if len(queue) == 1:
             self._advance(call)
@@ -125,11 +125,11 @@ class Network:
             self.mixed.append(meeting)
 
     def _advance(self, head: InFlight) -> None:
-        """A call has come to the head of its network lane: start what can start, and what that lets start."""
+        """A call has come to the head of its network link: start what can start, and what that lets start."""
         heads = [head]
         while heads:
             call = heads.pop()
-            meeting, free = call.meeting, call.lane.free
+            meeting, free = call.meeting, call.link.free
             start = call.issued if call.issued > free else free
             if meeting is None:
                 self._transmit(cast(Message, call), start, heads)
@@ -155,10 +155,10 @@ class Network:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
         meeting.calls = HELD  # from now on its members name the meeting, and it names none
         for call, result in zip(calls, results, strict=True):
-            lane = call.lane
-            call.end = lane.free = end
+            link = call.link
+            call.end = link.free = end
             call.result = result
-            queue = lane.queue
+            queue = link.queue
             queue.popleft()
             if queue:
                 heads.append(queue[0])
@@ -239,16 +239,16 @@ class Network:
 
     # -- point to point -----------------------------------------------------------------
 
-    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> Message:
+    def send(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        number = lanes.sent.get(receiver, 0)
-        lanes.sent[receiver] = number + 1
-        op = (lanes.rank.rank, receiver, number)
-        call = Message(lanes, SEND.kind, receiver, op, () if operand is None else (operand,))
+        number = links.sent.get(receiver, 0)
+        links.sent[receiver] = number + 1
+        op = (links.rank.rank, receiver, number)
+        call = Message(links, SEND.kind, receiver, op, () if operand is None else (operand,))
         call.value = plain
-        if self.mesh.node(lanes.rank.rank) != self.mesh.node(receiver):
-            call.lane = lanes.network[-1]
-        queue = call.lane.queue
+        if self.mesh.node(links.rank.rank) != self.mesh.node(receiver):
+            call.link = links.network[-1]
+        queue = call.link.queue
         queue.append(call)
         if len(queue) == 1:
             self._advance(call)
@@ -256,17 +256,17 @@ class Network:
 
     def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight]) -> None:
         """A send starts; it never waits for its receiver."""
-        lanes, receiver = call.lanes, call.peer
-        assert lanes is not None and receiver is not None
-        sender = lanes.rank.rank
+        links, receiver = call.links, call.peer
+        assert links is not None and receiver is not None
+        sender = links.rank.rank
         if call.with_host:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
             across = self.mesh.node(sender) != self.mesh.node(receiver)
             end = start + self.cost.transfer(call.sent, across)
         call.start, call.end = start, end
-        call.lane.free = end
-        queue = call.lane.queue
+        call.link.free = end
+        queue = call.link.queue
         queue.popleft()
         if queue:
             heads.append(queue[0])
@@ -277,41 +277,41 @@ class Network:
             self._ended(call)
         self._match(receiver)
 
-    def receive(self, lanes: Lanes, src: int | None) -> Message:
+    def receive(self, links: RankLinks, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
-        call = Message(lanes, RECEIVE.kind, src)
-        lanes.receives.setdefault(src, deque()).append(call)
-        self._match(lanes.rank.rank)
+        call = Message(links, RECEIVE.kind, src)
+        links.receives.setdefault(src, deque()).append(call)
+        self._match(links.rank.rank)
         return call
 
     def _match(self, rank: int) -> None:
         """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
         ``decide_next``."""
-        lanes = self.lanes.get(rank)
-        if lanes is None or not lanes.receives:
+        links = self.links.get(rank)
+        if links is None or not links.receives:
             return
-        if len(lanes.receives) == 1 and not lanes.rank.several:
-            [(peer, queue)] = lanes.receives.items()
+        if len(links.receives) == 1 and not links.rank.several:
+            [(peer, queue)] = links.receives.items()
             call = queue[0]
             if len(queue) == 1 and peer is not None and call.waiter is not None:
                 # The only coroutine waits for this sender: nothing can come in between.
                 if self.mailboxes.get(rank, {}).get(peer):
-                    self._receive(lanes, call, peer)
+                    self._receive(links, call, peer)
                 return
-        self._note_candidate(lanes)
+        self._note_candidate(links)
 
-    def _note_candidate(self, lanes: Lanes) -> None:
+    def _note_candidate(self, links: RankLinks) -> None:
         """Remember which receive of this rank could be next, and when it would end, as things stand now.
 
         The lane serves in the order in which message and receive are both there; ties go to the earlier message, then
         to the lower sender; a message goes to the first receive that accepts it.
         """
-        lanes.version += 1
+        links.version += 1
         best: tuple[tuple[TimeUnits, TimeUnits, int], Message] | None = None
-        for sender, box in (self.mailboxes.get(lanes.rank.rank, {}) if lanes.receives else {}).items():
-            if not box:
+        for sender, mailbox in (self.mailboxes.get(links.rank.rank, {}) if links.receives else {}).items():
+            if not mailbox:
                 continue
-            arrival, call = box[0].end, lanes.first_receive(sender)
+            arrival, call = mailbox[0].end, links.first_receive(sender)
             assert arrival is not None
             if call is not None:
                 key = (max(call.issued, arrival), arrival, sender)
@@ -319,25 +319,25 @@ class Network:
                     best = key, call
         if best is not None:
             (ready, _, sender), call = best
-            end = max(ready, lanes.receive_free) + self.cost.receiving
-            heappush(self.candidates, (end, lanes.rank.rank, lanes.version, call, sender))
+            end = max(ready, links.receive_free) + self.cost.receiving
+            heappush(self.candidates, (end, links.rank.rank, links.version, call, sender))
 
-    def _receive(self, lanes: Lanes, call: Message, sender: int) -> None:
-        """The receive lane takes the next message of a sender."""
-        sent = self.mailboxes[lanes.rank.rank][sender].popleft()
+    def _receive(self, links: RankLinks, call: Message, sender: int) -> None:
+        """The receive link takes the next message of a sender."""
+        sent = self.mailboxes[links.rank.rank][sender].popleft()
         assert sent.end is not None
-        queue = lanes.receives[call.peer]
+        queue = links.receives[call.peer]
         queue.popleft()
         if not queue:
-            del lanes.receives[call.peer]
-        call.start = start = max(call.issued, lanes.receive_free, sent.end)
-        call.end = lanes.receive_free = start + self.cost.receiving
+            del links.receives[call.peer]
+        call.start = start = max(call.issued, links.receive_free, sent.end)
+        call.end = links.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
         call.with_host = sent.with_host
         if self.watcher is not None:
             self.watcher.received(sent, call)
-        self._note_candidate(lanes)
+        self._note_candidate(links)
         if call.waiter is not None:
             self._ended(call)
 
@@ -389,9 +389,9 @@ class Network:
             certain = first + self.cost.shortest_transfer
             while first is not None:
                 _, rank, _, receive, sender = heappop(self.candidates)
-                self._receive(self.lanes[rank], receive, sender)
+                self._receive(self.links[rank], receive, sender)
                 first = self._first_candidate()
-                if first is None or first >= certain or self.lanes[self.candidates[0][1]].rank.several:
+                if first is None or first >= certain or self.links[self.candidates[0][1]].rank.several:
                     break
             return True
         if self.waits:
@@ -405,19 +405,19 @@ class Network:
     def _first_candidate(self) -> TimeUnits | None:
         """Return the earliest end of a receive that could be next; drop what has changed since it was noted."""
         candidates = self.candidates
-        while candidates and self.lanes[candidates[0][1]].version != candidates[0][2]:
+        while candidates and self.links[candidates[0][1]].version != candidates[0][2]:
             heappop(candidates)
         return candidates[0][0] if candidates else None
 
     def fetch(self, call: InFlight) -> object:
         """Return the result of a call that has ended, a tensor or a plain value, and move the clock to its end."""
-        lanes, end, index, result = call.lanes, call.end, call.index, call.result
-        assert lanes is not None
-        del lanes.open[index]
+        links, end, index, result = call.links, call.end, call.index, call.result
+        assert links is not None
+        del links.open[index]
         if end is None:
             assert isinstance(result, PuzzleError)
             raise result
-        rank = lanes.rank
+        rank = links.rank
         if end > rank.clock:
             rank.clock = end
         now = len(rank.log)
@@ -445,26 +445,26 @@ class Network:
 
     def unfinished(self) -> PuzzleError | None:
         """Return the error of a call never awaited or a message never received, at the end of a run."""
-        for rank, lanes in sorted(self.lanes.items()):
-            for call in lanes.open.values():
+        for rank, links in sorted(self.links.items()):
+            for call in links.open.values():
                 if not call.awaited:
                     problem = f"{show_call(*call.what)} was started and never awaited"
                     fix = f"await model.{call.kind}(...), on the spot or later"
                     return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
-            for sender, box in self.mailboxes.get(rank, {}).items():
-                if box:
-                    problem = f"a message was sent and never received: {box[0].labels or repr(box[0].value)}"
+            for sender, mailbox in self.mailboxes.get(rank, {}).items():
+                if mailbox:
+                    problem = f"a message was sent and never received: {mailbox[0].labels or repr(mailbox[0].value)}"
                     fix = f"rank {rank} must await model.receive() once for every pass_to"
-                    where = Place(sender, f"{SEND.kind}({rank})", tick=box[0].tick)
+                    where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
                     return PuzzleError(problem, where=where, fix=fix, line="")
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
-        ended = frozenset(self.lanes) - lines.keys() if finished is None else finished
+        ended = frozenset(self.links) - lines.keys() if finished is None else finished
         waiting = {
-            rank: [call for call in lanes.open.values() if call.awaited and call.end is None]
-            for rank, lanes in sorted(self.lanes.items())
+            rank: [call for call in links.open.values() if call.awaited and call.end is None]
+            for rank, links in sorted(self.links.items())
         }
         stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
         for rank, calls in waiting.items():

@@ -77,7 +77,7 @@ class LocalSimulator:
         self.unfinished, self.deadlock = self.network.unfinished, self.network.deadlock
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        if self.terms.graded and rank in self.network.lanes:
+        if self.terms.graded and rank in self.network.links:
             raise second_model(rank)
         state = self.rank_type(rank, layers, batches, self.terms, rank in self.mesh.beside)
         self.network.open(state)
@@ -210,7 +210,7 @@ class LocalSimulator:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
         if rank.is_host:
             raise _not_on_host(rank, row, layer)
-        return self.network.meet(self.network.lanes[rank.rank], row, layer, axis, operand)
+        return self.network.meet(self.network.links[rank.rank], row, layer, axis, operand)
 
     def meet_list(
         self,
@@ -230,7 +230,7 @@ class LocalSimulator:
                     rank.examine(operand, kind, layer)
                 if rank.strict and operand.labels.layer != layer:
                     raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
-        return self.network.meet(self.network.lanes[rank.rank], row, known, axis, tuple(operands))
+        return self.network.meet(self.network.links[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
         if operand is not None and not KINDS[operand.labels.kind].cut:
@@ -243,7 +243,7 @@ class LocalSimulator:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix="keep it stored")
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
-        return self.network.send(self.network.lanes[rank.rank], receiver, operand, plain)
+        return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
@@ -255,7 +255,7 @@ class LocalSimulator:
                     "what is stored can be used as it is; from a neighbor: src=model.rank - 1",
                 )
                 raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix)
-        return self.network.receive(self.network.lanes[rank.rank], src)
+        return self.network.receive(self.network.links[rank.rank], src)
 
     # -- storage and figures ------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class LocalSimulator:
         return sum(rank.held)
 
     def events(self, rank: RankState) -> list[Event]:
-        return deferred_memory.events_so_far(self.network.lanes[rank.rank])
+        return deferred_memory.events_so_far(self.network.links[rank.rank])
 
     def waiting(self, rank: RankState) -> list[Wait]:
         return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
@@ -281,7 +281,7 @@ class LocalSimulator:
         rank.mark(END, None)
 
     def finish_logs(self, ranks: Iterable[RankState]) -> list[Sequence[Event]]:
-        logs = [deferred_memory.finish_log(self.network.lanes[rank.rank]) for rank in ranks]
+        logs = [deferred_memory.finish_log(self.network.links[rank.rank]) for rank in ranks]
         self.terms.samples.clear()  # nobody will take another one
         return logs
 
@@ -332,7 +332,7 @@ class LocalSimulator:
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
     """Return what to say of an operation of the devices that a host calls."""
-    if row.lane == "compute":
+    if row.stream == "compute":
         problem = f"a host computes no {row.word}: that is for devices"
         fix = "`if model.is_host:` begins what is for hosts only, `if not model.is_host:` what is for devices"
     else:

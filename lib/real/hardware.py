@@ -19,9 +19,9 @@ class Hardware:
     ``peak``: operations a second in matrix products of 16-bit numbers, without sparsity; ``reached`` and
     ``attention_reached``: which part of it matrix products and attention come to (the same, unless given); ``memory``
     in bytes, ``memory_bandwidth`` in bytes a second, ``memory_reached``: the part of that; ``link``: bytes a second
-    from one GPU to the others of its box, in one direction; ``nic``: bytes a second between nodes *for each GPU* (a
+    from one GPU to the others of its node, in one direction; ``nic``: bytes a second between nodes *for each GPU* (a
     card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to; ``latency`` and
-    ``latency_across``: seconds of a step of a ring in a box, and between nodes; ``fused``: whether norms and the like
+    ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether norms and the like
     are compiled into one pass over memory; ``gpus``: how many there are, if that is limited. ``host_memory`` (bytes a
     box), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
     the GPUs. Raises PuzzleError for a number that cannot be.
@@ -83,7 +83,7 @@ class Hardware:
 
     def bandwidth(self, ranks: int, per_node: int) -> float:
         """Return the bytes a second of a ring of so many ranks, of which at most ``per_node`` share a node. A ring that
-        leaves the box goes over the cards of all its ranks there, which work side by side."""
+        leaves the node goes over the cards of all its ranks there, which work side by side."""
         sheet = self.link if per_node >= ranks else min(self.link, per_node * self.nic)
         return sheet * self.link_reached
 

@@ -44,7 +44,7 @@ LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65
 A100_MEGATRON = Cluster(
     "A100 80 GB, Megatron 2022", peak=312e12, reached=0.71, memory=80e9, memory_bandwidth=2.039e12, link=300e9, nic=25e9
 )
-"""DGX A100: NVIDIA's sheets for the A100 80 GB SXM and for the box (8 cards of 200 Gbit/s). Megatron-LM as of arXiv
+"""DGX A100: NVIDIA's sheets for the A100 80 GB SXM and for the node (8 cards of 200 Gbit/s). Megatron-LM as of arXiv
 2205.05198, fp16, with scores of attention in memory. 0.712 fits the step of 18.13 s of GPT-3 in table 5."""
 A100_TORCHTITAN = Cluster(
     "A100 80 GB, torchtitan 2024", peak=312e12, reached=0.64, attention_reached=0.6, memory=80e9,
@@ -74,5 +74,5 @@ RTX_4090 = Cluster(
     "RTX 4090", peak=165e12, reached=0.6, memory=24e9, memory_bandwidth=1.008e12, link=25e9, nic=1.25e9 / 8,
     host_memory=512e9, host_bandwidth=60e9,
 )  # fmt: skip
-"""A box of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
+"""A node of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
 assumed, not fitted."""

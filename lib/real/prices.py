@@ -62,7 +62,7 @@ class RealCost(Cost):
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
-    tiers: ClassVar[tuple[str, ...]] = ("in a box", "between nodes")
+    tiers: ClassVar[tuple[str, ...]] = ("in a node", "between nodes")
     per_tick: ClassVar[int] = NANOSECONDS
     receiving: ClassVar[TimeUnits] = 0
 

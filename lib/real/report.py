@@ -94,7 +94,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
             busy = part_of_time(events, run.time, run.ranks)
             lines.append(f"  {show_bytes(size[tier] / run.ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
     if cost.traffic:
-        lines.append("  and the tensor-parallel traffic, in a box, which is in the price of the layers")
+        lines.append("  and the tensor-parallel traffic, in a node, which is in the price of the layers")
     return lines if len(lines) > 1 or cost.traffic else []
 
 
@@ -102,7 +102,7 @@ def sent_by(event: Event) -> float:
     """Return the bytes that a rank sends in a communication: a ring sends all but one part of the whole from each
     rank, an all-reduce twice, a message what it is."""
     ranks = len(event.group)
-    if event.lane != "collective":
+    if event.stream != "collective":
         return float(event.elements)
     row = collective(event.kind)
     whole = float(event.elements) * (1 if row.sums else ranks)

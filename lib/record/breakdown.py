@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from .events import Event
 from .score import makespan
-from .table import OPERATIONS, in_lane
+from .table import OPERATIONS, in_stream
 
 TALK, FILL, TURN, DRAIN = "communication", "fill", "turn", "drain"
 WAITS = (FILL, TURN, DRAIN)
@@ -45,7 +45,7 @@ def time_parts(events: Iterable[Event], ranks: int, time: float | None = None) -
             own[event.rank].append(event)
     whole = int((makespan(known) if time is None else time) * _FINE)
     parts = Counter[str]({FILL: whole * (ranks - len(own))})
-    computing = frozenset(in_lane("compute"))
+    computing = frozenset(in_stream("compute"))
     for log in own.values():
         _count([(int(e.start * _FINE), int(e.end * _FINE), e.kind) for e in log], whole, computing, parts)
     return {kind: Fraction(parts[kind], whole * ranks) for kind in (*OPERATIONS, TALK, *WAITS) if parts[kind]}

@@ -81,7 +81,7 @@ class Chain:
 
 def _word(kind: str) -> str:
     row = OPERATIONS.get(kind)
-    return kind if row is None else MESSAGES if row.lane == "message" else row.word
+    return kind if row is None else MESSAGES if row.stream == "message" else row.word
 
 
 Tier = Callable[[Event], object]
@@ -127,7 +127,7 @@ class Causes:
         """The records of all ranks of a collective, by its ``op``."""
         members = defaultdict[object, list[int]](list)
         for at, event in enumerate(self.events):
-            if event.lane == "collective":
+            if event.stream == "collective":
                 members[event.op].append(at)
         return members
 
@@ -139,7 +139,7 @@ class Causes:
     def parts(self, at: int) -> Sequence[int]:
         """Return the records of all ranks of a collective, or that of any other operation alone."""
         event = self.events[at]
-        return self.members[event.op] if event.lane == "collective" else (at,)
+        return self.members[event.op] if event.stream == "collective" else (at,)
 
     def before(self, at: int) -> int | None:
         """Return the record before this one in the log of its rank."""
@@ -158,7 +158,7 @@ class Causes:
         record before."""
         order = self._order(at)
         before = order.before.get(at)
-        if before is not None and self.events[before].lane == "compute":
+        if before is not None and self.events[before].stream == "compute":
             yield before
         for place in self.events[at].awaited:
             yield order.log[place]
@@ -168,7 +168,7 @@ class Causes:
         event = self.events[at]
         if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
             yield sent
-        if (before := self._order(at).in_lane.get(at)) is not None:
+        if (before := self._order(at).in_stream.get(at)) is not None:
             yield before
 
     # -- the chain --------------------------------------------------------------------------
@@ -277,17 +277,17 @@ class Order:
     def __init__(self, events: Sequence[Event], log: Sequence[int], tier: Tier) -> None:
         self.log = log
         self.before = dict(zip(log[1:], log, strict=False))
-        self.in_lane: dict[int, int | None] = {}
+        self.in_stream: dict[int, int | None] = {}
         last: dict[object, int] = {}
         for at in log:
             event = events[at]
-            if event.kind == SEND.kind or event.lane == "collective":
+            if event.kind == SEND.kind or event.stream == "collective":
                 own = tier(event)
-                self.in_lane[at], last[own] = last.get(own), at
+                self.in_stream[at], last[own] = last.get(own), at
         # A receive that takes no time keeps no other waiting, so it is left out: the order of several is not known.
         receives = [at for at in log if events[at].kind == RECEIVE.kind and events[at].length]
         receives.sort(key=lambda at: events[at].start)
-        self.in_lane |= zip(receives[1:], receives, strict=False)
+        self.in_stream |= zip(receives[1:], receives, strict=False)
 
 
 def _unexplained(event: Event) -> PuzzleError:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..basics.units import Elements
-from .table import lane_of
+from .table import stream_of
 
 END = "end"  # the rank's function has returned
 LOADS = ("load_weights", "load_adapter")
@@ -45,9 +45,9 @@ class Event(NamedTuple):
     they have moved its clock to the end of the last of them, unless it was later already."""
 
     @property
-    def lane(self) -> str:
+    def stream(self) -> str:
         """``compute``, ``collective`` or ``message``, or an empty text for a mark."""
-        return lane_of(self.kind)
+        return stream_of(self.kind)
 
     @property
     def memory(self) -> Elements:

@@ -117,7 +117,7 @@ class Operation:
     """One operation. ``kind`` is the learner's verb, ``code`` its letters in the schedule as text, ``word`` the
     field's word for it."""
 
-    lane: ClassVar[str] = ""  # ``compute``, ``collective`` or ``message``
+    stream: ClassVar[str] = ""  # ``compute``, ``collective`` or ``message``
 
     kind: str
     code: str
@@ -142,7 +142,7 @@ class Operation:
 class Computation(Operation):
     """An operation of the compute stream."""
 
-    lane: ClassVar[str] = "compute"
+    stream: ClassVar[str] = "compute"
     takes: Mapping[str, str]  # the operands in order: parameter of the verb -> kind of tensor
     may_take: Mapping[str, str] = field(default_factory=dict)
     """Operands that may follow, each of a kind of its own."""
@@ -187,7 +187,7 @@ class Computation(Operation):
 class Collective(Operation):
     """An operation in which all ranks of a group meet."""
 
-    lane: ClassVar[str] = "collective"
+    stream: ClassVar[str] = "collective"
     takes: Sequence[str]  # the kinds of tensor that it takes
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
     """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
@@ -217,6 +217,6 @@ class Collective(Operation):
 class Message(Operation):
     """A send, or a receive."""
 
-    lane: ClassVar[str] = "message"
+    stream: ClassVar[str] = "message"
     layered: bool = False
     takes: Sequence[str] = ()

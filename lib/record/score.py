@@ -65,7 +65,7 @@ def idle_share(events: Sequence[Event], ranks: int, time: float | None = None) -
 
 def spans_boxes(event: Event, node_size: int | None, hosts: Container[int] = ()) -> bool:
     """Return whether a communication leaves a node of ``node_size`` ranks. Groups are in order, so first and last tell.
-    A host, one of ``hosts``, is in the box of its devices."""
+    A host, one of ``hosts``, is in the node of its devices."""
     if node_size is None or len(event.group) < 2:
         return False
     first, last = event.group[0], event.group[-1]

@@ -40,7 +40,7 @@ def computation(kind: str) -> Computation:
     row = OPERATIONS.get(kind)
     if not isinstance(row, Computation):
         operation(kind)
-        expected = ", ".join(in_lane("compute"))
+        expected = ", ".join(in_stream("compute"))
         raise PuzzleError(f"{kind} is no operation of the compute stream", expected=expected, line="")
     return row
 
@@ -50,7 +50,7 @@ def collective(kind: str) -> Collective:
     row = OPERATIONS.get(kind)
     if not isinstance(row, Collective):
         operation(kind)
-        raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_lane("collective")), line="")
+        raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_stream("collective")), line="")
     return row
 
 
@@ -60,9 +60,9 @@ def sums(kind: str) -> bool:
     return isinstance(row, Collective) and row.sums
 
 
-def in_lane(*lanes: str) -> list[str]:
-    """Return the verbs of the operations of these lanes, in order."""
-    return [row.kind for row in OPERATIONS.values() if row.lane in lanes]
+def in_stream(*streams: str) -> list[str]:
+    """Return the verbs of the operations of these streams, in order."""
+    return [row.kind for row in OPERATIONS.values() if row.stream in streams]
 
 
 def grantable() -> tuple[str, ...]:
@@ -77,10 +77,10 @@ def grantable() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS]))
 
 
-def lane_of(kind: str) -> str:
+def stream_of(kind: str) -> str:
     """Return the lane of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)
-    return row.lane if row else ""
+    return row.stream if row else ""
 
 
 def makes_weight_grads(kind: str) -> bool:
@@ -96,4 +96,4 @@ def training() -> list[str]:
 
 def work_on_layers() -> set[str]:
     """Return the verbs of the operations that need a layer, or bring its parts together."""
-    return {*training(), *in_lane("collective")}
+    return {*training(), *in_stream("collective")}

@@ -87,7 +87,7 @@ class Waiting:
             return ()
         if call.kind == RECEIVE.kind:
             return tuple(call.group[:1])
-        if call.lane != "collective" or call.op is None:
+        if call.stream != "collective" or call.op is None:
             return ()
         came = self._arrivals.get(call.op, {})
         latest = max(came.values(), default=0.0)
@@ -100,16 +100,16 @@ class Waiting:
         started before on the same links was over."""
         found = defaultdict[object, dict[int, float]](dict)
         for rank, events in self.by_rank.items():
-            clock, lanes = 0.0, defaultdict[object, float](float)
+            clock, links = 0.0, defaultdict[object, float](float)
             for event in events:
                 clock = max([clock, *(events[at].end for at in event.awaited)]) if event.awaited else clock
-                kind = event.lane
+                kind = event.stream
                 if kind == "collective":
-                    found[event.op][rank] = max(clock, lanes[self.tier(event)])
+                    found[event.op][rank] = max(clock, links[self.tier(event)])
                 if kind == "compute":
                     clock = max(clock, event.end)
                 elif kind and event.kind != RECEIVE.kind:
-                    lanes[self.tier(event)] = event.end
+                    links[self.tier(event)] = event.end
         return found
 
 
@@ -120,6 +120,6 @@ def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
         fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
         if fetched:
             return max(fetched, key=lambda one: one.end)
-        if event.lane == "compute" and event.end > start + NEARLY:
+        if event.stream == "compute" and event.end > start + NEARLY:
             return None
     return None

@@ -60,7 +60,7 @@ class Missing(Exception):
 
 class Referee:
     """Runs code in workers. ``timeout`` is in seconds of wall-clock time for each run, and large machines have more;
-    ``secret``: folders that no code may see, but for its own in them; ``watch`` is told the seconds of a run when it
+    ``secret``: folders that no code may see, but for its own in them; ``watch`` gets the seconds of a run when it
     begins, and that there is no limit when it has ended."""
 
     def __init__(
@@ -213,7 +213,7 @@ def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
         wrong = tampered(str(error), name)
     match said.how, *said.more:
         case ["failed", dict() as packed, list() as trouble, list() as left_out]:
-            raise _told(replay, packed, trouble, left_out)
+            raise _error_of_failed_run(replay, packed, trouble, left_out)
     raise wrong
 
 
@@ -223,24 +223,24 @@ def tampered(got: str, name: str) -> PuzzleError:
     return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
 
 
-def _told(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
+def _error_of_failed_run(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
     """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which the
     others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
         parts = unpack_error(packed)
     except ProtocolError:
         parts = {"problem": "the run failed, and the program has damaged its error"}
-    told = PuzzleError(**parts)
+    error = PuzzleError(**parts)
     if replay.errors or replay.stuck:
-        first = cause([*replay.errors, *filter(None, [replay.stuck]), told])
-        first.line = told.line if told.problem == first.problem else first.line
-        told = presentable(first)
-    elif trouble and "NameError" in told.problem:
-        told.got = f"{UNTAKEN}: {_notes(trouble)}"
+        first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
+        first.line = error.line if error.problem == first.problem else first.line
+        error = presentable(first)
+    elif trouble and "NameError" in error.problem:
+        error.got = f"{UNTAKEN}: {_notes(trouble)}"
     if left_out:
         said = "the grader did not run these lines, which change what the function uses"
-        told.got = "\n".join(filter(None, [told.got, f"{said}: {_notes(left_out)}"]))
-    return told
+        error.got = "\n".join(filter(None, [error.got, f"{said}: {_notes(left_out)}"]))
+    return error
 
 
 def _notes(lines: list[Any]) -> str:

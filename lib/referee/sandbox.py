@@ -162,7 +162,7 @@ class Worker:
 
     def begin(self, timeout: float, probe: bool = False) -> bool:
         """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
-        is told what must not be found, and looks for it."""
+        knows what must not be found, and looks for it."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
             "timeout": timeout, "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
@@ -195,7 +195,7 @@ class Worker:
         if self.status is None:
             self.server.say(END)
             self.status = self.server.hear(CLEARING)
-        if self.status is None:  # somebody has ended the process that would have told
+        if self.status is None:  # somebody has ended the process that would have said it
             self.server.close()
             self.status = 128 + signal.SIGKILL
         return self.status

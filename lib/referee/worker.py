@@ -1,6 +1,6 @@
 """The process in which a learner's code runs: one function, one run, at one size.
 
-It is told the code, the size of this run and its limits, but no seeds, no other sizes and no targets.
+It gets the code, the size of this run and its limits, but no seeds, no other sizes and no targets.
 """
 
 import io

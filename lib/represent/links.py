@@ -1,5 +1,5 @@
-"""The links of a machine of which only some ranks are run (see ``fold``): those that are not come to each collective
-with what follows from those that are."""
+"""The links of a machine of which only some ranks are run (see ``symmetry``): those that are not come to each
+collective with what follows from those that are."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,21 +8,21 @@ from typing import Any, cast
 from ..basics.errors import Place
 from ..machine.check import NOT_COMPUTED
 from ..machine.cost import Shape
-from ..machine.in_flight import Lanes, Meeting, Membership, Message
+from ..machine.in_flight import Meeting, Membership, Message, RankLinks
 from ..machine.interface import AnySimulator
 from ..machine.mesh import Mesh
 from ..machine.network import Network, Watcher
 from ..machine.rank_state import TensorState, Terms
 from ..machine.simulator import LocalSimulator
 from ..record.operations import Part, Values
-from .symmetry import Fold, Unlike
+from .symmetry import Symmetry, Unlike
 
 
-def books_of_few(shape: Shape, fold: Fold, strict: bool) -> AnySimulator:
+def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> AnySimulator:
     """Return the simulator of a machine of which only some ranks are run."""
     values = cast(Values, Nothing())
     simulator: object = LocalSimulator(
-        shape, graded=True, strict=strict, values=values, network=partial(Represented, fold)
+        shape, graded=True, strict=strict, values=values, network=partial(Represented, symmetry)
     )
     return cast(AnySimulator, simulator)
 
@@ -41,16 +41,16 @@ class Nothing:
 class Represented(Network):
     """The links between the ranks that are run."""
 
-    def __init__(self, fold: Fold, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
+    def __init__(self, symmetry: Symmetry, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         super().__init__(mesh, terms, watcher)
-        self.fold = fold
+        self.symmetry = symmetry
         self.checked: set[str] = set()  # axes
         self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, whatever the layer
 
     def _join(self, rank: int, axis: str | None) -> Membership:
         """Return what a rank is in its group along an axis."""
         if axis is not None and axis not in self.checked:
-            self.fold.check_links(axis)
+            self.symmetry.check_links(axis)
             self.checked.add(axis)
         return super()._join(rank, axis)
 
@@ -67,7 +67,7 @@ class Represented(Network):
         key = (meeting.row.kind, axis, first, of_layer_0)
         if key not in self.known:
             try:
-                everyone = self.fold.derived(group, axis, labels)  # type: ignore[arg-type]
+                everyone = self.symmetry.derived(group, axis, labels)  # type: ignore[arg-type]
             except Unlike as error:
                 error.place = where
                 raise
@@ -75,15 +75,15 @@ class Represented(Network):
             self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.position]
         return [(out.changed(layer=labels[0].layer), value) for out, value in self.known[key]]
 
-    def send(self, lanes: Lanes, receiver: int, operand: TensorState | None, plain: object) -> Message:
+    def send(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""
-        rank = lanes.rank
-        self.fold.check_message(rank.rank, receiver, rank.place(f"pass_to({receiver})"))
-        return super().send(lanes, receiver, operand, plain)
+        rank = links.rank
+        self.symmetry.check_message(rank.rank, receiver, rank.place(f"pass_to({receiver})"))
+        return super().send(links, receiver, operand, plain)
 
-    def receive(self, lanes: Lanes, src: int | None) -> Message:
+    def receive(self, links: RankLinks, src: int | None) -> Message:
         """Receive the next message, or the next from ``src``."""
-        rank = lanes.rank
+        rank = links.rank
         if src is not None:
-            self.fold.check_message(src, rank.rank, rank.place(f"receive({src})"))
-        return super().receive(lanes, src)
+            self.symmetry.check_message(src, rank.rank, rank.place(f"receive({src})"))
+        return super().receive(links, src)

@@ -61,7 +61,7 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
     return axes
 
 
-class Fold:
+class Symmetry:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
     ``also``: more places on these axes that are run. Raises Unlike where some of a host's devices would be run only."""
 
@@ -121,7 +121,7 @@ class Fold:
         return self.moved(rank, first), steps
 
     def check_links(self, axis: str) -> None:
-        """Raise Unlike unless the groups along an axis share boxes in the same way, wherever they are on folded
+        """Raise Unlike unless the groups along an axis share nodes in the same way, wherever they are on folded
         axes."""
         known: dict[int, Group] = {}
         for rank in range(self.mesh.ranks):
@@ -194,13 +194,13 @@ class Fold:
 class Story:
     """The logs of all other ranks, as they follow from those of the ranks that were run."""
 
-    def __init__(self, fold: Fold, own: Mapping[int, Sequence[Event]]) -> None:
-        self.fold, self.own = fold, own
+    def __init__(self, symmetry: Symmetry, own: Mapping[int, Sequence[Event]]) -> None:
+        self.symmetry, self.own = symmetry, own
         self._moves: dict[tuple[int, int], list[int]] = {}  # by first and second rank of an axis
 
     def first(self, rank: int) -> Sequence[Event]:
         """Return the log from which that of a rank follows."""
-        return self.own[self.fold.stands_for(rank, self.fold.axes)[0]]
+        return self.own[self.symmetry.stands_for(rank, self.symmetry.axes)[0]]
 
     def moves(self, first: int, second: int) -> list[int]:
         """Return for each record by how much its micro-batches move on from one rank to the next of an axis."""
@@ -219,9 +219,9 @@ class Story:
 
     def events(self, rank: int) -> list[Event]:
         """Return the log of a rank."""
-        first, steps = self.fold.stands_for(rank, self.fold.axes)
+        first, steps = self.symmetry.stands_for(rank, self.symmetry.axes)
         moves = [[move * count for move in self.moves(first, second)] for second, count in steps]
-        place, events = self.fold.place(rank), []
+        place, events = self.symmetry.place(rank), []
         of_axis: dict[object, tuple[int, ...]] = {}  # the rank's groups
         together = map(sum, zip(*moves, strict=True)) if moves else repeat(0)
         for event, move in zip(self.own[first], together, strict=False):
@@ -232,11 +232,11 @@ class Story:
                 axis, number = op[0], op[2]
                 if axis is None or isinstance(axis, str):  # a collective is named by its axis and its first rank
                     if axis not in of_axis:
-                        of_axis[axis] = self.fold.mesh.group(rank, axis).ranks
+                        of_axis[axis] = self.symmetry.mesh.group(rank, axis).ranks
                     group = of_axis[axis]
                     op = (axis, group[0], number)
                 else:  # a message by its ends
-                    group = tuple([self.fold.moved(one, place) for one in group])
+                    group = tuple([self.symmetry.moved(one, place) for one in group])
                     op = (*group, number)
             events.append(make_event((rank, kind, layer, batches, issued, start, end, held, op, group, *rest)))
         return events

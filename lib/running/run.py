@@ -24,8 +24,8 @@ from ..real.prices import Mfu, RealCost
 from ..record.events import END, MARKS, Event
 from ..record.score import makespan
 from ..represent.coordinate import MOST
-from ..represent.links import books_of_few
-from ..represent.symmetry import ASKS_NOTHING, Fold, Unlike, axes_of
+from ..represent.links import simulator_of_few
+from ..represent.symmetry import ASKS_NOTHING, Symmetry, Unlike, axes_of
 from .execution import execute, name_of
 from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
@@ -199,15 +199,15 @@ class Timed(Run):
     """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
     ``final_states`` those of the ranks that were run."""
 
-    def __init__(self, name: str, models: Sequence[Model], train: str, fold: Fold) -> None:
-        self._fold = fold
+    def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
+        self._symmetry = symmetry
         super().__init__(name, models, train)
-        self.note = f"timed, not proved: {len(self.models):,} ranks were run for {fold.mesh.everyone:,}"
+        self.note = f"timed, not proved: {len(self.models):,} ranks were run for {symmetry.mesh.everyone:,}"
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
         self._own = own[0]
-        return self._fold.logs(own)
+        return self._symmetry.logs(own)
 
     @cached_property
     def attempted(self) -> bool:
@@ -218,8 +218,10 @@ class Timed(Run):
     def writers(self) -> list[Model]:
         """For each rank the model whose code it has run."""
         by_rank = {model._rank: model for model in self.models}
-        everyone = range(self._fold.mesh.everyone)
-        return [by_rank.get(rank) or by_rank[self._fold.stands_for(rank, self._fold.axes)[0]] for rank in everyone]
+        everyone = range(self._symmetry.mesh.everyone)
+        return [
+            by_rank.get(rank) or by_rank[self._symmetry.stands_for(rank, self._symmetry.axes)[0]] for rank in everyone
+        ]
 
     @property
     def fault(self) -> str:
@@ -233,27 +235,27 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
     axes = axes_of(mesh, represent)
     while True:
         shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost)
-        fold = Fold(shape.mesh, axes, also)
-        dist = Dist.of(shape, books_of_few(shape, fold, settings.strict))
-        models = train_on(fn, dist, work, settings, fold)
-        if not fold.wanted:
+        symmetry = Symmetry(shape.mesh, axes, also)
+        dist = Dist.of(shape, simulator_of_few(shape, symmetry, settings.strict))
+        models = train_on(fn, dist, work, settings, symmetry)
+        if not symmetry.wanted:
             break
-        also |= fold.wanted
+        also |= symmetry.wanted
         if len(also) >= MOST:
             raise Unlike("the code asks in more than a few ways which rank it is", fix=ASKS_NOTHING)
     with collector_off():
-        return Timed(name_of(fn), models, work.train, fold)
+        return Timed(name_of(fn), models, work.train, symmetry)
 
 
 def train_on(
-    fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, fold: Fold | None = None
+    fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
 ) -> list[Model]:
     """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
     PuzzleError with the partial run if something is wrong."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
-    if fold is not None:
+    if symmetry is not None:
         for model in models:
-            model._watch(fold.watched(model._rank))
+            model._watch(symmetry.watched(model._rank))
     try:
         execute(fn, models, settings.timeout, settings.order)
         if (unfinished := dist._simulator.unfinished()) is not None:

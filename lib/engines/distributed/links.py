@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ...machine.mesh import Mesh
 from ...record.labels import Labels
-from ...record.table import collective, lane_of
+from ...record.table import collective, stream_of
 from ..numbers import Numbers
 from .recording import Move
 
@@ -87,7 +87,7 @@ class Links(threading.Thread):
             value = self.started.pop(place)
         begun = time.monotonic()
         with self.watch():
-            if lane_of(move.kind) == "message":
+            if stream_of(move.kind) == "message":
                 made = self.passed(value, move.outputs[0], *move.ranks)
             elif isinstance(value, list):  # one call for several layers: tensor by tensor, in the same order everywhere
                 places = zip(value, zip(*move.inputs, strict=True), zip(*move.outputs, strict=True), strict=True)
