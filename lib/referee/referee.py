@@ -213,7 +213,7 @@ def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
         wrong = tampered(str(error), name)
     match said.how, *said.more:
         case ["failed", dict() as packed, list() as trouble, list() as left_out]:
-            raise _error_of_failed_run(replay, packed, trouble, left_out)
+            raise _failure(replay, packed, trouble, left_out)
     raise wrong
 
 
@@ -223,7 +223,7 @@ def tampered(got: str, name: str) -> PuzzleError:
     return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
 
 
-def _error_of_failed_run(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
+def _failure(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
     """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which the
     others come. (A worker that tells another than the real one has failed all the same.)"""
     try:
