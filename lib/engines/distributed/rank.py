@@ -154,6 +154,8 @@ def be_a_rank(
             plan = recorded(numbers)
         except PuzzleError as error:  # it was run without one before this process was started
             line.send(("log", [str(error)]))
+            with suppress(EOFError, OSError):
+                line.recv()  # until the supervisor hangs up: it may still wait for others to come
             return False
         gc.collect()  # the simulated machine is not needed any more, and must keep no tensors alive
         doing = "cannot join the other ranks:"
