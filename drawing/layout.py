@@ -127,7 +127,7 @@ class Layout:
         count = len(self.rows)
         self.height = _height(count, tight=bool(beside))
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
-        self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # to be told apart
+        self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
         room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
         self.names = LEFT + (HOST if any(one.hosts for one in every) else 0.0)
         self.x0, self.x1 = PAD + self.names + room, width - PAD - RIGHT

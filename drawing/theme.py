@@ -64,7 +64,7 @@ FAMILY_GLYPH = "bow"
 IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
 """Idle time before a rank's first computation, between, and after its last one."""
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
-"""Halves of a backward have a band at the top of their box, or at its bottom: so they are told apart without color."""
+"""Halves of a backward have a band at the top of their box, or at its bottom: so they differ without color, too."""
 TENSOR_COLORS = {
     "Weight": "#3f6fb0",
     "OptState": "#93b5e1",

@@ -242,7 +242,7 @@ def test_to_other_collectives_everyone_brings_a_tensor() -> None:
         run(program, ranks=2)
 
 
-def test_the_books_ask_for_a_tensor_as_well() -> None:
+def test_the_simulator_asks_for_a_tensor_as_well() -> None:
     simulator = LocalSimulator(Shape.of(1), graded=True)
     with pytest.raises(PuzzleError, match="every rank brings a tensor to allreduce"):
         simulator.meet(simulator.open(0, 2, 1), "allreduce", None, 0, None)

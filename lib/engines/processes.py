@@ -1,6 +1,6 @@
 """One process a rank, and torch.distributed between them: the proof that a function's tensors travel as it says.
 
-This process runs the function on the simulated machine first: what is wrong with it is told as in any run, and what it
+This process runs the function on the simulated machine first: what is wrong with it is said as in any run, and what it
 prints is printed once. Then each rank's process does the same for itself, and its own part of it for real (see
 ``distributed.recording``). This process only watches (``distributed.supervisor``), and needs no torch. The ranks are
 forked by a server that is started at the first run and stays for the next ones.

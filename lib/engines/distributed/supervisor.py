@@ -11,7 +11,7 @@ here, on which it says, in this order:
 ``("done", report)``                    that it has come to the end, and what it has measured
 ======================================  ======================================================================
 
-When all are ready they are told ``("go", now)``; whoever has found another log is told ``("show", now)`` instead, and
+When all are ready they hear ``("go", now)``; whoever has found another log hears ``("show", now)`` instead, and
 answers ``("log", lines)``.
 """
 
