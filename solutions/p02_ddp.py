@@ -271,12 +271,13 @@ draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
 # Here it is, message by message, side by side with your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, and
 # that rank gets it with `receive(src)`; puzzle 5 is about them.) Look at the row of rank 0: it handles every message
 # itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
-# 9.2 ticks on 4 ranks, 14.8 on 8 and 26.0 on 16, where `ddp` takes 5.6 each time. (Our all-reduce of a layer takes
-# 0.3 ticks for any number of ranks, however large the layer is. With `RingCost`, a price list in which both count, 16
-# ranks take 17.7 ticks with `DataParallel` and 6.6 with `ddp`.)
+# 16.3 ticks on 4 ranks, 47.5 on 8 and 167.5 on 16, where `ddp` takes 5.6 each time. (Our all-reduce of a layer takes
+# 0.3 ticks for any number of ranks, however large the layer is, and a whole weight or gradient in a message takes 0.3
+# ticks for each rank that there is, so that no messages are cheaper than a collective. With `RingCost`, a price list in
+# which the sizes count, 16 ranks take 22.3 ticks with `DataParallel` and 6.6 with `ddp`.)
 #
-# Rank 0 also runs out of memory first, because everything that the others send piles up there: 2,228,224 elements on
-# 4 ranks and 8,126,464 on 16. In our own `ddp`, which waits for each sum, no rank holds more than 1,572,864 in either
+# Rank 0 also runs out of memory first, because everything that the others send piles up there: 1,703,936 elements on
+# 4 ranks and 3,276,800 on 16. In our own `ddp`, which waits for each sum, no rank holds more than 1,572,864 in either
 # case. In DDP no rank is special. Each keeps its own copy of the model, so weights and outputs never travel, and the
 # all-reduce spreads the adding over all ranks.
 #

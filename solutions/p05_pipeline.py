@@ -49,7 +49,9 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: point to point
 #
-# `await model.pass_to(rank, v)` sends one tensor to one rank, in 0.2 ticks. It never waits for the receiver.
+# `await model.pass_to(rank, v)` sends one tensor to one rank, an activation or its gradient in 0.2 ticks. (A weight or
+# its gradient takes longer: as long as an all-gather for each part as large as the shard of a rank. So collectives are
+# never made cheaper by messages.) It never waits for the receiver.
 # `await model.receive(src=0)` takes the next message from rank 0, in 0.2 ticks once it is there. (Without `src` it
 # takes the next message from any rank.) A message that has arrived and is not yet received counts as memory of its
 # receiver.

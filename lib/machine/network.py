@@ -263,7 +263,7 @@ class Network:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
             across = self.mesh.node(sender) != self.mesh.node(receiver)
-            end = start + self.cost.transfer(call.sent, across)
+            end = start + self.cost.message(call.labels, call.sent, across, self.mesh.ranks)
         call.start, call.end = start, end
         call.link.free = end
         queue = call.link.queue
