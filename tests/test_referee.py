@@ -95,7 +95,7 @@ def test_no_environment_but_ours(mechanism: str, monkeypatch: pytest.MonkeyPatch
     assert {"SECRET_TOKEN", "USER", "PYTHONPATH"}.isdisjoint(found) and "TMPDIR" in found
 
 
-def test_it_is_told_nothing_of_seeds_sizes_and_targets(mechanism: str) -> None:
+def test_it_is_told_nothing_of_sizes_and_targets(mechanism: str) -> None:
     told = """
 seen = set()
 frame = sys._getframe()

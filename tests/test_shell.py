@@ -22,6 +22,8 @@ from xml.etree import ElementTree
 import pytest
 
 from lib import PuzzleError
+from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import called
 from lib.referee import examiner, shell
@@ -101,7 +103,7 @@ def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
 def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path) -> None:
     for number in (0, 4):
         solved(number, tmp_path)
-    result = lib("grade", "basic", "4", "--seed", "7")
+    result = lib("grade", "basic", "4")
     assert result.code == 0 and result.err == ""
     assert "Grade: 2 of 2 puzzles pass" in result.out
     one, two = [line for line in result.out.split("\n") if line.startswith("PASS")]
@@ -112,15 +114,10 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
-def test_the_seed_decides_the_sizes(lib: Lib, tmp_path: Path) -> None:
+def test_it_is_graded_at_all_other_sizes(lib: Lib, tmp_path: Path) -> None:
     path = str(solved(2, tmp_path, ".py"))
-
-    def held(seed: str) -> list[str]:
-        [result] = json.loads(lib("grade", path, "--seed", seed, "--json", "-").out)["results"]
-        assert result["seed"] == int(seed) and result["held_at"]
-        return list(result["held_at"])
-
-    assert held("1") == held("1") != held("2")
+    [result] = json.loads(lib("grade", path, "--json", "-").out)["results"]
+    assert result["held_at"] == [show_size(there.size) for there in figures_elsewhere(puzzles()["ddp"])]
 
 
 @pytest.mark.process
@@ -293,7 +290,6 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "fsdq", "--each", "folder"), "did you mean 'fsdp'"),
         (("grade", "--each", "folder"), "no submissions"),
         (("grade", "--timeout", "0"), "timeout"),
-        (("grade", "--seed", "x"), "seed"),
         (("grade", "--nonsense"), "nonsense"),
         (("watch", "fsdq"), "did you mean"),
     ],
@@ -334,7 +330,7 @@ def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     assert result.code == 1 and "1 of 3 puzzles pass" in result.out
 
     whole = json.loads((tmp_path / "a.json").read_text())
-    assert whole["version"] == 1 and "process of its own" in whole["isolation"]
+    assert whole["version"] == 2 and "process of its own" in whole["isolation"]
     first, second, third = whole["results"]
     assert (first["puzzle"], first["status"], first["time"], first["memory"]) == ("basic", "PASS", 17.0, 2621440)
     assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) >= 3
@@ -496,8 +492,8 @@ def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
     asked = examiner.Examiner.ask
     seen: list[str] = []
 
-    def dies(self: examiner.Examiner, attempt: Attempt, seed: int) -> None:
-        asked(self, attempt, seed)
+    def dies(self: examiner.Examiner, attempt: Attempt) -> None:
+        asked(self, attempt)
         seen.append(str(attempt.submission and attempt.submission.folder))
         if self.process is not None and seen[-1].endswith("bob"):
             self.process.kill()
@@ -559,7 +555,7 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
     result = lib("grade", "0", "--junit", "/dev/full", "--json", "a.json", "--gradescope", "c.json")
     assert result.code == 3 and "1 of 1 puzzle passes" in result.out
     assert result.err == f"{called()} grade: /dev/full could not be written: No space left on device\n"
-    assert json.loads((tmp_path / "a.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "a.json").read_text())["version"] == 2
     assert json.loads((tmp_path / "c.json").read_text())["score"] == 1.0
 
 

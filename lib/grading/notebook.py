@@ -26,7 +26,7 @@ from ..running.limits import TIMEOUT
 from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .judge import judge, new_seed
+from .judge import judge
 from .progress import Progress, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load
@@ -58,15 +58,13 @@ def grade(
     fn: Callable[[Any], Any],
     puzzle: str | None = None,
     *,
-    seed: int | None = None,
     timeout: float | None = TIMEOUT,
     represent: None = None,
 ) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
-    The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
-    random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
+    The puzzle is the one with the function's name, unless ``puzzle`` names another. ``timeout`` is in seconds, for each
     run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not
     a function, and for ``represent``: a verdict is about all ranks.
     """
@@ -77,10 +75,9 @@ def grade(
         problem, fix = "grading runs every rank, and represent= only measures time", "leave represent out"
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
-    seed = new_seed() if seed is None else seed
     begun = time.perf_counter()
     try:
-        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout), seed)
+        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

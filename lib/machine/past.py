@@ -18,8 +18,8 @@ Brought = Mapping[object, Sequence[Labels | None]]
 
 
 class Taken:
-    """The pieces of one layer's weight, of its state, or of a micro-batch's input, that a rank has taken from its loads,
-    in order. ``pieces``: their labels, each with what names its load."""
+    """The pieces of one layer's weight, of its state, or of a micro-batch's input, that a rank has taken from its
+    loads, in order. ``pieces``: their labels, each with what names its load."""
 
     __slots__ = ("pieces", "starts", "parts")
 

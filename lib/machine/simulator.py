@@ -53,9 +53,10 @@ def second_model(rank: int) -> PuzzleError:
 class LocalSimulator:
     """The simulator of all ranks of one machine.
 
-    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece and each input taken once). ``strict``: whether
-    sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
-    unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the ranks.
+    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece and each input taken once). ``strict``:
+    whether sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry,
+    fingerprints unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the
+    ranks.
     """
 
     rank_type: type[RankState] = RankState

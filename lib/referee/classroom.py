@@ -24,7 +24,7 @@ class Paper:
 
 
 def grade_class(
-    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, seed: int, budget: float, plain: bool
+    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, budget: float, plain: bool
 ) -> list[Report]:
     """Return a report for each student of a folder, in order.
 
@@ -34,7 +34,7 @@ def grade_class(
     papers = [Paper(student, Allowance(budget)) for student in submissions(folder)]
     of_turn: dict[Turn, Paper] = {}
     with Bar(len(papers), plain, lines=True) as bar:
-        for turn in examiners.graded(_turns(papers, folder, chosen, of_turn, bar), seed):
+        for turn in examiners.graded(_turns(papers, folder, chosen, of_turn, bar)):
             paper = of_turn.pop(turn)
             paper.verdicts += turn.verdicts
             paper.missing -= 1

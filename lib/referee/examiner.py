@@ -31,8 +31,8 @@ DIED = "the grader failed: the process that judges has ended, often because memo
 FORK = multiprocessing.get_context("fork")
 
 
-def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    """Return the verdict on one attempt: ERROR if the grader itself fails. ``seed``: that of the other sizes."""
+def verdict_on(attempt: Attempt, referee: Referee) -> Verdict:
+    """Return the verdict on one attempt: ERROR if the grader itself fails."""
     puzzle, submission, trouble = attempt
     more = f"python -m lib grade --hint {puzzle.name}"
     if submission is None:
@@ -41,7 +41,7 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     printed: list[str] = []
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
+        verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost))
     except Missing:
         verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
     except Exception as error:
@@ -66,8 +66,7 @@ def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     referee = Referee(timeout, secret=secret, watch=line.send)
     while True:
-        attempt, seed = line.recv()
-        line.send((verdict_on(attempt, referee, seed), referee.isolation()))
+        line.send((verdict_on(line.recv(), referee), referee.isolation()))
 
 
 def _end_with_parent() -> None:
@@ -84,8 +83,8 @@ class Examiner:
         self.process: multiprocessing.process.BaseProcess | None = None
         self.attempt: Attempt | None = None  # what it judges now
 
-    def ask(self, attempt: Attempt, seed: int) -> None:
-        """Let it judge an attempt. ``seed``: that of the other sizes."""
+    def ask(self, attempt: Attempt) -> None:
+        """Let it judge an attempt."""
         if self.process is None:
             self.line, theirs = Pipe()
             self.process = FORK.Process(target=_work, args=(theirs, *self.how), daemon=True)
@@ -93,7 +92,7 @@ class Examiner:
             theirs.close()
         self.attempt, self.seconds, self.begun = attempt, math.inf, 0.0
         with suppress(OSError):  # it has died: so says the answer
-            self.line.send((attempt, seed))
+            self.line.send(attempt)
 
     def is_running(self) -> bool:
         """Return whether a program runs, as opposed to what the grader does for itself."""

@@ -62,9 +62,9 @@ class Examiners:
         self.examiners = [Examiner(timeout, secret) for _ in range(processors)]
         self.isolation = ""  # how the code was kept apart, in a sentence
 
-    def graded(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
+    def graded(self, turns: Iterable[Turn]) -> Iterator[Turn]:
         """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
-        memory at once. ``seed``: that of the other sizes."""
+        memory at once."""
         waiting, taken = iter(turns), dict[Examiner, Turn]()
         while True:
             for examiner in self.examiners:
@@ -75,7 +75,7 @@ class Examiners:
                         turn = next(waiting, None)
                     if turn is not None and attempt is not None:
                         taken[examiner] = turn
-                        examiner.ask(attempt, seed)
+                        examiner.ask(attempt)
             if not taken:
                 return
             begun = time.monotonic()
@@ -95,11 +95,11 @@ class Examiners:
             examiner.close()
 
 
-def session(attempts: Sequence[Attempt], examiners: Examiners, seed: int, plain: bool) -> Report:
+def session(attempts: Sequence[Attempt], examiners: Examiners, plain: bool) -> Report:
     """Return the verdict on each attempt. ``plain``: without a progress bar."""
     turns = [Turn([attempt], Allowance()) for attempt in attempts]
     with Bar(len(turns), plain) as bar:
-        for turn in examiners.graded(turns, seed):
+        for turn in examiners.graded(turns):
             bar.step(turn.verdicts[0].puzzle.name)
     return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
 

@@ -18,7 +18,6 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..course.specs import after, find, puzzles
 from ..grading.commandline import Usage, called
-from ..grading.judge import new_seed
 from ..grading.notebook import Hint
 from ..grading.page import STAR, report_text
 from ..grading.progress import Progress, next_hint
@@ -87,7 +86,6 @@ def _parser() -> argparse.ArgumentParser:
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
         add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
         add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for a run, more for a large one (10)")
-        add("--seed", metavar="N", type=int, help="draw the other sizes from this seed")
         add("--plain", action="store_true", help="no color and no progress bar")
         if name == "grade":
             add("--list", action="store_true", help="list the puzzles and their targets")
@@ -136,7 +134,7 @@ def _grade_own(options: argparse.Namespace) -> Report:
     """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
     attempts = asked_for(options.what, _chosen(options.k))
     with closing(Examiners(options.timeout)) as examiners:
-        report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
+        report = _leading_on(session(attempts, examiners, options.plain))
     if not any(map(is_file, options.what)):
         kept = Progress(home())
         for verdict in report.verdicts:
@@ -155,16 +153,12 @@ def _leading_on(report: Report) -> Report:
     return replace(report, verdicts=verdicts)
 
 
-def _seed(options: argparse.Namespace) -> int:
-    return new_seed() if options.seed is None else int(options.seed)
-
-
 def _grade_each(options: argparse.Namespace) -> list[Report]:
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     budget = options.budget or BUDGET * options.timeout
     with closing(Examiners(options.timeout, [str(options.each)])) as examiners:
-        return grade_class(options.each, chosen, bool(named), examiners, _seed(options), budget, options.plain)
+        return grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -308,7 +302,7 @@ def watch(options: argparse.Namespace) -> int:
         while True:
             try:
                 attempts = asked_for(graded, _chosen(options.k))
-                report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
+                report = _leading_on(session(attempts, examiners, options.plain))
                 print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
             except (Unreadable, PuzzleError) as error:
                 if graded is options.what:
