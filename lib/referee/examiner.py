@@ -41,7 +41,8 @@ def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
     printed: list[str] = []
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
+        with referee.loaded(submission) as code:
+            verdict = judge(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost), seed)
     except Missing:
         verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
     except Exception as error:

@@ -5,12 +5,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Place, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of
 from ..machine.check import TRAINED
@@ -18,7 +18,7 @@ from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import presentable, shown, unpack_error
-from ..recording.wire import ProtocolError
+from ..recording.wire import LONGEST, ProtocolError
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
 from .sandbox import MECHANISMS, PACKAGE, PATIENCE, Worker, available
@@ -44,14 +44,6 @@ class Submission:
     file: str
     text: str
     folder: str | None = None
-
-
-class Said(NamedTuple):
-    """What a worker says at its end: what has been called, ``done``, ``failed`` or ``missing``, and more of that."""
-
-    recording: dict[str, Any] | None
-    how: str
-    more: list[Any]
 
 
 class Missing(Exception):
@@ -82,35 +74,19 @@ class Referee:
         seen = "" if mechanism == "process" else "; ".join(exposed.get((mechanism, self.secret), []))
         return MECHANISMS[mechanism] + (f"; BUT THIS CAN BE READ: {shown(seen, 300)}" if seen else "")
 
-    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
-        """Return the outcome of a run at a cost of that name, and append what it prints to ``printed``.
-
-        Raise PuzzleError if the run fails, and Missing if there is no function of that name.
-        """
-        seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
-        task = {
-            "name": name, "size": size, "cost": cost, "timeout": seconds,
-            "file": submission.file, "text": submission.text, "folder": submission.folder,
-            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
-        }  # fmt: skip
-        worker = self._start(submission.folder, seconds)
-        self.watch(seconds)
+    @contextmanager
+    def loaded(self, submission: Submission) -> Iterator["Loaded"]:
+        """Give a submission that a worker has loaded, and end all that it has started."""
+        worker = self._start(submission.folder)
         try:
-            with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out below
-                worker.wire.send(task, time.monotonic() + PATIENCE)
-            deadline = time.monotonic() + seconds + GRACE
-            with collector_off(cycles=True):  # it would look at each call of the recording again and again
-                said = self._hear(worker, name, seconds, deadline)
-                worker.end()
-                simulator, train = LocalSimulator(machine_of(size, cost), graded=True), size.get("train", TRAINED[0])
-                return judged(said, Replay(simulator, size["layers"], size["batches"], train), name, deadline)
+            yield Loaded(worker, submission, self.timeout, self.watch)
         finally:
-            try:
-                worker.end()
-                printed.append(worker.printed())
-            finally:
-                worker.close()
-                self.watch(math.inf)
+            worker.close()
+
+    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        """Return the outcome of one run (see ``Loaded.run``), in a worker of its own."""
+        with self.loaded(submission) as code:
+            return code.run(name, size, printed, cost)
 
     def _mechanism(self) -> str:
         """Return the mechanism of all workers, chosen once: a later failure never leads to a weaker one."""
@@ -126,16 +102,16 @@ class Referee:
     def _works(self, mechanism: str) -> bool:
         """Return whether a worker starts in an empty folder."""
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
-            worker, _ = self._try(mechanism, folder, self.timeout, probe=True)
+            worker, _ = self._try(mechanism, folder, probe=True)
         if worker is not None:
             exposed[mechanism, self.secret] = worker.found
             worker.close()
         return worker is not None
 
-    def _start(self, folder: str | None, seconds: float) -> Worker:
+    def _start(self, folder: str | None) -> Worker:
         """Return a worker that sees the folder and is ready. Raise PuzzleError or RuntimeError if none starts."""
         mechanism = self._mechanism()
-        worker, said = self._try(mechanism, folder, seconds)
+        worker, said = self._try(mechanism, folder)
         if worker is not None:
             return worker
         if folder is not None and self._works(mechanism):
@@ -144,9 +120,7 @@ class Referee:
             raise PuzzleError(problem, got=got, fix=fix, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
-    def _try(
-        self, mechanism: str, folder: str | None, seconds: float, probe: bool = False
-    ) -> tuple[Worker | None, str]:
+    def _try(self, mechanism: str, folder: str | None, probe: bool = False) -> tuple[Worker | None, str]:
         """Return a worker that is ready, or None, and what the last one that did not start has said."""
         said = ""
         for tried in range(TRIES):
@@ -158,7 +132,7 @@ class Referee:
                 continue
             ready = False
             try:
-                if ready := worker.begin(seconds, probe):
+                if ready := worker.begin(probe):
                     return worker, said
                 worker.end()
                 said = worker.printed(LAST_WORDS).strip()
@@ -167,80 +141,139 @@ class Referee:
                     worker.close()
         return None, said
 
-    def _hear(self, worker: Worker, name: str, seconds: float, deadline: float) -> Said:
-        """Return what a worker says at its end. Raise PuzzleError if it says nothing in time, or nothing at all."""
+
+class Loaded:
+    """A submission that a worker has loaded. ``defines``: the puzzles of which it has a function."""
+
+    def __init__(
+        self, worker: Worker, submission: Submission, timeout: float, watch: Callable[[float], None]
+    ) -> None:
+        """``timeout`` is in seconds of wall-clock time, for loading and for each run; ``watch`` as for Referee."""
+        self.worker, self.timeout, self.watch = worker, timeout, watch
+        self.defines: list[str] = []
+        self.trouble: list[str] = []  # a line for each statement that failed
+        self.left_out: list[str] = []  # and for each that was not run, although it changes what a function uses
+        self.failed: PuzzleError | None = None  # why nothing was loaded
+        task = {
+            "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
+            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+        }  # fmt: skip
         try:
-            match worker.wire.receive(deadline, MOST_BYTES):
-                case [dict() | None as recording, str() as how, *more]:
-                    return Said(recording, how, more)
+            self._ask(task, timeout)
+            match self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST):
+                case ["loaded", list() as defines, list() as trouble, list() as left_out]:
+                    self.defines = [name for name in defines if isinstance(name, str)]
+                    self.trouble, self.left_out = [*map(str, trouble)], [*map(str, left_out)]
+                case ["failed", dict() as packed]:
+                    raise _unpacked(packed)
+                case _:
+                    raise tampered("something else", "")
+        except ProtocolError as error:
+            self.failed = tampered(str(error), "")
+        except PuzzleError as error:
+            self.failed = error
+        finally:
+            self.watch(math.inf)
+
+    def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
+
+        Raise PuzzleError if the run fails, and Missing if there is no function of that name.
+        """
+        try:
+            if self.failed is not None:
+                self.failed.place = Place(detail=name)
+                raise self.failed
+            if name not in self.defines:
+                if self.trouble:
+                    got = f"{UNTAKEN}: {_notes(self.trouble)}"
+                    raise PuzzleError(f"there is no function {name}", got=got, line="")
+                raise Missing
+            seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
+            deadline = time.monotonic() + seconds + GRACE
+            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
+            with collector_off(cycles=True):  # it would look at each call of the recording again and again
+                match self._answer(name, seconds, deadline, MOST_BYTES):
+                    case [dict() | None as recording, str(), *_] as said:
+                        simulator = LocalSimulator(machine_of(size, cost), graded=True)
+                        train = size.get("train", TRAINED[0])
+                        replay = Replay(simulator, size["layers"], size["batches"], train)
+                        return self._judged(recording, said[1:], replay, name, deadline)
+            raise tampered("something else", name)
+        except ProtocolError as error:
+            raise tampered(str(error), name) from None
+        finally:
+            printed.append(self.worker.printed())
+            self.watch(math.inf)
+
+    def _ask(self, task: dict[str, Any], seconds: float) -> None:
+        self.watch(seconds)
+        with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out at its answer
+            self.worker.wire.send(task, time.monotonic() + PATIENCE)
+
+    def _answer(self, name: str, seconds: float, deadline: float, longest: int) -> Any:
+        """Return what the worker says. Raise PuzzleError if it says nothing in time, or nothing at all."""
+        try:
+            return self.worker.wire.receive(deadline, longest)
         except TimeoutError:
             late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
             fix = "look for a loop, or a call of something outside Python, that never ends"
             raise PuzzleError(late, where=name, fix=fix, line="") from None
         except (EOFError, ConnectionError):
-            status = worker.end(GRACE)
+            status = self.worker.end(GRACE)
             got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
             expected, fix = "the function returns on every rank", "a program of a puzzle does not end its process"
             gone = "the process ended before the function did"
             raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
+
+    def _judged(self, recording: Any, ending: list[Any], replay: Replay, name: str, deadline: float) -> Outcome:
+        """Return the outcome of a run that was finished, as a replay of its calls has it. Raise PuzzleError for any
+        other ending."""
+        wrong = tampered(f"an end of another kind, {ending[0]!r}", name)
+        try:
+            with watchdog(deadline - time.monotonic()):
+                if recording is not None:
+                    replay.play(recording, deadline)
+                if ending == ["done"]:
+                    return replay.outcome(name)
+        except TimeoutError:
+            late = "the run did not end within its time: its calls take too long to be carried out again"
+            wrong = PuzzleError(late, where=name, fix="fewer calls", line="")
         except ProtocolError as error:
-            raise tampered(str(error), name) from None
-        raise tampered("something else", name)
+            wrong = tampered(str(error), name)
+        match ending:
+            case ["failed", dict() as packed]:
+                raise self._failure(replay, packed)
+        raise wrong
+
+    def _failure(self, replay: Replay, packed: dict[Any, Any]) -> PuzzleError:
+        """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which
+        the others come. (A worker that tells another than the real one has failed all the same.)"""
+        error = _unpacked(packed)
+        if replay.errors or replay.stuck:
+            first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
+            first.line = error.line if error.problem == first.problem else first.line
+            error = presentable(first)
+        elif self.trouble and "NameError" in error.problem:
+            error.got = f"{UNTAKEN}: {_notes(self.trouble)}"
+        if self.left_out:
+            said = "the grader did not run these lines, which change what the function uses"
+            error.got = "\n".join(filter(None, [error.got, f"{said}: {_notes(self.left_out)}"]))
+        return error
 
 
-def judged(said: Said, replay: Replay, name: str, deadline: float) -> Outcome:
-    """Return the outcome of a run that was finished, as a replay of its calls has it. Raise PuzzleError, or Missing,
-    for any other ending."""
-    match said.how, *said.more:
-        case ["missing", []]:
-            raise Missing
-        case ["missing", list() as trouble]:
-            raise PuzzleError(f"there is no function {name}", got=f"{UNTAKEN}: {_notes(trouble)}", line="")
-    wrong = tampered(f"an end of another kind, {said.how!r}", name)
+def _unpacked(packed: dict[Any, Any]) -> PuzzleError:
+    """Return the error that a worker tells."""
     try:
-        with watchdog(deadline - time.monotonic()):
-            if said.recording is not None:
-                replay.play(said.recording, deadline)
-            if [said.how, *said.more] == ["done"]:
-                return replay.outcome(name)
-    except TimeoutError:
-        late, fix = (
-            "the run did not end within its time: its calls take too long to be carried out again",
-            "fewer calls",
-        )
-        wrong = PuzzleError(late, where=name, fix=fix, line="")
-    except ProtocolError as error:
-        wrong = tampered(str(error), name)
-    match said.how, *said.more:
-        case ["failed", dict() as packed, list() as trouble, list() as left_out]:
-            raise _failure(replay, packed, trouble, left_out)
-    raise wrong
+        return PuzzleError(**unpack_error(packed))
+    except ProtocolError:
+        return PuzzleError("the run failed, and the program has damaged its error")
 
 
 def tampered(got: str, name: str) -> PuzzleError:
     """Return what to say of a worker that says something else than this library's."""
     problem, fix = "what the program has sent to the grader is no recording of a run", "use the methods of model only"
     return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
-
-
-def _failure(replay: Replay, packed: dict[Any, Any], trouble: list[Any], left_out: list[Any]) -> PuzzleError:
-    """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which the
-    others come. (A worker that tells another than the real one has failed all the same.)"""
-    try:
-        parts = unpack_error(packed)
-    except ProtocolError:
-        parts = {"problem": "the run failed, and the program has damaged its error"}
-    error = PuzzleError(**parts)
-    if replay.errors or replay.stuck:
-        first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
-        first.line = error.line if error.problem == first.problem else first.line
-        error = presentable(first)
-    elif trouble and "NameError" in error.problem:
-        error.got = f"{UNTAKEN}: {_notes(trouble)}"
-    if left_out:
-        said = "the grader did not run these lines, which change what the function uses"
-        error.got = "\n".join(filter(None, [error.got, f"{said}: {_notes(left_out)}"]))
-    return error
 
 
 def _notes(lines: list[Any]) -> str:

@@ -160,12 +160,12 @@ class Worker:
                 self.server.say(FORK, theirs.fileno(), written.fileno())
             self.undo = undo.pop_all()
 
-    def begin(self, timeout: float, probe: bool = False) -> bool:
-        """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
-        knows what must not be found, and looks for it."""
+    def begin(self, probe: bool = False) -> bool:
+        """Let it lock itself in. Return whether that worked. A ``probe`` gets no code: it knows what must not be found,
+        and looks for it."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
-            "timeout": timeout, "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
+            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
             "hidden": hidden(self.folder, self.secret) if probe else [],
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
