@@ -184,16 +184,13 @@ class Loaded:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            if name not in self.defines:
-                if self.trouble:
-                    got = f"{UNTAKEN}: {_notes(self.trouble)}"
-                    raise PuzzleError(f"there is no function {name}", got=got, line="")
-                raise Missing
             seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
             deadline = time.monotonic() + seconds + GRACE
             self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
             with collector_off(cycles=True):  # it would look at each call of the recording again and again
                 match self._answer(name, seconds, deadline, MOST_BYTES):
+                    case [None, "missing"]:
+                        raise self._missing(name)
                     case [dict() | None as recording, str(), *_] as said:
                         simulator = LocalSimulator(machine_of(size, cost), graded=True)
                         train = size.get("train", TRAINED[0])
@@ -205,6 +202,12 @@ class Loaded:
         finally:
             printed.append(self.worker.printed())
             self.watch(math.inf)
+
+    def _missing(self, name: str) -> Exception:
+        if self.trouble:
+            got = f"{UNTAKEN}: {_notes(self.trouble)}"
+            return PuzzleError(f"there is no function {name}", got=got, line="")
+        return Missing()
 
     def _ask(self, task: dict[str, Any], seconds: float) -> None:
         self.watch(seconds)

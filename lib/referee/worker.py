@@ -121,6 +121,8 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
 
 def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
     """Run a function at a size. Return what has been called, and how it ended."""
+    if task["name"] not in names:
+        return [None, "missing"]
     _limit_next(task["timeout"])
     recorder: Recorder | None = None
     try:
