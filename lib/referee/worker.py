@@ -4,6 +4,7 @@ It gets the code, and for each run a size and its limits, but no targets. What o
 names the next one finds, as in a notebook.
 """
 
+import gc
 import io
 import os
 import resource
@@ -55,6 +56,7 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
         _limit(place["tasks"])
         if place["alone"]:
             refuse_processes()
+        gc.disable()  # it would look through each call of a recording, in a process that ends soon
         wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
         _work(wire, wire.receive(longest=None))
     except EOFError:
