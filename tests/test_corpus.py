@@ -31,8 +31,9 @@ from lib.grading.verdict import FAIL, PASS, TODO, Verdict
 from lib.recording.wire import Wire
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
-from lib.referee.examiner import verdict_on
-from lib.referee.referee import Referee, Submission
+from lib.referee.examiner import Judge
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
@@ -83,7 +84,10 @@ class StandIn(NamedTuple):
     def end(self, patience: float = 0.0) -> int:
         return 0
 
-    def printed(self) -> str:
+    def written(self) -> int:
+        return 0
+
+    def printed(self, start: int) -> str:
         return ""
 
     def close(self) -> None:
@@ -119,7 +123,7 @@ def near(program: Program) -> Verdict:
 
 def verdict_of(program: Program, referee: Referee) -> Verdict:
     attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
-    return verdict_on(attempt, referee, seed=1)
+    return Judge(referee).verdict(attempt, seed=1)
 
 
 @pytest.mark.parametrize("program", HONEST_NEAR, ids=titles(HONEST_NEAR))
@@ -234,7 +238,7 @@ def children(process: int) -> list[int]:
 
 
 def function(program: Program) -> object:
-    names, trouble = load("attempt.py", program.source)
+    names, trouble, *_ = load("attempt.py", program.source)
     assert program.puzzle in names, trouble
     return names[program.puzzle]
 

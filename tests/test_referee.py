@@ -22,9 +22,10 @@ import pytest
 
 from lib import PuzzleError
 from lib.course.specs import puzzles
+from lib.referee import loaded, sandbox
 from lib.referee import referee as module
-from lib.referee import sandbox
-from lib.referee.referee import Loaded, Missing, Referee, Submission
+from lib.referee.loaded import Loaded, Missing, Submission
+from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS, Worker, available, view
 from lib.referee.seccomp import CALLS
 from tests.corpus import HEAD, function
@@ -380,7 +381,8 @@ import sys
 from pathlib import Path
 from lib.course.specs import puzzles
 from lib.referee import sandbox
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 
 root, mechanism, masked = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 sandbox.SYSTEM += (str(root.parent),)  # as /usr is around a project in /usr/src/app
@@ -570,7 +572,7 @@ def outliving() -> list[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="it counts processes in /proc, which only Linux has")
 @pytest.mark.parametrize("name", OUTLIVING)
 def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GRACE", 0.5)  # none of them will ever say that it was late
+    monkeypatch.setattr(loaded, "GRACE", 0.5)  # none of them will ever say that it was late
     lines = ["signal.setitimer(signal.ITIMER_REAL, 0)", "libc = ctypes.CDLL(None)", "libc.prctl(15, b'outliving')"]
     lines += ["say = lambda: os.write(1, b'waited for')"]
     lines += [*OUTLIVING[name].strip().split("\n"), "time.sleep(0.3)"]
@@ -581,10 +583,24 @@ def test_nothing_outlives_its_run(mechanism: str, name: str, sociable: None, mon
     assert outliving() == [] and printed == [""]  # ended, not waited for
 
 
+class Idle:
+    """A worker that does nothing."""
+
+    def written(self) -> int:
+        return 0
+
+    def printed(self, start: int) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
 def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed: list[float] = []
+    monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_ask", lambda self, task, seconds: allowed.append(seconds))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], [], []])
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], [[], [], []]])
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])

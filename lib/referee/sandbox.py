@@ -179,12 +179,16 @@ class Worker:
             pass
         return False
 
-    def printed(self, last: int | None = None) -> str:
-        """Return what was printed, or its ``last`` bytes: at most OUTPUT characters, none if it cannot be read."""
+    def written(self) -> int:
+        """Return how many bytes have been printed."""
         with suppress(OSError, ValueError):  # it may be closed
-            start = 0 if last is None else max(0, os.fstat(self.output.fileno()).st_size - last)
-            text = os.pread(self.output.fileno(), last or 4 * OUTPUT, start)
-            return shown(text.decode(errors="replace"), OUTPUT)
+            return os.fstat(self.output.fileno()).st_size
+        return 0
+
+    def printed(self, start: int = 0) -> str:
+        """Return what was printed after so many bytes: at most OUTPUT characters, none if it cannot be read."""
+        with suppress(OSError, ValueError):
+            return shown(os.pread(self.output.fileno(), 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
         return ""
 
     def end(self, patience: float = 0.0) -> int:

@@ -10,16 +10,14 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 
 import lib
 
 from ..basics.errors import PuzzleError
 from ..course.specs import machine_of, puzzles
-from ..grading.submission import load
+from ..grading.submission import load, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..recording.recorder import Recorder, recorder_for
@@ -104,21 +102,25 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
     names: dict[str, Any] = {}
-    trouble: list[str] = []
-    left_out: list[str] = []
     _limit_next(task["timeout"])
     try:
         path = os.path.join(task["folder"] or os.getcwd(), task["file"])
         with alarm(task["timeout"]) as late, suppress(TimeIsUp):
-            names, trouble = load(task["file"], task["text"], left_out, path)
+            names, *notes = load(task["file"], task["text"], path)
         if late:
             raise PuzzleError("the code did not load in time", line=late[0])
-        defined = [name for name in puzzles() if callable(names.get(name))]
-        wire.send(["loaded", defined, trouble[:MOST_NOTES], left_out[:MOST_NOTES]])
+        if isinstance(sys.stdout, Printed):
+            sys.stdout.raw_bytes.left = CHARACTERS  # whatever was printed so far
+        wire.send(["loaded", defined(names), [lines[:MOST_NOTES] for lines in notes]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
     while True:
         wire.send(_run(names, wire.receive()))
+
+
+def defined(names: dict[str, Any]) -> list[str]:
+    """Return the names of puzzles that stand for something to call. Constants and helpers are no attempts."""
+    return [name for name in puzzles() if callable(names.get(name))]
 
 
 def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
@@ -150,11 +152,7 @@ def _puzzle_error(error: BaseException, name: str = "") -> PuzzleError:
 
 def _make_quiet(hidden: list[str]) -> None:
     """Switch off drawing, grading and running, limit what is printed, and refuse what no puzzle needs."""
-    for name in ("run", "grade", "hint", "progress", "solution", "attempt"):
-        setattr(lib, name, NOTHING)
-    drawing = ModuleType("drawing")
-    drawing.__dict__["__getattr__"] = lambda name: NOTHING
-    sys.modules["drawing"] = drawing
+    switch_off()
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(lib.__file__))]
     sys.stdout = sys.stderr = Printed(sys.stdout)
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (as long as the process)
@@ -170,29 +168,12 @@ def _make_quiet(hidden: list[str]) -> None:
     sys.addaudithook(look)
 
 
-class Nothing:
-    """An object that can be called, looked into and iterated over, and does nothing."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-
-NOTHING: Callable[..., Any] = Nothing()
-
-
 class Printed(io.TextIOWrapper):
     """A text stream that drops everything after so many characters."""
 
     def __init__(self, stream: Any) -> None:
-        super().__init__(PrintedBytes(stream), "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
+        self.raw_bytes = PrintedBytes(stream)
+        super().__init__(self.raw_bytes, "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
 
 
 class PrintedBytes(io.RawIOBase):
