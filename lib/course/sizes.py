@@ -82,7 +82,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
         batches=lambda one: sorted({1, one["ranks"] // 2, one["ranks"] - 1}),
     ),
     "pipeline": lambda size: _varied(size, ranks=_PIPELINE, layers=_a_rank(1, 2, 3), batches=_batches),
-    "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4, 6), batches=_a_rank(1, 2, 3)),
+    "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3)),
     "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
         size,
         mesh=_RINGS,
