@@ -59,7 +59,7 @@ def _batches(size: Size) -> list[int]:
 
 
 _RANKS = (1, 2, 3, 4, 5, 8)
-_PIPELINE = (1, 2, 3, 4, 5)
+_PIPELINE = (1, 2, 3, 4, 5)  # where messages go round, one rank would pass to itself
 _RINGS = [
     {"stage": stage, "shard": shard}
     for stage, shard in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 2), (5, 2), (3, 4))
@@ -81,7 +81,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
         layers=_layers,
         batches=lambda one: sorted({1, one["ranks"] // 2, one["ranks"] - 1}),
     ),
-    "pipeline": lambda size: _varied(size, ranks=_PIPELINE, layers=_a_rank(1, 2, 3), batches=_batches),
+    "pipeline": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(1, 2, 3), batches=_batches),
     "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3)),
     "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
         size,
