@@ -61,11 +61,8 @@ class Numbers:
         self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
-        self.cost = Cost(
-            weight_elements=self.parameters,
-            activation_elements=work.length * work.hidden,
-            adapter_elements=self.of_adapter,
-        )
+        inputs = work.length * work.hidden
+        self.cost = Cost(weight_elements=self.parameters, activation_elements=inputs, adapter_elements=self.of_adapter)
         """Sizes of the real tensors, by which what is stored is counted."""
 
     def weight(self, piece: Labels) -> Real:
@@ -186,7 +183,8 @@ class Numbers:
             return value
         mark = self.fingerprints.cut(value.mark, piece)
         if isinstance(value.data, dict):
-            return Real(mark, {batch: self._slice(value.data[batch], piece) for batch in sorted(piece.batches)})
+            slices = {batch: self._part(self._in_spans(value.data[batch]), piece) for batch in sorted(piece.batches)}
+            return Real(mark, {batch: self._sequence(one) for batch, one in slices.items()})
         return Real(mark, self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
@@ -263,10 +261,6 @@ class Numbers:
     def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
         return part.flat.view(self.work.length, self.work.hidden) if part.spans == self.sequence else part
-
-    def _slice(self, one: torch.Tensor | Pieces, piece: Labels) -> torch.Tensor | Pieces:
-        spans = self._spans(piece)
-        return self._sequence(Pieces(spans, select(self._in_spans(one), spans)))
 
     def _inputs(self, value: Real) -> dict[int, torch.Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""

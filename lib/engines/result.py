@@ -95,7 +95,9 @@ class ProcessRun(RealRun):
         for event, (start, end) in seen:
             start, end = start - clock[event.rank], end - clock[event.rank]
             self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
-        self.tick = pace or self._forward()
+        kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
+        forwards = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
+        self.tick = pace or (sum(forwards) / len(forwards) if forwards else None)
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""
@@ -111,12 +113,6 @@ class ProcessRun(RealRun):
                 for rank, live in self.live.items()
             ],
         ]
-
-    def _forward(self) -> float | None:
-        """Return the seconds that a micro-batch took on average to go through a layer, if any did."""
-        kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
-        spans = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
-        return sum(spans) / len(spans) if spans else None
 
     @cached_property
     def measured(self) -> Run:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -90,17 +91,8 @@ def work_for(
             leave(False)
         alone, door = time.monotonic() - begun, Door("", ranks)
         store.set("supervisor", json.dumps(door.place(os.environ["MASTER_ADDR"])))
-
-        def supervise() -> None:
-            try:
-                with closing(door):
-                    finished = watch(done, plan, settings, door, torchrun, alone)
-                show(finished)
-            except BaseException as error:
-                print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
-                leave(False)
-
-        supervisor = threading.Thread(target=supervise, name="supervisor", daemon=True)
+        watched = partial(watch, done, plan, settings, door, torchrun, alone)
+        supervisor = threading.Thread(target=_supervise, args=(door, watched, show), name="supervisor", daemon=True)
         supervisor.start()
 
     def recorded(numbers: Numbers) -> Plan:
@@ -119,6 +111,17 @@ def work_for(
         supervisor.join()
         right = True  # or else it would have ended this process
     leave(right)
+
+
+def _supervise(door: Door, watched: Callable[[], ProcessRun], show: Callable[[ProcessRun], None]) -> None:
+    """Watch over the ranks that come to a door, and show their run. End this process if anything is wrong."""
+    try:
+        with closing(door):
+            finished = watched()
+        show(finished)
+    except BaseException as error:
+        print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
+        leave(False)
 
 
 def leave(right: bool) -> NoReturn:

@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 from math import fsum
 from typing import NamedTuple
 
@@ -230,7 +231,7 @@ class Causes:
         waits += [self._waits(at, firsts) if firsts[at] == at else [] for at in range(len(events))]
         time = max((event.end for event in events if event.kind not in MARKS), default=0.0)
         latest = [time] * len(waits)  # when a clock may be at that moment, and an operation may end
-        for node in _backwards(waits):
+        for node in reversed([*TopologicalSorter(dict(enumerate(waits))).static_order()]):  # after all that wait for it
             at = node - len(events)
             begin = latest[node] if at < 0 else latest[node] - events[at].length
             for cause in waits[node]:
@@ -253,21 +254,6 @@ class Causes:
         """Return what an operation waits for, in the same way."""
         parts = self.parts(at)
         return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_lanes(part)]]
-
-
-def _backwards(waits: Sequence[Sequence[int]]) -> list[int]:
-    """Return all nodes, each after everything that waits for it."""
-    seen, order = bytearray(len(waits)), list[int]()
-    todo = [*range(len(waits))]
-    while todo:
-        node = todo.pop()
-        if node < 0:  # everything that it waits for is in order
-            order.append(~node)
-        elif not seen[node]:
-            seen[node] = True
-            todo.append(~node)
-            todo += waits[node]
-    return order[::-1]
 
 
 class Order:

@@ -1,5 +1,7 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
+from typing import NoReturn
+
 from ..basics.errors import PuzzleError
 from .collectives import ROWS as COLLECTIVES
 from .labels import HOSTS, LISTS, SLICES
@@ -38,20 +40,18 @@ def operation(kind: object) -> Operation:
 def computation(kind: str) -> Computation:
     """Return the row of an operation of the compute stream. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
-    if not isinstance(row, Computation):
-        operation(kind)
-        expected = ", ".join(in_stream("compute"))
-        raise PuzzleError(f"{kind} is no operation of the compute stream", expected=expected, line="")
-    return row
+    return row if isinstance(row, Computation) else _refuse(kind, "operation of the compute stream", "compute")
 
 
 def collective(kind: str) -> Collective:
     """Return the row of a collective. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
-    if not isinstance(row, Collective):
-        operation(kind)
-        raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_stream("collective")), line="")
-    return row
+    return row if isinstance(row, Collective) else _refuse(kind, "collective", "collective")
+
+
+def _refuse(kind: str, what: str, stream: str) -> NoReturn:
+    operation(kind)
+    raise PuzzleError(f"{kind} is no {what}", expected=", ".join(in_stream(stream)), line="")
 
 
 def sums(kind: str) -> bool:

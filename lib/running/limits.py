@@ -70,9 +70,8 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             sys.settrace(frame.f_trace)
         raise TimeIsUp
 
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     with ExitStack() as undo:
-        if timeout is not None and usable:
+        if timeout is not None and _has_timers():
             with suppress(ValueError, OSError):
                 before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
                 timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be caught
@@ -80,6 +79,11 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
                 undo.callback(signal.signal, signal.SIGALRM, before)
                 undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
         yield late
+
+
+def _has_timers() -> bool:
+    """Return whether signals of a timer come here: on this platform, in the main thread."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
@@ -90,16 +94,12 @@ def watchdog(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
 
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    with ExitStack() as undo:
+        if _has_timers():
+            undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+            undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
         yield
-        return
-    before = signal.signal(signal.SIGALRM, ring)
-    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
 
 
 def waiting(coroutine: Any) -> list[Any]:

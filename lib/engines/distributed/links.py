@@ -47,10 +47,6 @@ class Links(threading.Thread):
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
         self._note(self.started, place, value)
 
-    def has_result(self, place: int) -> bool:
-        """Return whether ``result`` would give its answer at once."""
-        return place in self.results
-
     def result(self, place: int) -> Any:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
         with self.changed:

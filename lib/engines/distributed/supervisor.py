@@ -59,8 +59,7 @@ class RankProcess:
 
     def __init__(self, line: Connection, hello: Mapping[str, Any]) -> None:
         self.line, self.hello, self.rank = line, hello, int(hello["rank"])
-        self.fingerprint, self.log = "", list[str]()
-        self.reached, self.waits, self.gone = 0, False, False
+        self.fingerprint, self.reached, self.waits, self.gone = "", 0, False, False
         self.heard = time.monotonic()
         self.error: PuzzleError | None = None
         self.broken = False
@@ -140,11 +139,11 @@ class Supervisor:
         for rank in self.ranks:
             if rank.runs and rank.gone and now > rank.heard + self.starter.patience:
                 raise self._lost(rank, "has ended or hung up")
-        failed = [rank for rank in self.ranks if rank.error is not None]
-        wrong = [rank.error for rank in failed if rank.error is not None and not rank.broken]
+        failed = [(rank, rank.error) for rank in self.ranks if rank.error is not None]
+        wrong = [error for rank, error in failed if not rank.broken]
         busy = any(rank.runs and not rank.waits for rank in self.ranks)
-        if (wrong and not busy) or (failed and now > min(rank.heard for rank in failed) + PATIENCE):
-            raise cause(wrong or [rank.error for rank in failed if rank.error is not None]) from None
+        if (wrong and not busy) or (failed and now > min(rank.heard for rank, _ in failed) + PATIENCE):
+            raise cause(wrong or [error for _, error in failed]) from None
         allowed = (self.timeout or 0) + (0 if self.going else self.alone * len(self.ranks))
         for rank in self.ranks:
             if self.timeout and rank.runs and not rank.waits and now > rank.heard + allowed:
@@ -156,9 +155,9 @@ class Supervisor:
 
     def _late(self, rank: RankProcess) -> PuzzleError:
         waiting = [
-            f"rank {other.rank} waits in {self._last(other)} [{self._line(other)}]"
+            f"rank {other.rank} waits in {_shown(event)} [{self._line(other)}]"
             for other in self.ranks
-            if other.runs and other.waits and other.reached
+            if other.runs and other.waits and (event := self._event(other))
         ]
         error = PuzzleError(
             f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}",
@@ -169,7 +168,7 @@ class Supervisor:
         return self._place(error, rank)
 
     def _differs(self, rank: RankProcess, lines: Sequence[str]) -> PuzzleError:
-        """Return what to say of a function that does something else in the process of a rank than here."""
+        """Return the error of a function that does something else in the process of a rank than here."""
         pairs = zip_longest(self.plan.log, lines, fillvalue="nothing more")
         here, there = next((here, there) for here, there in pairs if here != there)
         return PuzzleError(
@@ -192,10 +191,6 @@ class Supervisor:
         written = self.done.models[rank.rank].lines()[: rank.reached]
         return str(next((line for line in reversed(written) if line is not None), ""))
 
-    def _last(self, rank: RankProcess) -> str:
-        event = self._event(rank)
-        return "" if event is None else show_call(event.kind, event.layers or event.layer)
-
     def _came_to(self, rank: RankProcess) -> str:
         """Return how far a rank came, as a part of a sentence."""
         event = self._event(rank)
@@ -203,7 +198,7 @@ class Supervisor:
             return "it had begun no operation"
         if event.kind == END:
             return "it had come to the end of its function"
-        return f"its last operation was {self._last(rank)}"
+        return f"its last operation was {_shown(event)}"
 
     def _place(self, error: PuzzleError, rank: RankProcess) -> PuzzleError:
         """Return the error with the place in the run to which a rank has come."""
@@ -221,6 +216,10 @@ class Supervisor:
         shown.memory = max(map(peak, logs[: self.done.ranks]), default=0)
         shown.host_memory = max(map(peak, logs[self.done.ranks :]), default=0)
         return shown
+
+
+def _shown(event: Event) -> str:
+    return show_call(event.kind, event.layers or event.layer)
 
 
 # -- how ranks come here -------------------------------------------------------------------------------
