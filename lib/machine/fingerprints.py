@@ -15,6 +15,7 @@ all partial sums add up to the whole, and no other set of them does.
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd
@@ -59,10 +60,9 @@ class Fingerprints:
     def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
         """Return what a layer makes of its input: nothing good, if the weight is only a piece; with ``partial``, the
         partial sum that this piece gives."""
-        if partial:
-            whole, piece = weight
-            return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         whole, piece = weight
+        if partial:
+            return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         known = whole if piece == ALL else _complete(weight)
         if len(inp) == 1:  # a comprehension is a call
             ((batch, value),) = inp.items()
@@ -107,7 +107,8 @@ class Fingerprints:
         """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
         gradient covers it."""
         (before, piece), (state, own), (change, covered) = weight, opt_state, grad
-        aligned = piece == own and _covers(covered, piece)
+        covers = covered in (ALL, ANY, piece) or union((covered, piece))[0] == covered
+        aligned = piece == own and covers
         new = hash((UPDATE if aligned else MIXED, before, state, change))
         return (new, piece), (hash((NEXT_STATE, new)), piece)
 
@@ -135,7 +136,10 @@ class Fingerprints:
     def join(self, values: Sequence[Any]) -> Any:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
         if type(values[0]) is dict:
-            every = {batch: [_whole_of(value[batch]) for value in values if batch in value] for batch in _keys(values)}
+            every = defaultdict[int, list[Fingerprint]](list)
+            for value in values:
+                for batch, one in value.items():
+                    every[batch].append(_whole_of(one))
             joined = {batch: self.join(pieces) for batch, pieces in every.items()}
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
@@ -195,18 +199,9 @@ def _whole_of(value: Activation) -> Fingerprint:
     return (value, ALL) if isinstance(value, int) else value
 
 
-def _keys(values: Sequence[ByBatch]) -> ByBatch:
-    """Return all micro-batches that some of these have, as the keys of a dictionary: in order."""
-    return {batch: 0 for value in values for batch in value}
-
-
 def _nonsense(values: Sequence[Fingerprint]) -> int:
     """Return what comes of things that do not go together."""
     return hash((MIXED, *[whole for whole, _ in values]))
-
-
-def _covers(outer: Piece, inner: Piece) -> bool:
-    return outer in (ALL, ANY, inner) or union((outer, inner))[0] == outer
 
 
 @lru_cache(maxsize=64)

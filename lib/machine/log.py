@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import overload
+from typing import Any
 
 from ..basics.units import Elements
 from ..record.events import Event, make_event
@@ -53,11 +53,7 @@ class Log(Sequence[Event]):
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events())
 
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+    def __getitem__(self, place: Any) -> Any:
         return self.events()[place]
 
     def __eq__(self, other: object) -> bool:

@@ -97,11 +97,6 @@ class Carrying(Protocol):
         """What names the communication, for all ranks."""
 
 
-def carried_by(record: Done | Carrying) -> str | None:
-    """Return the kind of tensor that a communication carries."""
-    return record.labels.kind if record.labels else None
-
-
 class Result(NamedTuple):
     """What a call brings its rank."""
 
@@ -517,8 +512,8 @@ class RankState:
         states = [one for (kind, *_), taken in self.taken.items() for one in taken.pieces if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
-            carried = carried_by(record)
-            if record.kind in work and not (carried and KINDS[carried].by_batch):  # to add those up is no such work
+            carried = record.labels
+            if record.kind in work and not (carried and KINDS[carried.kind].by_batch):  # to add those up is none
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

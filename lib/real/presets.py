@@ -3,7 +3,7 @@ papers` prints how the others come out), or is assumed. What the numbers mean is
 
 from typing import Any
 
-from .cluster import Cluster
+from .prices import Cluster
 from .transformer import Transformer
 
 

@@ -1,4 +1,4 @@
-"""What a Transformer costs on a Cluster: a ``Cost`` in seconds and bytes, for any program of the course.
+"""A cluster, and what a transformer costs on it: a ``Cost`` in seconds and bytes, for any program of the course.
 
 A layer of a run stands for as many layers of the model as there are in it: 96 layers of the model in a run of 24 layers
 are four at a time. A rank of a run is a group of ``tensor`` GPUs, all of which do the same at the same time. Their
@@ -7,11 +7,13 @@ traffic is part of the price of a layer, since nothing is computed beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ..basics.arguments import instance_of, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
 from ..machine.cost import Cost, TimeUnits
@@ -21,7 +23,7 @@ from ..record.labels import Labels
 from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
-from .transformer import Transformer, divisors
+from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
 FLASH_BACKWARD = 2.5
@@ -156,13 +158,17 @@ class RealCost(Cost):
     def _known(self) -> dict[object, Any]:
         return {}
 
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """Return what ``make()`` gives. It is called once for each key."""
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = make()
+        return known
+
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         key = _alike(kind, labels[0], labels[-1])
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
-        return known
+        return self._once(key, lambda: round(self._seconds(kind, labels) * NANOSECONDS))  # type: ignore[no-any-return]
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute stream takes, in seconds."""
@@ -256,17 +262,13 @@ class RealCost(Cost):
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
         computes with so large a share of a layer's weights."""
-        known = self._known_inner.get((recompute, share))
-        if known is None:
+
+        def inner() -> float:
             model, t = self.model, self._tensor(share)
             kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
-            known = kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
-            self._known_inner[recompute, share] = known
-        return known
+            return kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
 
-    @cached_property
-    def _known_inner(self) -> dict[tuple[str, Fraction | int], float]:
-        return {}
+        return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
     def _tensor(self, share: Fraction | int) -> int:
         """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises
@@ -283,18 +285,13 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        key = _alike(labels.kind, labels, labels)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._held(labels)
-        return known
+        return self._once(_alike(labels.kind, labels, labels), lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
         key = _alike(("sent", labels.kind), labels, labels)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._sent(labels)
-        return known
+        return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 
     def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
@@ -378,3 +375,56 @@ class RealCost(Cost):
     def in_words(self, kind: str) -> str:
         """Return the price of an operation on a layer in the middle, for people."""
         return f"{self.price(kind):.3g} s" if hasattr(self, kind) else "what its bytes take"
+
+
+@dataclass(frozen=True)
+class Cluster(Hardware):
+    """GPUs in nodes, and the software that runs on them (see Hardware for the numbers)."""
+
+    def cost(
+        self,
+        model: Transformer,
+        *,
+        micro_batch: int = 1,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        recompute: str = "none",
+        optimizer: str = "adam",
+        stored: float = 2,
+        gradients: float = 2,
+        gathered: float | None = None,
+        reduced: float | None = None,
+        adapter_rank: int | None = None,
+        frozen_bits: float | None = None,
+        mfu: str = "megatron",
+    ) -> RealCost:
+        """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
+
+        ``micro_batch``: sequences in a micro-batch; ``tensor``: GPUs that share each layer, which are one rank of a
+        run, with ``sequence_parallel`` also its norms and residuals; ``recompute``: what backward does again (see
+        ``transformer.RECOMPUTE``; with ``"full"`` a program may say itself what is kept, with ``keep=``);
+        ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of
+        its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is reduced,
+        in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
+        ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
+        ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
+        counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
+        """
+        instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
+        instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
+        model.check_tensor(tensor)
+        whole_number("micro_batch", micro_batch)
+        one_of_names("recompute", recompute, RECOMPUTE)
+        one_of_names("mfu", mfu, FORMULAS)
+        check_widths("bytes", stored=stored, gradients=gradients, gathered=gathered, reduced=reduced)
+        check_widths("bits", frozen_bits=frozen_bits)
+        self.check_gpus(tensor, "tensor")
+        states = model.state_bytes(
+            stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
+        )
+        self.check_room(sum(states.values()), model.name)
+        return RealCost(
+            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, sequence_parallel=sequence_parallel,
+            recomputed=recompute, optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered,
+            reduced=reduced, adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
+        )  # fmt: skip

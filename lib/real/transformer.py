@@ -207,12 +207,12 @@ class Transformer:
             inside = rotation * (self.hidden + self.kv_width) / self.hidden + gate * self.inner / self.hidden
         return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
 
-    def score_bytes(self, micro_batch: int = 1, tensor: int = 1, backward: bool = False) -> float:
-        """Return the bytes that the scores of attention are read and written with: 13as²b/t, and 19 in backward. Flash
-        attention has none."""
+    def score_bytes(self, micro_batch: int = 1, backward: bool = False) -> float:
+        """Return the bytes that a layer reads and writes for the scores of attention, on all of its ranks: 13as²b, and
+        19as²b in backward. Flash attention has none."""
         if self.attention == "flash":
             return 0.0
-        return (19 if backward else 13) * self.heads * self.sequence * self.tokens(micro_batch) / tensor
+        return float((19 if backward else 13) * self.heads * self.sequence * self.tokens(micro_batch))
 
     def boundary_bytes(self, micro_batch: int = 1) -> int:
         """Return the bytes of a layer's input, or of its output, or of the gradient of either: 2sbh."""
@@ -324,9 +324,11 @@ class Transformer:
 
 
 def check_widths(unit: str, **widths: object) -> None:
-    """Raise PuzzleError for what cannot be the width of a number, in ``bytes`` or ``bits``."""
+    """Raise PuzzleError for what cannot be the width of a number, in ``bytes`` or ``bits``. None is not checked."""
     most, usual = WIDTHS[unit]
     for name, width in widths.items():
+        if width is None:
+            continue
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
             problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
             raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), fix=f"{name}={usual}")

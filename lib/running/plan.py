@@ -9,8 +9,7 @@ from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
-from ..real.cluster import Cluster
-from ..real.prices import RealCost
+from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
 from .run import check_function, run
 from .sweep import beats, show_progress

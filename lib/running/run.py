@@ -261,15 +261,10 @@ def train_on(
         if (unfinished := dist._simulator.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
-        keep_run(error, name_of(fn), models, work.train)
+        with collector_off(cycles=True):
+            explain(error, Run(name_of(fn), models, work.train), models)
         raise
     return models
-
-
-def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
-    """Attach the partial run to its error, and a description of the failure to that run."""
-    with collector_off(cycles=True):
-        explain(error, Run(name, models, train), models)
 
 
 def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
