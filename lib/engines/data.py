@@ -52,8 +52,7 @@ def _moments(work: Workload, kind: str, layer: int, count: int) -> torch.Tensor:
 
 
 def adapter(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat adapter, as it is in the middle of a training: one that is about to begin has zeros in the
-    second matrix of each pair."""
+    """Return a layer's flat adapter as it is during training: at first the second matrix of each pair would be zero."""
     shapes = shapes_of_adapter(work.layer, work.hidden)
     numbers = _normal(work, "adapter", layer, sum(map(math.prod, shapes)))
     parts = zip(numbers.split([math.prod(shape) for shape in shapes]), shapes, strict=True)

@@ -153,8 +153,7 @@ def apply_adapted(
 
 
 def unit(kind: str, hidden: int) -> int | None:
-    """Return how many numbers of the flat weight belong together when a layer is computed in pieces, or None for a kind
-    that cannot be."""
+    """Return the numbers of a unit, the smallest piece of a layer that can be computed, or None if none can be."""
     return None if LAYERS[kind].partial_sum is None else LAYERS[kind].shapes(hidden)[0][1]
 
 
@@ -171,8 +170,7 @@ def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once
 
 
 def apply_units(kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once) -> torch.Tensor:
-    """Return what some units of a layer, one after the other in ``flat``, add to its output. With ``bypass`` they are
-    those that add x as well."""
+    """Return what the units of a layer in ``flat``, one after the other, add to its output; with ``bypass`` x, too."""
     partial_sum: Any = LAYERS[kind].partial_sum
     added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap)
     return x + added if bypass else added

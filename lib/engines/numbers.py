@@ -86,8 +86,7 @@ class Numbers:
         return Real(self.fingerprints.forward(inp.mark, weight.mark, partial), numbers)
 
     def keeping(self, inp: Real, weight: Real, keep: str, partial: bool = False) -> tuple[Real, Real]:
-        """Return what ``forward`` does, and autograd's graph of it, without what is cheap to make again unless all is
-        kept."""
+        """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
         flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
         graphs = self._graphs(inp, flat, layer)
         numbers = {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}
@@ -104,8 +103,7 @@ class Numbers:
     def backward(
         self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, *, partial: bool = False
     ) -> tuple[Real, Real]:
-        """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again,
-        unless its graph was kept."""
+        """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
         mark = None if saved is None else saved.mark
         of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial=partial)
         graphs = None if saved is None else saved.data
@@ -168,8 +166,7 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """Return a sum of gradients or of partial sums, added from the first to the last, or nan if they are of
-        different pieces."""
+        """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
         if isinstance(values[0].data, dict):
             mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
             return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
@@ -215,9 +212,8 @@ class Numbers:
         return self.of(labels, self.fingerprints.made_up(labels), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
-        """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch
-        or shard, contiguous, not to be written to. The value may have more shards; a gradient of no micro-batches gives
-        zeros."""
+        """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
+        written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value.data, dict):
             spans, rows = self._spans(labels), [self._in_spans(value.data[batch]) for batch in sorted(labels.batches)]
             return torch.stack([select(row, spans)[0] for row in rows])
@@ -226,10 +222,8 @@ class Numbers:
         return select(_pieces(value), self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
-        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``.
-
-        Raise ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches.
-        """
+        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``. Raise
+        ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches."""
         if labels.kind == "WeightGrad" and not labels.batches:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
@@ -246,8 +240,7 @@ class Numbers:
         return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
     def _spans(self, labels: Labels) -> Spans:
-        """Return which numbers of the flat whole these are: of a weight, of an adapter, or of a sequence, which is cut
-        between tokens."""
+        """Return which numbers of a flat weight, adapter or sequence these are. Sequences are cut between tokens."""
         if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
         tokens = spans_of(labels.shards, labels.total, self.work.length)

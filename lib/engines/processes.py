@@ -42,8 +42,7 @@ START = 60.0  # seconds within which the ranks have to be there
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
-    """Run as ``lib.run``, here first and then in a process for each rank. ``settings.timeout``: seconds for which one
-    may be silent."""
+    """Run here first, then in a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     # Pickled first: what the function changes in its surroundings when it runs here must not travel.
     function = _pickled(fn, fn, name_of(fn))
     machine = _pickled((shape, work, settings), shape.cost, "cost")
@@ -74,8 +73,7 @@ def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starte
 
 
 def _pickled(thing: object, learners: object, name: str) -> bytes:
-    """Return something pickled, with what the learner's part of it needs of a notebook. Raise PuzzleError if it cannot
-    be."""
+    """Return something pickled, with what it needs of the learner's module. Raise PuzzleError if it cannot be."""
     import cloudpickle
 
     module = sys.modules.get(getattr(learners, "__module__", None) or "__main__")

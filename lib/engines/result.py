@@ -90,8 +90,7 @@ class ProcessRun(RealRun):
                 there = start - clock[event.rank]
                 together[event.op] = max(there, together.get(event.op, there))
         self._timed = []
-        """Events with the seconds at which they began and ended, where a clock saw that. What waits for others has not
-        begun, as in a simulated run."""
+        """Events with the seconds at which they began and ended. What waits for others has not begun."""
         for event, (start, end) in seen:
             start, end = start - clock[event.rank], end - clock[event.rank]
             self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
@@ -116,10 +115,8 @@ class ProcessRun(RealRun):
 
     @cached_property
     def measured(self) -> Run:
-        """The run with its events at the times at which they really happened, in milliseconds.
-
-        They count from where the first operation begins: making the first numbers is not part of training.
-        """
+        """The run with its events at the times at which they really happened, in milliseconds. They count from where
+        the first operation begins: making the first numbers is not part of training."""
         zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
 
         def ms(second: float) -> float:

@@ -30,16 +30,13 @@ from .processes import watch
 from .result import ProcessRun
 
 LOOKING, LEAVING = 0.5, 1.5
-"""Seconds after SIGTERM for which the supervisor looks for a rank that was lost before it, and after which a rank
-ends."""
+"""Seconds after SIGTERM for which the supervisor looks for a rank lost before, and after which a rank ends."""
 
 
 class Torchrun:
-    """What is known of torchrun, which has started the ranks (``Starter``): that it ends them.
-
-    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the supervisor. So that
-    these can say who it was, a rank that is sent SIGTERM ends a moment later.
-    """
+    """What is known of torchrun, which has started the ranks (``Starter``): that it ends them. As soon as one rank has
+    died, torchrun sends SIGTERM to all the others, also to the one with the supervisor. So that these can say who it
+    was, a rank that is sent SIGTERM ends a moment later."""
 
     engine, patience = "torchrun", 0.0  # it says how a rank has ended only when the run is over
 

@@ -51,8 +51,7 @@ Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
 def priced(verb: Verb) -> Verb:
-    """Write the price of a verb, as the default cost has it, into its docstring in place of ``{price}``, and its names
-    in torch in place of ``{torch}``."""
+    """Put a verb's default price and its names in torch into its docstring, for ``{price}`` and ``{torch}``."""
     if verb.__doc__:
         names = " or ".join(f"dist.{name}" for name in operation(verb.__name__).elsewhere)
         verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__)).replace("{torch}", names)
@@ -132,8 +131,7 @@ class Model(Verbs):
 
     @property
     def is_host(self) -> bool:
-        """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
-        receives."""
+        """Whether this is a host and no device: a processor that stores, updates, sends and receives."""
         return self._rank in self.dist._mesh.beside
 
     @property
@@ -176,8 +174,7 @@ class Model(Verbs):
         return [*lines, *[None] * (count - len(lines))] if len(lines) <= count else [None] * count
 
     def _waits_for(self, place: Place) -> Wait | None:
-        """Return the first call that has not ended and that the rank waits for, or that could not be held at a place,
-        with its line."""
+        """Return the first unfinished call that the rank waits for, or that has failed there, with its line."""
         for call in self._simulator.waiting(self._handle):
             layers = call.layers or (call.layer,)
             if call.awaited or (call.kind == place.operation and place.layer in layers):
@@ -436,8 +433,8 @@ class Model(Verbs):
             expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
-        """Hands in the rank's answer for a layer: the weight, or the rank's shards of it; its adapter, where adapters
-        are trained. Takes no time, and does not store the weight."""
+        """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
+        Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
         self._simulator.set_final_weight(self._handle, layer, weight._token)

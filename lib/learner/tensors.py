@@ -1,7 +1,6 @@
-"""The kinds of tensor: frozen labels and an opaque token, with no numerics in sight.
+"""The kinds of tensor: frozen labels and an opaque token, without numbers.
 
-They come out of a model's operations. Made by hand (``Weight(0, 2, 0)``), a tensor is fit for
-demonstrations, and marked as made up.
+A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for demonstrations, and marked as made up.
 """
 
 from __future__ import annotations
@@ -133,11 +132,9 @@ class OptState(Stepped):
 
 
 class WeightGrad(Sharded):
-    """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
-
-    As large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is that of the
-    layer's adapter.
-    """
+    """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches. As large as the
+    weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is that of the layer's
+    adapter."""
 
     __slots__ = ()
     batches: frozenset[int]
@@ -211,8 +208,7 @@ class Activation(Batched):
 
 
 class ActivationGrad(Batched):
-    """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch, or a slice's
-    share of that."""
+    """The gradient that ``backward(layer, ...)`` reads, of the size of an ``Activation``."""
 
     __slots__ = ()
 

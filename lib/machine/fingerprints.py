@@ -43,8 +43,7 @@ ByBatch = dict[int, Activation]  # the value of an activation or its gradient: a
 
 
 class Fingerprints:
-    """The algebra (see ``record.operations.Values``). What is loaded or cut has labels in coarsest form, which name its
-    piece as they are."""
+    """The algebra (see ``record.operations.Values``). Labels of what is loaded or cut are in coarsest form already."""
 
     zero: Fingerprint = (0, ANY)
 
@@ -58,8 +57,7 @@ class Fingerprints:
         return {batch: hash((INPUT, batch)) for batch in batches}
 
     def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
-        """Return what a layer makes of its input: nothing good, if the weight is only a piece; with ``partial``, the
-        partial sum that this piece gives."""
+        """Return a layer's output: a wrong one if the weight is only a piece, unless ``partial``: its partial sum."""
         whole, piece = weight
         if partial:
             return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
@@ -104,8 +102,7 @@ class Fingerprints:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
-        """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
-        gradient covers it."""
+        """Return weight and state after a step: right if both are the same piece, and the gradient covers it."""
         (before, piece), (state, own), (change, covered) = weight, opt_state, grad
         covers = covered in (ALL, ANY, piece) or union((covered, piece))[0] == covered
         aligned = piece == own and covers
@@ -113,8 +110,7 @@ class Fingerprints:
         return (new, piece), (hash((NEXT_STATE, new)), piece)
 
     def add(self, values: Sequence[Any]) -> Any:
-        """Return a sum of gradients, or of partial sums of an activation, in any order, any tree; nonsense if they
-        are of different pieces."""
+        """Return a sum of gradients, or of partial sums, in any order; a wrong one if they are of different pieces."""
         if type(values[0]) is dict:
             return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         pieces = {piece for _, piece in values} - {ANY}

@@ -116,8 +116,7 @@ class Simulator(Protocol[R, T, C]):
         operands: Sequence[T],
         options: Options = NO_OPTIONS,
     ) -> Sequence[T]:
-        """Carry out an operation of the compute stream, and return what it makes. ``options``: those of its row that
-        the call names."""
+        """Carry out an operation of the compute stream, with these options of its row. Return what it makes."""
 
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""
@@ -138,8 +137,7 @@ class Simulator(Protocol[R, T, C]):
         """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
 
     def fetch(self, call: C) -> object:
-        """Return the result of an ended call (a token, a list of them, a plain value or None), and move the rank's
-        clock to its end."""
+        """Return an ended call's token, list of tokens or plain value, and move the rank's clock to its end."""
 
     def decide_next(self) -> bool:
         """All coroutines wait: wake one. Return False when none ever can be."""
@@ -170,8 +168,7 @@ class Simulator(Protocol[R, T, C]):
         Their records may be made when they are first read."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
-        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the simulator
-        know as stored counts."""
+        """Return what the rank ends with. Of ``stored``, only tensors that the simulator has stored count."""
 
     def unfinished(self) -> PuzzleError | None:
         """Return what is wrong at the end of a run: a call never awaited, a message never received."""

@@ -63,8 +63,7 @@ class Log(Sequence[Event]):
 
 
 def awaited_by(fetched: Sequence[int]) -> Awaited:
-    """Return the calls that were fetched before each record, of the pairs that a rank notes: how long the log was, and
-    a call's place in it."""
+    """Return the calls fetched before each record, given pairs of how long the log was and a call's place in it."""
     awaited: dict[int, tuple[int, ...]] = {}
     for before, pairs in groupby(zip(fetched[::2], fetched[1::2], strict=True), itemgetter(0)):  # in order already
         awaited[before] = tuple([place for _, place in pairs])
@@ -72,8 +71,7 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
 
 
 def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, per_tick: int) -> list[Event]:
-    """Return the records of what a rank has done, all of which has ended. ``samples``: what was held, by place, where
-    it is more than the entry says."""
+    """Return the records of a rank's entries, which have ended. ``samples``: by place, what was held if it was more."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
     def ticks(time: TimeUnits) -> float:

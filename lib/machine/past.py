@@ -85,8 +85,7 @@ class Past:
         """Of each coroutine, the places of its operations in the log."""
 
     def look(self, log: Sequence[Any], writers: Mapping[int, object], first: object, lists: Brought) -> Past:
-        """Take up what is new in the log, and return this. ``writers``: who has written each record, if it is not the
-        ``first`` coroutine."""
+        """Add what is new in the log, and return this. ``writers``: by place, who wrote it if not the ``first``."""
         for at in range(self.looked_at, len(log)):
             record = log[at]
             if record.kind not in MARKS:

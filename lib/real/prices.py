@@ -48,7 +48,7 @@ class Mfu(float):
 
 
 def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
-    """Return a key that is the same for all operations on tensors that cost the same."""
+    """Return a key that is equal for operations that cost the same."""
     return (
         what, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
         last.total, len(last.shards), last.extra.keep, last.extra.adapter,
@@ -58,9 +58,7 @@ def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
     """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
-
-    The fields of ``Cost`` are those of a layer in the middle of the model.
-    """
+    The fields of ``Cost`` are those of a layer in the middle of the model."""
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
@@ -288,8 +286,7 @@ class RealCost(Cost):
         return self._once(_alike(labels.kind, labels, labels), lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
-        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
-        each of what they all have."""
+        """Return the bytes of a tensor that each GPU of a rank sends: a slice each of an activation that all have."""
         key = _alike(("sent", labels.kind), labels, labels)
         return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 

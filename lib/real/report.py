@@ -20,9 +20,8 @@ from .prices import RealCost
 
 
 def report(run: Outcome) -> str:
-    """Return where time goes, where memory goes at its peak, what goes over which links, and what of that is exposed:
-    nothing is computed meanwhile. Of a run without any operation it says so. Raises PuzzleError for a run whose cost is
-    in ticks."""
+    """Return where time goes, where memory goes at its peak, what goes over which links, and how much of that is
+    exposed, which means that nothing is computed meanwhile. Raises PuzzleError for a run whose cost is in ticks."""
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)

@@ -1,4 +1,4 @@
-"""A schedule as text: every operation as one short code, every rank as one line.
+"""The log as text: one short code for each operation, and one line for each rank.
 
 ``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update; ``2AG``,
 ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives from rank 1.
@@ -43,7 +43,7 @@ class Code(NamedTuple):
 
 
 def letters_of(kind: str) -> str:
-    """Return the letters of an operation, or its verb if it has none."""
+    """Return the letters that stand for an operation, or its verb if it has none."""
     row = OPERATIONS.get(kind)
     return row.code if row else kind
 
@@ -133,7 +133,7 @@ def grid(
     hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
-    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
+    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: where the row of a rank ends, a tick and a mark.
     ``hosts``: the devices of each host, by its rank.
 
     Lines longer than ``width`` characters, by default those of the terminal, are wrapped: below the first columns come

@@ -10,7 +10,7 @@ _LAYER, _BATCHES, _SHARDS, _PARTS, _ADAPTER = (
     ("adapter",),
 )
 SHARD, SLICE, EXPERT = "shard", "slice", "expert"
-"""What a piece of a tensor is called: of a weight, of a sequence, and of what is dealt to experts."""
+"""The names of a piece of a tensor: of a weight, of a sequence, and of what is dealt to experts."""
 
 
 class Kind(NamedTuple):
@@ -93,8 +93,7 @@ STORES = tuple(dict.fromkeys(row.store for row in ROWS))
 """The dictionaries of a Model."""
 
 MEMORY_KINDS = (*dict.fromkeys(row.memory for row in ROWS), "in_flight", "inbox")
-"""What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
-arrived and are not yet received."""
+"""What memory is used for: kinds of tensor, what unfinished calls carry or have made, and messages not yet received."""
 SLOT: dict[str, int] = {}  # where a kind of tensor stands among MEMORY_KINDS
 JOINED: list[str] = []
 SUMMED: list[str] = []
@@ -114,4 +113,4 @@ for _row in ROWS:
 SAVED = "Saved"
 """The kind that stays where it was made: it is neither sent nor cut nor brought to a collective."""
 INNER = SLOT[SAVED]
-"""Where the inner activations of a layer count, those that a backward makes again as well."""
+"""The place among MEMORY_KINDS where inner activations count, those that a backward makes again as well."""

@@ -31,18 +31,14 @@ def peak_event(events: Iterable[Event]) -> Event | None:
 
 
 def memory_parts(event: Event) -> dict[str, Elements]:
-    """Return what the memory sample of a record is made of, in elements by MEMORY_KINDS, without what there is none of:
-    together it is the sample."""
+    """Return the parts of a record's memory sample, in elements by MEMORY_KINDS, without those that are empty."""
     return {kind: size for kind, size in zip(MEMORY_KINDS, event.held, strict=False) if size}
 
 
 def share(events: Sequence[Event], ranks: int, kinds: Iterable[str], time: float | None = None) -> float:
     """Return the part (0 to 1) of all ranks' time that is covered by events of these kinds. ``time``: how long the run
-    takes, if these are not all of its events.
-
-    Overlapping events of one rank count once, so communication hidden behind compute and the
-    compute that hides it may each reach 1, and their union never exceeds it.
-    """
+    takes, if these are not all of its events. Overlapping events of one rank count once, so communication hidden behind
+    compute and the compute that hides it may each reach 1, and their union never exceeds it."""
     wanted = frozenset(kinds)
     covered = [event for event in events if event.kind in wanted]
     return part_of_time(covered, makespan(events) if time is None else time, ranks)

@@ -66,8 +66,7 @@ def in_stream(*streams: str) -> list[str]:
 
 
 def grantable() -> tuple[str, ...]:
-    """Return what a puzzle may grant that most others do not: operations, their optional operands and options, slices
-    of activations, lists, and hosts."""
+    """Return the features that a puzzle may enable: operations, their optional operands and options, and others."""
     found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):

@@ -111,8 +111,7 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
-    """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
-    as a whole."""
+    """Raise PuzzleError unless this is the layer's complete adapter, not yet updated, and no piece is computed."""
     if partial:
         problem, fix = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
         raise PuzzleError(problem, where=where, fix=fix)

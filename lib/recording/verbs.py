@@ -195,8 +195,7 @@ _read_plain = _of_type(int, float, bool, str, type(None))
 
 
 def _write_anything(writer: Writer, value: Any) -> Any:
-    """Return what a learner has given for a number. What is none is written as its repr, and refused when it is
-    read."""
+    """Return what a learner gave for a number. Anything else is written as its repr, and refused when it is read."""
     if value is None or type(value) in (float, bool):
         return value
     try:
@@ -253,7 +252,6 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "deadlock": (LINES,),
 }
 """Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
-a message; ``shard``, ``combine`` and ``add`` are what tensors do, and ``by_hand`` brings one that no operation has
-made."""
+a message; ``shard``, ``combine`` and ``add`` are methods of tensors; ``by_hand`` enters one made by hand."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand")
 """The verbs that may still be used for a rank that has finished."""

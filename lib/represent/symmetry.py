@@ -48,8 +48,7 @@ class Unlike(PuzzleError):
 
 
 def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
-    """Return the axes that a learner names to be folded: one, several, or with True all of them. Raise PuzzleError for
-    what is no axis of the machine."""
+    """Return the axes that a learner names to be folded; True names all. Raise PuzzleError for what is no axis."""
     known = tuple(mesh.axes) or (RANKS,)
     if represent is True:
         return known
@@ -121,8 +120,7 @@ class Symmetry:
         return self.moved(rank, first), steps
 
     def check_links(self, axis: str) -> None:
-        """Raise Unlike unless the groups along an axis share nodes in the same way, wherever they are on folded
-        axes."""
+        """Raise Unlike unless groups along an axis share nodes in the same way at all places of the folded axes."""
         known: dict[int, Group] = {}
         for rank in range(self.mesh.ranks):
             group = self.mesh.group(rank, axis)
@@ -180,8 +178,7 @@ class Symmetry:
     # -- what everyone has recorded ---------------------------------------------------------
 
     def logs(self, own: Mapping[int, Sequence[Event]]) -> list[Sequence[Event]]:
-        """Return the logs of all ranks, given the logs of those that were run. Raise Unlike where these do not follow
-        from each other."""
+        """Return the logs of all ranks, given those that were run. Raise Unlike if these do not agree."""
         story = Story(self, own)
         for rank, log in own.items():
             derived = story.events(rank)

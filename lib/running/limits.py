@@ -13,8 +13,7 @@ from typing import Any
 from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
-"""The default limit of a run in seconds, and the additional seconds for each layer of a rank or a micro-batch, ten
-times what a slow machine needs."""
+"""The default limit of a run, and what each layer of a rank or a micro-batch adds (ten times the need), in seconds."""
 
 
 def room(ranks: int, layers: int, batches: int) -> float:
@@ -47,11 +46,8 @@ def collector_off(cycles: bool = False) -> Iterator[None]:
 @contextmanager
 def alarm(timeout: float | None) -> Iterator[list[str]]:
     """Interrupt the block after ``timeout`` seconds, even in a loop that never awaits. This needs timers and the main
-    thread.
-
-    The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the event
-    loop or a learner's code may catch.
-    """
+    thread. The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the
+    event loop or a learner's code may catch."""
     late: list[str] = []
     caller, struck = sys._getframe(2), False
 
@@ -88,8 +84,7 @@ def _has_timers() -> bool:
 
 @contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in whatever is done here for so many seconds, where there are timers and this is the main
-    thread."""
+    """Raise TimeoutError in the block after so many seconds, where there are timers and this is the main thread."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
@@ -118,11 +113,9 @@ def learners_frames(coroutine: Any) -> list[FrameType]:
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs.
-
-    It gets an error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that
-    awaits counts once more, inside its ``try``.
-    """
+    """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs. It gets an
+    error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that awaits counts
+    once more, inside its ``try``."""
     tracing = sys.gettrace()
     for coroutine in reversed(waiting(task.get_coro())):
         for lines in range(50):

@@ -26,8 +26,7 @@ MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried in a p
 
 
 class Plan(NamedTuple):
-    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs, with the ``seconds`` of a step and the ``bytes``
-    on a GPU."""
+    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs: ``seconds`` a step, ``bytes`` a GPU."""
 
     name: str
     replicas: int

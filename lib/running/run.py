@@ -103,9 +103,8 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter`` and ``kill`` are for
-    engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules
-    about sets."""
+    """How a function is run (see ``run``). ``order``: the order in which the ranks are started; ``strict``: whether the
+    rules about sets hold."""
 
     timeout: float | None = 10.0
     pace: float = 0.0

@@ -24,9 +24,8 @@ class Broken(RuntimeError):
 
 
 class Links(threading.Thread):
-    """A thread that carries out the moves of one rank in their order, each as soon as the rank has started it.
-    ``watch()``: a context in which it does so. ``times``: when each move began and ended (of time.monotonic), by its
-    place in the rank's log."""
+    """A thread that carries out the moves of one rank in order, each as soon as the rank has started it, in a context
+    that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic)."""
 
     def __init__(
         self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Callable[[], Any]

@@ -120,11 +120,9 @@ class Moves(list[Move]):
 
 
 class Plan:
-    """What one rank has to do for real, or with ``rank`` None nothing.
-
-    ``steps``: names and arguments of methods of ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``:
-    rank, layer and labels of each final weight. ``log``: what all ranks do, a line each, by which plans are compared.
-    """
+    """What one rank has to do for real, or with ``rank`` None nothing. ``steps``: names and arguments of methods of
+    ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``: rank, layer and labels of each final weight.
+    ``log``: what all ranks do, a line each, by which plans are compared."""
 
     def __init__(self, rank: int | None) -> None:
         self.rank = rank
@@ -191,8 +189,7 @@ What takes more than that (``compute``, ``fetch``, ``store`` and ``drop``) is a 
 
 
 class Recorder(LocalSimulator):
-    """A simulator that notes what one rank does: the steps of its plan. Its methods are explained in
-    ``machine.interface.Simulator``."""
+    """A simulator that notes the steps of one rank's plan (see ``machine.interface.Simulator`` for its methods)."""
 
     def __init__(self, shape: Shape, strict: bool, plan: Plan, numbers: Any) -> None:
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, PlannedValues()), watcher=plan.moves)

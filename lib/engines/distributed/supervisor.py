@@ -83,8 +83,7 @@ class Supervisor:
         self.going = False  # whether real operations have begun
 
     def serve(self) -> list[dict[str, Any]]:
-        """Return the ranks' reports when all have ended. Raise PuzzleError for what is wrong with a rank, with the run
-        up to there."""
+        """Return the ranks' reports when all have ended. Raise PuzzleError, with the run so far, if one fails."""
         try:
             while not all(rank.report for rank in self.ranks):
                 deaths = self.starter.deaths()
@@ -242,8 +241,7 @@ def open_standard_streams() -> None:
 
 
 def _check_descriptors(ranks: int) -> None:
-    """Raise PuzzleError unless the supervisor and each rank, which has a line to each other one, may open all that they
-    take."""
+    """Raise PuzzleError unless a process may open a connection to each rank, and what it needs besides."""
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
         raise PuzzleError(
