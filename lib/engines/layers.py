@@ -36,8 +36,7 @@ class Layer(NamedTuple):
     function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap], torch.Tensor]
     """The output, for input and parameters."""
     partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
-    """What some units add to the output, for a kind that can be computed in pieces. The parameters are its units, one
-    after the other: rows of the first of them."""
+    """What some units, rows of the first parameter, add to the output, for a kind that is computed in pieces."""
 
 
 def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
@@ -45,12 +44,6 @@ def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -
     output can be computed without the others (Shoeybi and others, "Megatron-LM", 2019, arXiv 1909.08053)."""
     up, down = units.split(x.shape[-1], 1)
     return cheap(lambda inner, down: functional.gelu(inner) @ down, x @ up.T, down)
-
-
-def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
-    """Return ``x + gelu(x A) B``. A is (hidden, hidden / 2), so there are as many parameters as a simulated weight has
-    elements."""
-    return x + units_of_mlp(x, parameters[0], cheap)
 
 
 def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
@@ -80,7 +73,11 @@ def heads(hidden: int) -> int:
 
 
 LAYERS = {
-    "mlp": Layer(lambda h: (((h + 1) // 2, 2 * h),), residual_mlp, units_of_mlp),
+    "mlp": Layer(
+        lambda h: (((h + 1) // 2, 2 * h),),  # about as many numbers as a simulated weight has elements
+        lambda x, parameters, cheap: x + units_of_mlp(x, parameters[0], cheap),
+        units_of_mlp,
+    ),
     "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
 }
 """The kinds of layer (``lib.running.workload.KINDS``)."""

@@ -212,9 +212,6 @@ def _why(theirs: Sequence[Step], yours: Sequence[Step]) -> str:
     return f"PyTorch starts {words[0]} here, and this rank {words[1]}."
 
 
-# -- in words ------------------------------------------------------------------------------------------------------
-
-
 def beside(name: str, models: Sequence[Model], other: Counterpart, found: Difference | None) -> str:
     """Return a run beside PyTorch's, in words, with the first difference marked."""
     head = f"{name} on {len(models)} ranks beside PyTorch {TORCH}: {other.thing}"

@@ -72,8 +72,8 @@ class Numbers:
 
     def opt_state(self, piece: Labels) -> Real:
         """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
-        flat = (data.adapter_moments if piece.adapter else data.moments)(self.work, piece.layer)
-        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device), data.WARM)
+        flat = data.moments(self.work, piece.layer, piece.adapter).to(self.device)
+        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat, data.WARM)
         return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
 
     def inputs(self, batches: frozenset[int]) -> Real:
@@ -126,8 +126,8 @@ class Numbers:
         return Real(self.fingerprints.adapted(weight.mark, adapter.mark), both)
 
     def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
-        """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
-        piece of which no part of the layer can be computed."""
+        """Return the numbers of a weight, and its layer as a function of input and numbers. Raise PuzzleError for a
+        piece that is not of whole units."""
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight.data, Adapted):
             frozen, flat = weight.data

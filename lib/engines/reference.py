@@ -23,11 +23,11 @@ from .pieces import Pieces, Span
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
     """Return each layer's weight, or its adapter, after a step of plain training: flat, on the CPU, in work's dtype."""
     adapters, frozen = trains_adapters(work), [data.weight(work, layer) for layer in range(work.layers)]
-    begun, moments = (data.adapter, data.adapter_moments) if adapters else (data.weight, data.moments)
+    begun = data.adapter if adapters else data.weight
     weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
-        m, v = moments(work, layer)
+        m, v = data.moments(work, layer, adapters)
         adam.state[weight] = {"step": torch.tensor(float(data.WARM)), "exp_avg": m, "exp_avg_sq": v}
     with torch.enable_grad():
         loss = torch.zeros((), dtype=weights[0].dtype)

@@ -69,8 +69,7 @@ def work_for(
     settings: Settings,
     show: Callable[[ProcessRun], None],
 ) -> NoReturn:
-    """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
-    run, where it may raise PuzzleError."""
+    """Be the rank that torchrun's environment names, and end this process. On rank 0 ``show(run)`` is called last."""
     open_standard_streams()
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone

@@ -27,11 +27,10 @@ class Storage(dict[Hashable, Any]):
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
-            if type(tensor) is Saved:
-                fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
-                problem = f"inner activations are not stored in {self._name}"
-                raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
             problem, fix = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
+            if type(tensor) is Saved:
+                problem = f"inner activations are not stored in {self._name}"
+                fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
             fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
         old = self.get(key)

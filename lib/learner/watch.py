@@ -72,10 +72,9 @@ class Watch:
 
     def _someone_may_go_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether a task that holds a Model of this machine waits for none of its calls."""
-        return any(
-            not self._stuck(task) and any(self._is_mine(value) for value in _locals_of(task))
-            for task in asyncio.all_tasks(loop)
-        )
+        free = [task for task in asyncio.all_tasks(loop) if not self._stuck(task)]
+        models = [value for task in free for value in _locals_of(task) if type(value).__name__ == "Model"]
+        return any(getattr(getattr(model, "dist", None), "_simulator", None) is self.simulator for model in models)
 
     def _stuck(self, waited: Any) -> bool:
         """Return whether a task or future waits, through whatever it waits for, for a call of this machine."""
@@ -87,10 +86,6 @@ class Watch:
             return True
         pending = [child for child in gathered(waited) if not child.done()]
         return any(child in self.waiting.values() or self._stuck(child) for child in pending)
-
-    def _is_mine(self, value: object) -> bool:
-        dist = getattr(value, "dist", None) if type(value).__name__ == "Model" else None
-        return dist is not None and dist._simulator is self.simulator
 
     def _report_deadlock(self) -> None:
         lines = {call.rank: call.line() for call in self.waiting.values()}

@@ -24,8 +24,7 @@ issued_of = attrgetter("issued")  # a function of C: asked of every record
 
 
 def events_so_far(links: RankLinks) -> list[Event]:
-    """Return the log of a rank: the calls whose times are known, and memory that is known only now. Its records say
-    which *of these* were fetched, by place."""
+    """Return the log of a rank so far: only calls whose times are known, which ``awaited`` names by place, too."""
     rank, samples = links.rank, _samples(links)
     log = cast("list[Entry]", rank.log)
     known = [entry.end is not None for entry in log]

@@ -202,8 +202,7 @@ def _nonsense(values: Sequence[Fingerprint]) -> int:
 
 @lru_cache(maxsize=64)
 def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[Fingerprint, ...]:
-    """Return every layer's weight after one step of plain training on one device, or that of its adapter where only
-    ``adapters`` are trained: what is right."""
+    """Return each layer's right weight, or its adapter if only ``adapters`` are trained, after a step on one device."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]

@@ -80,8 +80,7 @@ class FinalState(NamedTuple):
     kept: tuple[Piece, ...]  # what is stored at the end
     finals: dict[int, Piece]  # what was set as final weight of each layer
     lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
-    """Of each collective to which it brought a list: the ``op`` of its record, and the labels of its tensors. A tensor
-    is None where the rank brought nothing."""
+    """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
 
 
 R = TypeVar("R", bound=RankHandle)

@@ -25,8 +25,7 @@ Samples = Mapping[int, tuple[Elements, ...]]  # memory by MEMORY_KINDS, by place
 
 
 class Log(Sequence[Event]):
-    """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
-    ``peak``: the largest memory sample, in elements."""
+    """The records of a rank whose calls have ended. ``end``: of the last, in ticks; ``peak``: memory, in elements."""
 
     def __init__(
         self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, per_tick: int

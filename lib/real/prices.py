@@ -109,8 +109,7 @@ class RealCost(Cost):
     # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
 
     def _parts(self, share: Fraction | int = 1) -> tuple[float, float, float, float]:
-        """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
-        that computes with so large a share of a layer's weights."""
+        """Return the seconds of a forward with such a share of a layer's weights, as the parts that ``Again`` has."""
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
         products = cluster.products_take(model.matmul_flops(b) / t)
         attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
@@ -122,8 +121,7 @@ class RealCost(Cost):
 
     @cached_property
     def traffic(self) -> float:
-        """The seconds of a layer's tensor-parallel collectives, forward: two all-reduces, or two gathers and two
-        reduce-scatters, which take as long."""
+        """The seconds of a layer's tensor-parallel collectives, forward: as long as two all-reduces."""
         if self.tensor == 1:
             return 0.0
         per_node = min(self.tensor, self.cluster.gpus_per_box)
@@ -258,8 +256,7 @@ class RealCost(Cost):
         return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
 
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
-        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
-        computes with so large a share of a layer's weights."""
+        """Return the bytes that a forward with such a share of a layer's weights keeps, besides the layer's input."""
 
         def inner() -> float:
             model, t = self.model, self._tensor(share)
@@ -325,14 +322,13 @@ class RealCost(Cost):
         return round(self._parameters(labels) * Fraction(len(labels.shards), labels.total) * each)
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
-        micro-batches: of the model's layers that it stands for."""
+        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer."""
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
-        with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
+        """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the head
+        and its gradient; a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
             if row is not LOSS:

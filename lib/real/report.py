@@ -98,8 +98,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
 
 
 def sent_by(event: Event) -> float:
-    """Return the bytes that a rank sends in a communication: a ring sends all but one part of the whole from each
-    rank, an all-reduce twice, a message what it is."""
+    """Return the bytes that a rank sends: in a ring (n - 1)/n of the whole, in an all-reduce twice that."""
     ranks = len(event.group)
     if event.stream != "collective":
         return float(event.elements)

@@ -27,8 +27,7 @@ class Kind(NamedTuple):
     piece: str = SHARD  # what a piece of it is called
     adds: str = ""  # the labels over which tensors of this kind are summed, ``batches`` or ``parts``, if they are
     wide: int = 0
-    """How many numbers it has for each one of an activation, where that is known. It has that size if a ``Cost`` has no
-    field for it, and is refused if neither is known."""
+    """Its size in activations, if the ``Cost`` has no field for it. 0: not known, and refused without such a field."""
     of_adapter: str = ""  # the field's word for it where it is of an adapter, if it can be
 
     @property

@@ -326,16 +326,13 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     batches = NONE.union(*[part.batches for part in real])
     if strict and len(batches) != count:
         twice = sorted(b for b in batches if sum(b in part.batches for part in real) > 1)
-        raise PuzzleError(
-            f"{numbered('micro-batch', twice)} {'is' if len(twice) == 1 else 'are'} in more than one gradient, "
-            "and would be counted twice",
-            where=where,
-            expected="each micro-batch in one gradient",
-            got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
-            fix="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
-            if where == "+"
-            else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
-        )
+        are = "is" if len(twice) == 1 else "are"
+        problem = f"{numbered('micro-batch', twice)} {are} in more than one gradient, and would be counted twice"
+        got = ", ".join(show_set(part.batches) for part in real[:8]) + " ..." * (len(real) > 8)
+        fix = "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum"
+        if where == "+":
+            fix = "add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
+        raise PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
     return first.changed(batches=batches)
 
 

@@ -53,8 +53,7 @@ class Values(Protocol):
         of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""
 
     def adapted(self, weight: Value, adapter: Value) -> Value:
-        """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
-        adapter: the gradient is then that of the adapter."""
+        """Return what the others take in place of a frozen weight that has an adapter, which gets the gradient."""
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
@@ -187,7 +186,7 @@ class Collective(Operation):
     stream: ClassVar[str] = "collective"
     takes: Sequence[str]  # the kinds of tensor that it takes
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
-    """``result(parts, values, strict)`` gives each member's result, in group order. Who brings nothing has part None."""
+    """``result(parts, values, strict)`` gives each member's result, in group order. Without a tensor a part is None."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value] | None = None
     """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
     processes; ``inputs`` and ``outputs`` are all members' labels. Without it everyone gets all, and uses ``result``."""

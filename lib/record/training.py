@@ -300,15 +300,12 @@ BACKWARD_WEIGHT = replace(
 
 def not_in_place(verb: str) -> str:
     """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
-    return (
-        f"model.{verb} does not change the gradient that it is given, it returns a new one: "
-        f"write grad = await model.{verb}(grad, layer), and update with that"
-    )
+    fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
+    return fix + f"write grad = await model.{verb}(grad, layer), and update with that"
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
-    the same pieces, of one layer and step."""
+    """Raise PuzzleError unless the gradient has all micro-batches and covers the weight, and the state fits that."""
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer

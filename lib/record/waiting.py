@@ -95,8 +95,7 @@ class Waiting:
 
     @cached_property
     def _arrivals(self) -> dict[object, dict[int, float]]:
-        """For each collective, when each of its ranks was ready for it: when its clock was there, and all that it had
-        started before on the same links was over."""
+        """When each rank of each collective was ready for it: its clock was there, and its earlier calls had ended."""
         found = defaultdict[object, dict[int, float]](dict)
         for rank, events in self.by_rank.items():
             clock, links = 0.0, defaultdict[object, float](float)

@@ -38,22 +38,12 @@ class Reader(Protocol):
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
 
 
-class Writer(Protocol):
-    """Who writes arguments: the numbers of the tensors and calls of a run."""
-
-    def number(self, token: Any) -> int:
-        """Return the number of a tensor."""
-
-    def number_of_call(self, call: Any) -> int:
-        """Return the number of a call."""
-
-
 class Kind(NamedTuple):
     """A kind of argument. ``read`` raises ProtocolError for what ``write`` never writes, and PuzzleError for a
-    learner's mistake. What has no ``write`` is written as it is."""
+    learner's mistake. ``write`` gets the ``Recorder`` besides the argument; without it that is written as it is."""
 
     read: Callable[[Reader, Any], Any]
-    write: Callable[[Writer, Any], Any] | None = None
+    write: Callable[[Any, Any], Any] | None = None
 
 
 T = TypeVar("T")
@@ -194,7 +184,7 @@ _read_plain = _of_type(int, float, bool, str, type(None))
 # -- writing -----------------------------------------------------------------------------------------------------
 
 
-def _write_anything(writer: Writer, value: Any) -> Any:
+def _write_anything(writer: Any, value: Any) -> Any:
     """Return what a learner gave for a number. Anything else is written as its repr, and refused when it is read."""
     if value is None or type(value) in (float, bool):
         return value
@@ -205,7 +195,7 @@ def _write_anything(writer: Writer, value: Any) -> Any:
     return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
 
 
-def _write_labels(writer: Writer, labels: Labels) -> list[Any]:
+def _write_labels(writer: Any, labels: Labels) -> list[Any]:
     *fields, (parts, of, keep, adapter, homes) = labels
     extra = [sorted(parts), of, keep, adapter, [*map(sorted, homes)]]
     return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]

@@ -195,8 +195,7 @@ def run(
 
 
 class Timed(Run):
-    """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
-    ``final_states`` those of the ranks that were run."""
+    """A run in which some ranks represented the others. ``models`` and ``final_states`` are of the former only."""
 
     def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
         self._symmetry = symmetry
@@ -249,8 +248,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
 def train_on(
     fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
 ) -> list[Model]:
-    """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
-    PuzzleError with the partial run if something is wrong."""
+    """Return the models of a machine's ranks, which have run ``fn``. Raise PuzzleError with the run up to there."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
     if symmetry is not None:
         for model in models:

@@ -165,8 +165,6 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
     return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
 
 
-# -- side by side -----------------------------------------------------------------------------------
-
 _shared: list[Any] = []  # filled in forked processes, to which functions of a notebook cannot be sent
 
 

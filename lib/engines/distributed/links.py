@@ -40,8 +40,6 @@ class Links(threading.Thread):
         self.times: dict[int, tuple[float, float]] = {}
         self.trouble: BaseException | None = None
 
-    # -- the rank's thread ------------------------------------------------------------------------
-
     def start_call(self, place: int, value: Any) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
         self._note(self.started, place, value)
@@ -64,8 +62,6 @@ class Links(threading.Thread):
         broken = Broken(f"torch.distributed failed: {self.trouble}")
         broken.__cause__ = self.trouble
         return broken
-
-    # -- its own ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         try:

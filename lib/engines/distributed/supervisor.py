@@ -49,8 +49,7 @@ class Starter(Protocol):
     """Seconds within which it knows how a rank has ended that has hung up: 0 if it will not say."""
 
     def deaths(self) -> Mapping[int, str]:
-        """Return the ranks whose process has ended or was stopped, and how, in the order in which that happened. Raise
-        PuzzleError if the run cannot go on."""
+        """Return the ranks that have ended or were stopped, in order, and how. Raise PuzzleError if none can go on."""
 
 
 class RankProcess:
@@ -158,26 +157,19 @@ class Supervisor:
             for other in self.ranks
             if other.runs and other.waits and (event := self._event(other))
         ]
-        error = PuzzleError(
-            f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}",
-            got="; ".join(waiting[:8]),
-            fix="slow machines and large layers need a longer timeout",
-            line="",
-        )
-        return self._place(error, rank)
+        problem = f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}"
+        fix = "slow machines and large layers need a longer timeout"
+        return self._place(PuzzleError(problem, got="; ".join(waiting[:8]), fix=fix, line=""), rank)
 
     def _differs(self, rank: RankProcess, lines: Sequence[str]) -> PuzzleError:
         """Return the error of a function that does something else in the process of a rank than here."""
         pairs = zip_longest(self.plan.log, lines, fillvalue="nothing more")
         here, there = next((here, there) for here, there in pairs if here != there)
-        return PuzzleError(
-            "the function does not do the same in every process",
-            where=Place(detail=self.done.name),
-            expected=f"{here}, as in the process that started the run",
-            got=f"{there}, in the process of rank {rank.rank}",
-            fix="let what a rank does depend on the model only: not on random, time, os.getpid(), or global variables",
-            line="",
-        )
+        problem, where = "the function does not do the same in every process", Place(detail=self.done.name)
+        expected = f"{here}, as in the process that started the run"
+        got = f"{there}, in the process of rank {rank.rank}"
+        fix = "let what a rank does depend on the model only: not on random, time, os.getpid(), or global variables"
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, line="")
 
     # -- where a rank is -------------------------------------------------------------------------------
 
@@ -233,8 +225,7 @@ def this_machine() -> str:
 
 
 def open_standard_streams() -> None:
-    """Open on nothing whatever is closed of the three standard streams, as under cron. Otherwise a socket would take
-    the number of one, and would be taken for it."""
+    """Open those of the three standard streams that are closed, as under cron, so that no socket gets their numbers."""
     while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(opened)
@@ -244,14 +235,10 @@ def _check_descriptors(ranks: int) -> None:
     """Raise PuzzleError unless a process may open a connection to each rank, and what it needs besides."""
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
-        raise PuzzleError(
-            f"a process may not open as many files and connections as {ranks} ranks take",
-            where="starting the processes",
-            expected=f"at least {needed:,}",
-            got=f"a limit of {limit:,}",
-            fix=f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks",
-            line="",
-        )
+        problem = f"a process may not open as many files and connections as {ranks} ranks take"
+        expected, got = f"at least {needed:,}", f"a limit of {limit:,}"
+        fix = f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks"
+        raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, fix=fix, line="")
 
 
 class Door:
