@@ -560,13 +560,12 @@ class Model(Verbs):
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
         tensor = type(v) in TENSORS
-        if not tensor and type(v) not in PLAIN:
-            problem, fix = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
-            where = self._place(f"pass_to({rank})")
-            raise PuzzleError(problem, where=where, got=describe(v), fix=forgotten_await(v) or fix)
-        if not tensor and len(str(v)) > LONGEST:
-            problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-            fix = "tensors carry what is large; a message is for a word or a number beside them"
+        if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
+            problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
+            fix = forgotten_await(v) or "one pass_to for each tensor"
+            if type(v) in PLAIN:
+                problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
+                fix = "tensors carry what is large; a message is for a word or a number beside them"
             raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, fix=fix)
         if self._by_hand:
             self._share()

@@ -163,8 +163,7 @@ class Simulator(Protocol[R, T, C]):
         """The rank's function has ended: take a last sample."""
 
     def finish_logs(self, ranks: Iterable[R]) -> list[Sequence[Event]]:
-        """Return the logs of these ranks, which are all, at the end of a run, and drop the bookkeeping behind them.
-        Their records may be made when they are first read."""
+        """Return the logs of all ranks at the end of a run, and drop the bookkeeping behind them."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
         """Return what the rank ends with. Of ``stored``, only tensors that the simulator has stored count."""
@@ -176,8 +175,8 @@ class Simulator(Protocol[R, T, C]):
         """Return the rank's calls that have not ended, in the order in which they were issued."""
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        """Return what to say when nobody can go on. ``lines``: where each rank stands; ``finished``: the ranks that
-        have ended, if that is known (else all that have no line)."""
+        """Return the error of a machine in which nobody can go on. ``lines``: where each rank stands; ``finished``: the
+        ranks that have ended (if not given, all that have no line)."""
 
 
 AnySimulator = Simulator[RankHandle, Token, CallHandle]  # simulator whose handles nobody looks into

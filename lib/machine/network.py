@@ -303,7 +303,7 @@ class Network:
     def _note_candidate(self, links: RankLinks) -> None:
         """Remember which receive of this rank could be next, and when it would end, as things stand now.
 
-        The lane serves in the order in which message and receive are both there; ties go to the earlier message, then
+        The link serves in the order in which message and receive are both there; ties go to the earlier message, then
         to the lower sender; a message goes to the first receive that accepts it.
         """
         links.version += 1

@@ -57,8 +57,8 @@ def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
-    """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
-    The fields of ``Cost`` are those of a layer in the middle of the model."""
+    """The prices of a model on a cluster, in seconds and bytes (see ``Cluster.cost``). The fields of ``Cost`` are those
+    of a layer in the middle of the model."""
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
@@ -128,7 +128,7 @@ class RealCost(Cost):
         return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
-        """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
+        """Return the seconds of a backward, or of half of it, with nothing to be computed again."""
         products, _, moved, traffic = self._parts(share)
         if kind == BACKWARD_WEIGHT.kind:
             return products
@@ -266,8 +266,7 @@ class RealCost(Cost):
         return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
     def _tensor(self, share: Fraction | int) -> int:
-        """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises
-        PuzzleError if the heads of attention cannot be split over so many."""
+        """Return how many GPUs divide a layer with such a share each. Raises PuzzleError if its heads do not divide."""
         if share == 1:
             return self.tensor
         gpus = self.tensor / Fraction(share)
@@ -327,8 +326,8 @@ class RealCost(Cost):
         return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the head
-        and its gradient; a backward what it makes again of one layer of the model."""
+        """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
+        head and its gradient; a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
             if row is not LOSS:

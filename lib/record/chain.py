@@ -156,7 +156,7 @@ class Causes:
         for place in self.events[at].awaited:
             yield order.log[place]
 
-    def of_lanes(self, at: int) -> Iterator[int]:
+    def of_links(self, at: int) -> Iterator[int]:
         """Yield the operations, besides what moved the clock, that one rank's part in an operation waits for."""
         event = self.events[at]
         if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
@@ -191,7 +191,7 @@ class Causes:
     def _explains(self, part: int, start: float) -> bool:
         """Return whether an operation has begun at ``start`` because of one rank's part in it."""
         events = self.events
-        return events[part].issued == start or any(events[before].end == start for before in self.of_lanes(part))
+        return events[part].issued == start or any(events[before].end == start for before in self.of_links(part))
 
     def _cause(self, at: int) -> int | None:
         """Return what the start of an operation has waited for, as its rank sees it; None at tick 0."""
@@ -200,7 +200,7 @@ class Causes:
             return None
         if self.events[at].issued == start:
             return self._moved(at)
-        return next(before for before in self.of_lanes(at) if self.events[before].end == start)
+        return next(before for before in self.of_links(at) if self.events[before].end == start)
 
     def _moved(self, at: int | None) -> int:
         """Return what has moved the clock of a record's rank to where it stands there."""
@@ -244,7 +244,7 @@ class Causes:
     def _waits(self, at: int, firsts: Sequence[int]) -> list[int]:
         """Return the nodes that an operation waits for: clocks come first, and then operations."""
         parts = self.parts(at)
-        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_lanes(part)]]
+        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_links(part)]]
 
 
 class Order:

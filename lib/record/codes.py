@@ -202,7 +202,7 @@ def _aligned(rows: Mapping[str, Sequence[str]], width: int) -> str:
     widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
     left = max(map(len, rows))
     blocks = []
-    for first, last in _folds(widths, width - left - 1):
+    for first, last in _blocks(widths, width - left - 1):
         lines = (
             f"{name:{left}}  "
             + " ".join(f"{cell:{own}}" for cell, own in zip(cells[first:last], widths[first:last], strict=True))
@@ -212,12 +212,12 @@ def _aligned(rows: Mapping[str, Sequence[str]], width: int) -> str:
     return "\n\n".join(blocks)
 
 
-def _folds(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
+def _blocks(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
     """Return from where to where columns of these widths stand below each other, as many as there is room for."""
-    folds, first, used = [], 0, 0
+    blocks, first, used = [], 0, 0
     for at, width in enumerate(widths):
         if used + width + 1 > room and at > first:
-            folds.append((first, at))
+            blocks.append((first, at))
             first, used = at, 0
         used += width + 1
-    return [*folds, (first, len(widths))]
+    return [*blocks, (first, len(widths))]

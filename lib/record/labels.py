@@ -170,8 +170,7 @@ def check_fineness(total: int) -> None:
 
 
 class Cuts:
-    """The numbers of pieces into which the tensors of one machine are cut. Sizes are exact fractions of a whole, and a
-    sum of them must not need thousands of digits."""
+    """The cuts of one machine's tensors. Sizes are exact fractions, whose sums must not need thousands of digits."""
 
     def __init__(self) -> None:
         self.common = 1
@@ -256,8 +255,8 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
-    the parts are of different things or a piece comes twice."""
+    """Return the union of disjoint parts of one thing. Raise PuzzleError if they differ in kind, layer, step or micro-
+    batches, or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)

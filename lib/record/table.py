@@ -77,7 +77,7 @@ def grantable() -> tuple[str, ...]:
 
 
 def stream_of(kind: str) -> str:
-    """Return the lane of an operation, or an empty text for a mark in the log."""
+    """Return the stream of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)
     return row.stream if row else ""
 

@@ -53,8 +53,7 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 
 class Waiting:
-    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
-    tier of links a communication goes over, each of which has a queue of its own."""
+    """The gaps of a run. ``by_rank``: the events of each rank, in the order of its log; ``tier``: see ``chain``."""
 
     def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float, tier: Tier = one_tier) -> None:
         self.by_rank, self.time, self.tier = by_rank, time, tier

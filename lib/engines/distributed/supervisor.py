@@ -36,8 +36,7 @@ from ...running.run import Run, explain
 from .recording import Plan
 
 PATIENCE = 1.0
-"""Seconds to wait, when a rank has failed, for others that make the same mistake, of which the lowest is named; and for
-the reason, when a rank has only lost its links."""
+"""Seconds to wait, when a rank has failed, for lower ones with the same mistake, or for the reason of lost links."""
 
 
 class Starter(Protocol):
