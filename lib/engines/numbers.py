@@ -126,7 +126,7 @@ class Numbers:
         return Real(self.fingerprints.adapted(weight.mark, adapter.mark), both)
 
     def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
-        """Return a weight's numbers, and its layer as a function of input and them. Raise PuzzleError for a cut unit."""
+        """Return the numbers of a weight, and its layer as a function. Raise PuzzleError for a cut unit."""
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight.data, Adapted):
             frozen, flat = weight.data

@@ -132,9 +132,11 @@ class OptState(Stepped):
 
 
 class WeightGrad(Sharded):
-    """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches. As large as the
-    weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is that of the layer's
-    adapter."""
+    """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
+
+    It is as large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is the
+    gradient of the layer's adapter.
+    """
 
     __slots__ = ()
     batches: frozenset[int]

@@ -18,9 +18,11 @@ MARKS = (*LOADS, "get_activation", END)
 
 
 class Event(NamedTuple):
-    """One operation of one rank. Times in ticks, sizes in elements. ``op`` is shared by the ranks of a collective and
-    by a send and its receive; it is None for compute and marks. ``group`` names the ranks of a collective in group
-    order, or ``(sender, receiver)``."""
+    """One operation of one rank. Times in ticks, sizes in elements.
+
+    ``op`` is shared by the ranks of a collective and by a send and its receive; it is None for compute and marks.
+    ``group`` names the ranks of a collective in group order, or ``(sender, receiver)``.
+    """
 
     rank: int
     kind: str  # the verb that the learner wrote: ``forward``, ``allgather``, ``pass_to`` ...

@@ -46,8 +46,11 @@ def collector_off(cycles: bool = False) -> Iterator[None]:
 @contextmanager
 def alarm(timeout: float | None) -> Iterator[list[str]]:
     """Interrupt the block after ``timeout`` seconds, even in a loop that never awaits. This needs timers and the main
-    thread. The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the
-    event loop or a learner's code may catch."""
+    thread.
+
+    The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the event
+    loop or a learner's code may catch.
+    """
     late: list[str] = []
     caller, struck = sys._getframe(2), False
 
