@@ -7,6 +7,5 @@ watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later
 dist      the machine as the learner names it
 model     a rank: five dictionaries, and the verbs of training
-examples  what two ranks bring to a collective and get, for docstrings
 ========  ======================================================================
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from array import array
@@ -22,7 +23,7 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs, operation, sums
+from ..record.table import Verbs, collective, operation, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
@@ -457,7 +458,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("allreduce")
         rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
         rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
@@ -478,7 +479,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring a half of a weight each (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("allgather")
         rank 0 brings Weight(layer=0, layers=1, step=0, shards={0}, total=2)
         rank 1 brings Weight(layer=0, layers=1, step=0, shards={1}, total=2)
@@ -500,7 +501,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("scatterreduce")
         rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
         rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
@@ -631,3 +632,18 @@ class Model(Verbs):
         if not self._shared:
             self._shared = True
             self._caller.share()
+
+
+def before_and_after(verb: str) -> None:
+    """Print what each of two ranks brings to a collective, and what it gets. (For docstrings.)"""
+    dist = Dist(2)
+    models = [Model(rank, dist, layers=1, batches=2) for rank in range(2)]
+    brought = [collective(verb).example(model) for model in models]
+
+    async def all_of_them() -> list[object]:
+        return [*await asyncio.gather(*[getattr(model, verb)(brought[model.rank], 0) for model in models])]
+
+    for rank, one in enumerate(brought):
+        print(f"rank {rank} brings {one}")
+    for rank, got in enumerate(asyncio.run(all_of_them())):
+        print(f"rank {rank} gets {got}")

@@ -74,8 +74,7 @@ class Chain:
         said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
         return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
 
-    def __str__(self) -> str:
-        return self.describe()
+    __str__ = describe
 
 
 def _word(kind: str) -> str:

@@ -2,13 +2,8 @@
 
 from typing import NamedTuple
 
-_LAYER, _BATCHES, _SHARDS, _PARTS, _ADAPTER = (
-    ("layer", "layers"),
-    ("batches", "total_batches"),
-    ("shards", "total"),
-    ("parts", "of"),
-    ("adapter",),
-)
+_LAYER, _BATCHES, _SHARDS = ("layer", "layers"), ("batches", "total_batches"), ("shards", "total")
+_PARTS, _ADAPTER = ("parts", "of"), ("adapter",)
 SHARD, SLICE, EXPERT = "shard", "slice", "expert"
 """The names of a piece of a tensor: of a weight, of a sequence, and of what is dealt to experts."""
 
@@ -47,7 +42,14 @@ class Kind(NamedTuple):
 
 
 _WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS, *_ADAPTER), (*_SHARDS, *_PARTS)
-_ACTIVATION = (*_LAYER, *_BATCHES, *_SLICES)
+_INPUT = Kind(
+    *("Activation", "activation", "activations", "activations", "activation"),
+    fields=(*_LAYER, *_BATCHES, *_SLICES),
+    brief=_SLICES,
+    piece=SLICE,
+    adds="parts",
+    wide=1,
+)
 
 ROWS = (
     Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER, of_adapter="adapter"),
@@ -64,21 +66,9 @@ ROWS = (
         adds="batches",
         of_adapter="adapter gradient",
     ),
-    Kind(
-        *("Activation", "activation", "activations", "activations", "activation"),
-        fields=_ACTIVATION,
-        brief=_SLICES,
-        piece=SLICE,
-        adds="parts",
-        wide=1,
-    ),
-    Kind(
-        *("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", "activation"),
-        fields=_ACTIVATION,
-        brief=_SLICES,
-        piece=SLICE,
-        adds="parts",
-        wide=1,
+    _INPUT,
+    _INPUT._replace(
+        name="ActivationGrad", word="activation gradient", store="grad_activations", memory="activation_grads"
     ),
     Kind(
         *("Saved", "inner activation", "activations", "activations", "saved"),
