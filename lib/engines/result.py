@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import Any
 
 from ..basics.units import MS
-from ..machine.interface import Piece
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.score import makespan
 from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement
+from .distributed.recording import only_fingerprints
 
 
 class RealRun(Run):
@@ -26,13 +26,7 @@ class RealRun(Run):
     def __init__(self, outcome: Outcome, engine: str, wall: float, agreement: Agreement) -> None:
         """Add to an outcome, whose final values may be numbers with their fingerprints, what only real tensors have."""
         vars(self).update(vars(outcome))
-        self.final_states = tuple(
-            state._replace(
-                kept=tuple(map(_only_fingerprint, state.kept)),
-                finals={layer: _only_fingerprint(piece) for layer, piece in state.finals.items()},
-            )
-            for state in outcome.final_states
-        )
+        self.final_states = tuple(map(only_fingerprints, outcome.final_states))
         self.engine, self.wall, self.agreement = engine, wall, agreement
         self.work, self.dtype = agreement.work, agreement.work.dtype
 
@@ -46,10 +40,6 @@ class RealRun(Run):
         self.agreement.check()
         off = f"off by {self.agreement.relative:.1e} of the largest update"
         return f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) {off}"
-
-
-def _only_fingerprint(piece: Piece) -> Piece:
-    return piece._replace(value=getattr(piece.value, "mark", piece.value))
 
 
 class ProcessRun(RealRun):

@@ -20,7 +20,7 @@ from ...learner.model import Model
 from ...machine.cost import Cost, Shape
 from ...machine.fingerprints import Fingerprints
 from ...machine.in_flight import InFlight
-from ...machine.interface import AnySimulator
+from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
 from ...machine.simulator import LocalSimulator
 from ...record.labels import Labels
@@ -169,6 +169,16 @@ def record(
     return done, plan
 
 
+def only_fingerprints(state: FinalState) -> FinalState:
+    """Return what a rank ends with, with fingerprints in the place of values that have numbers as well."""
+
+    def bare(piece: Piece) -> Piece:
+        return piece._replace(value=getattr(piece.value, "mark", piece.value))
+
+    finals = {layer: bare(piece) for layer, piece in state.finals.items()}
+    return state._replace(kept=tuple(map(bare, state.kept)), finals=finals)
+
+
 def _values(tokens: Iterable[TensorState | None]) -> list[Any]:
     return [token and token.value for token in tokens]
 
@@ -237,6 +247,9 @@ class Recorder(LocalSimulator):
     def drop(self, rank: RankState, token: TensorState) -> None:
         RankState.drop(rank, token)
         self._note(rank, "drop", token.value, self.real.elements(token.labels))
+
+    def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
+        return only_fingerprints(super().final_state(rank, stored))
 
     def _note(self, rank: RankState, step: str, *arguments: Any) -> None:
         if rank.rank == self.plan.rank:
