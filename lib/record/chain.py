@@ -105,8 +105,7 @@ def slack_of(events: Iterable[Event], tier: Tier = one_tier) -> list[float]:
 
 class Causes:
     """What each operation of a log waits for. Records are known by their places among all; a collective has one for
-    each of its members, and goes by that of the first. A chain leads through few ranks, so the order of a rank's
-    records is only found when it is asked for."""
+    each member, and goes by the first. (The order of a rank's records is only found when it is asked for.)"""
 
     def __init__(self, events: Iterable[Event], tier: Tier = one_tier) -> None:
         self.events, self.tier = [*events], tier
