@@ -408,8 +408,10 @@ class Cluster(Hardware):
         whole_number("micro_batch", micro_batch)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
-        check_widths("bytes", stored=stored, gradients=gradients, gathered=gathered, reduced=reduced)
-        check_widths("bits", frozen_bits=frozen_bits)
+        check_widths("bytes", stored=stored, gradients=gradients)
+        check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
+        if frozen_bits is not None:
+            check_widths("bits", frozen_bits=frozen_bits)
         self.check_gpus(tensor, "tensor")
         states = model.state_bytes(
             stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits

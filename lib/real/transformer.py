@@ -322,11 +322,9 @@ class Transformer:
 
 
 def check_widths(unit: str, **widths: object) -> None:
-    """Raise PuzzleError for what cannot be the width of a number, in ``bytes`` or ``bits``. None is not checked."""
+    """Raise PuzzleError for what cannot be the width of a number, in ``bytes`` or ``bits``."""
     most, usual = WIDTHS[unit]
     for name, width in widths.items():
-        if width is None:
-            continue
         if isinstance(width, bool) or not isinstance(width, (int, float)) or not 0 < width <= most:
             problem, expected = f"{name} must be the {unit} of a number", f"above 0, at most {most}"
             raise PuzzleError(problem, where="cost", expected=expected, got=describe(width), fix=f"{name}={usual}")
