@@ -59,13 +59,10 @@ def links_of(layout: Layout, links: str) -> Links:
     return Links(late, [message for message in found if message not in shown])
 
 
-def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
-    """Return arrows over the boxes."""
-    arrows = [arrow_of(layout, message) for message in messages]
-    if not arrows:
-        return []
-    heads = [poly(arrow_head(arrow), style(theme.ARROW)) for arrow in arrows]
-    return [lines(arrows, style(None, theme.ARROW, 1)), *heads]
+def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, head: float = 4.0) -> list[Diagram]:
+    """Return arrows, each from (x0, y0) to (x1, y1)."""
+    heads = [poly(arrow_head(way, head), style(color)) for way in ways]
+    return [lines(ways, style(None, color, width)), *heads] if ways else []
 
 
 def arrow_of(layout: Layout, message: Message) -> Rect:
@@ -153,8 +150,7 @@ def arrow_head(arrow: Rect, size: float = 4.0) -> list[Point]:
 
 def arrow_sample(width: float, height: float) -> Diagram:
     """Return an arrow, for the legend."""
-    arrow = (1.0, 2.0, width - 1, height - 2)
-    return together([lines([arrow], style(None, theme.ARROW, 1)), poly(arrow_head(arrow), style(theme.ARROW))])
+    return together(arrows([(1.0, 2.0, width - 1, height - 2)]))
 
 
 def tie_sample(width: float, height: float, kind: str) -> Diagram:

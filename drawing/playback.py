@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from textwrap import dedent
 from types import CodeType
@@ -30,14 +29,19 @@ SECONDS = 14.0
 MOST_CODE = 1000
 """The largest number of lines of code shown."""
 
-Table = defaultdict[Hashable, int]
-"""Equal items once, each with its index: a new item gets the next one."""
+
+class Table(dict[Hashable, int]):
+    """Equal items once, each with its index: a new item gets the next one."""
+
+    def __missing__(self, item: Hashable) -> int:
+        self[item] = index = len(self)
+        return index
 
 
 def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]:
     """Return the data of the page without its picture, ready for JSON. What occurs many times is in a table, and an
     index stands for it. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
-    words, looks, held, failure = _table(), _table(), _table(), trace.failure
+    words, looks, held, failure = Table(), Table(), Table(), trace.failure
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
@@ -62,12 +66,6 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "error": failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()},
         "left_out": left_out,
     }
-
-
-def _table() -> Table:
-    table = Table()
-    table.default_factory = table.__len__
-    return table
 
 
 def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:

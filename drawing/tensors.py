@@ -23,7 +23,7 @@ CELLS = 32
 SIGN = 10.0
 """Size of the sign of a sum in pixels."""
 THIN = 0.36
-"""How high the body of an adapter is, as a part of that of a weight: an adapter is drawn as the thin thing that it is."""
+"""How high the body of an adapter is, as a part of that of a weight: it is drawn as the thin thing that it is."""
 
 
 def draw_tensor(tensor: Tensor) -> Figure:

@@ -126,7 +126,7 @@ def layer_color(layer: int, layers: int) -> str:
     stop = min(int(place), len(RAMP) - 2)
     part = place - stop
     mixed = [a + (b - a) * part for a, b in zip(RAMP[stop], RAMP[stop + 1], strict=True)]
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in _oklch(*mixed))
+    return _oklch(*mixed)
 
 
 @cache
@@ -135,12 +135,11 @@ def work_color(kind: str, batch: int, batches: int) -> str:
     the first one dark and the last one light."""
     first, last = LIGHTNESS
     place = 0.4 if batches == 1 else batch / (batches - 1)
-    mixed = _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in mixed)
+    return _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
 
 
-def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
-    """Return the sRGB (0 to 1) of OKLCH (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
+def _oklch(lightness: float, chroma: float, hue: float) -> str:
+    """Return a color of OKLCH as #rrggbb (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
     a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -151,7 +150,7 @@ def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
         -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
     )
     curved = [12.92 * v if v <= 0.0031308 else 1.055 * max(v, 0.0) ** (1 / 2.4) - 0.055 for v in linear]
-    return [min(1.0, max(0.0, v)) for v in curved]
+    return "#" + "".join(f"{round(255 * min(1.0, max(0.0, v))):02x}" for v in curved)
 
 
 def luminance(color: str) -> float:

@@ -13,7 +13,7 @@ from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
 from .layout import PAD, Layout, Row, ticks
-from .links import draw_arrows, draw_ties, links_of
+from .links import arrow_of, arrows, draw_ties, links_of
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
@@ -26,12 +26,9 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
     parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
     found = links_of(layout, links)
-    if layout.fine:
-        parts += Boxes(layout, plans, found.on_hover).draw()
-    else:
-        parts += draw_coarse(layout, plans)
-    over = [*draw_arrows(layout, found.arrows), *draw_chain(layout), *draw_failure(layout)]
-    return [*parts, *over, *row_names(layout, notes)]
+    parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
+    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout)]
+    return [*parts, *over, *draw_failure(layout), *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
