@@ -165,17 +165,14 @@ def _machine(trace: Trace) -> str:
     return machine(trace) + ("" if trace.attempted else " · not attempted yet")
 
 
-def _end(layout: Layout, until: float) -> list[Diagram]:
-    """Return a line and the time where a schedule ends before the longest one."""
+def _end(layout: Layout, until: float) -> Iterator[Diagram]:
+    """Yield a line and the time where a schedule ends before the longest one."""
     trace = layout.trace
-    if trace.failure is not None or trace.time >= until:
-        return []
-    x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
-    text = trace.unit.lasting(trace.time)
-    parts: list[Diagram] = [lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))]
-    if x + 10 + text_width(text, 11, bold=True) < layout.x1:
-        parts.append(label(x + 7, middle, text, 11, style(theme.INK), "start", 600))
-    return parts
+    if trace.failure is None and trace.time < until:
+        x, text = layout.x(trace.time), trace.unit.lasting(trace.time)
+        yield lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))
+        if x + 10 + text_width(text, 11, bold=True) < layout.x1:
+            yield label(x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600)
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from types import MappingProxyType
 
@@ -73,23 +73,19 @@ def draw_course(
     return drawn
 
 
-def _meanings(y: float, width: float) -> list[Diagram]:
-    """Return a line that explains the colors of silhouettes, and the figures."""
+def _meanings(y: float, width: float) -> Iterator[Diagram]:
+    """Yield a line that explains the colors of silhouettes, and the figures."""
+    ink, x = style(theme.INK), PAD
+    for color, name in MEANINGS.values():
+        yield box(x, y - 5, 14, 10, style(color), 2)
+        yield label(x + 19, y, name, 10.5, ink, "start")
+        x += 19 + text_width(name, 10.5) + 14
     star_x = width - PAD - text_width(STAR_MEANS, 10.5)
     target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
-    ink, x = style(theme.INK), PAD
-    parts: list[Diagram] = []
-    for color, name in MEANINGS.values():
-        parts.append(box(x, y - 5, 14, 10, style(color), 2))
-        parts.append(label(x + 19, y, name, 10.5, ink, "start"))
-        x += 19 + text_width(name, 10.5) + 14
-    return [
-        *parts,
-        _tick(target_x - 11, y, 0.55, theme.MUTE),
-        label(target_x, y, TARGET_MEANS, 10.5, ink, "start"),
-        star(star_x - 11, y, 5.5, style(theme.MUTE)),
-        label(star_x, y, STAR_MEANS, 10.5, ink, "start"),
-    ]
+    yield _tick(target_x - 11, y, 0.55, theme.MUTE)
+    yield label(target_x, y, TARGET_MEANS, 10.5, ink, "start")
+    yield star(star_x - 11, y, 5.5, style(theme.MUTE))
+    yield label(star_x, y, STAR_MEANS, 10.5, ink, "start")
 
 
 def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Point]]) -> tuple[list[Corner], float]:
@@ -103,18 +99,16 @@ def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Poin
     return places, y
 
 
-def _ways(places: Sequence[Corner]) -> list[Diagram]:
-    """Return an arrow from each card to the next, which may begin the next line."""
-    how = style(None, theme.MUTE, 1.4)
-    parts: list[Diagram] = []
+def _ways(places: Sequence[Corner]) -> Iterator[Diagram]:
+    """Yield an arrow from each card to the next, which may begin the next line."""
     for (x, y, tall), (x2, y2, tall2) in pairwise(places):
         if y == y2:
             way = [(x + WIDE, y + tall / 2), (x2, y2 + tall2 / 2)]
         else:
             turn = y2 - GAP / 2
             way = [(x + WIDE / 2, y + tall), (x + WIDE / 2, turn), (x2 + WIDE / 2, turn), (x2 + WIDE / 2, y2)]
-        parts += [poly(way, how, closed=False), poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))]
-    return parts
+        yield poly(way, style(None, theme.MUTE, 1.4), closed=False)
+        yield poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))
 
 
 def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:
@@ -176,11 +170,11 @@ def _tick(x: float, y: float, size: float, color: str) -> Diagram:
     return poly(corners, style(None, color, 2.7 * size), closed=False)
 
 
-def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
-    """Return the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
+def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> Iterator[Diagram]:
+    """Yield the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
     with thin lines between them."""
     tall, wide = height / len(rows), width / outlines.CELLS
-    found: dict[str, list[tuple[float, Bar]]] = {}
+    found: dict[tuple[str, float], list[Bar]] = {}
     top = y
     for row, equal in groupby(rows):
         thick = tall * len(list(equal))
@@ -188,17 +182,15 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
         for letter, cells in groupby(row):
             length = len(list(cells))
             if letter != outlines.IDLE:
-                found.setdefault(letter, []).append((thick, (x + at * wide, top + thick / 2, length * wide)))
+                found.setdefault((letter, thick), []).append((x + at * wide, top + thick / 2, length * wide))
             at += length
         top += thick
-    parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
-    for letter, items in found.items():
-        for thick in dict.fromkeys(thick for thick, _ in items):
-            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(MEANINGS[letter][0])))
+    yield box(x, y, width, height, style(theme.LANE))
+    for (letter, thick), bars in found.items():
+        yield leaf(Bars(bars, thick), style(MEANINGS[letter][0]))
     between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
     if between:  # chalk's own renderer refuses an empty path
-        parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
-    return parts
+        yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
 
 
 def _in_words(

@@ -89,9 +89,7 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
 def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
     """Return the pictures of a line from ``y`` down, and the y where they end."""
     ink, mute = style(theme.INK), style(theme.MUTE)
-    parts: list[Diagram] = []
-    if not line.tensors:
-        parts.append(label(left, y + 10, "empty", 10, mute, "start"))
+    parts: list[Diagram] = [] if line.tensors else [label(left, y + 10, "empty", 10, mute, "start")]
     if line.name:
         middle = y + (KEY + TALL / 2 if line.tensors else 10)
         parts.append(label(12, middle, line.name, 11, ink, "start", 600))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from lib.basics.units import Elements
@@ -157,37 +157,30 @@ class Strip:
         total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
         return [*areas[::-1], *total]
 
-    def zones(self, least: float) -> list[Diagram]:
-        """Return invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+    def zones(self, least: float) -> Iterator[Diagram]:
+        """Yield invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
         samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
-        unit, name = layout.trace.unit, self.profile.full_name
-        parts: list[Diagram] = []
+        unit, sizes = layout.trace.unit, layout.trace.size_unit
         for start, end, samples in zones_of(layout, self.profile.events, least):
             most = max(samples, key=lambda event: event.memory)
-            when = f"from {unit.at(unit.brief(most.issued))}"
-            if len(samples) > 1:
-                when = f"{unit.at(unit.brief(most.issued))}, with the most here"
-            sizes = layout.trace.size_unit
+            when = unit.at(unit.brief(most.issued))
+            when = f"from {when}" if len(samples) == 1 else f"{when}, with the most here"
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
-            said = "\n".join([f"{name}, {when}: {sizes.describe(most.memory)}", *held])
-            parts.append(unseen(said, (start, self.top, end - start, self.bottom - self.top)))
-        return parts
+            said = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
+            yield unseen(said, (start, self.top, end - start, self.bottom - self.top))
 
-    def around(self) -> list[Diagram]:
-        """Return the name of the strip, its maximum, and the line of the target."""
-        layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name = fitting(layout, self.profile.name, 11.0)
+    def around(self) -> Iterator[Diagram]:
+        """Yield the name of the strip, its maximum, and the line of the target."""
+        layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
+        name, ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
         most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
-        parts: list[Diagram] = [
-            Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
-            label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
-        ]
-        if len(ranks) > 1:
-            parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
+        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end"))
+        yield label(layout.x1 + 8, middle, most, 9.5, mute, "start")
+        if ranks > 1:
+            yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
-            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.target)))
-        return parts
+            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target))
 
 
 class PeakNote:
@@ -269,9 +262,8 @@ class PeakNote:
         parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)
-            color = style(theme.MEMORY[part.kind][1])
             parts += [
-                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, color, 1.5),
+                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, style(theme.MEMORY[part.kind][1]), 1.5),
                 label(left + SAMPLE + 5, y, part.text, 10, style(theme.INK), "start"),
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]
