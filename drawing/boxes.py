@@ -8,7 +8,7 @@ from lib.record.events import MARKS, Event
 
 from . import theme
 from .chain import FADED, chain_roles
-from .layout import Layout, Place, Rect, Row
+from .layout import Layout, Place, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
     ArrowHovers,
@@ -16,6 +16,7 @@ from .marks import (
     Diagram,
     Hovers,
     Mark,
+    Rect,
     Titled,
     WithArrow,
     label,

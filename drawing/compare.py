@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.running.limits import collector_off
 
 from . import theme
 from .difference import in_words as changes_in_words
@@ -82,8 +81,7 @@ def compare(
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
     traces = in_one_unit([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
-    with collector_off():
-        return small_enough(lambda rough: _figure(traces, width, links, static, rough))
+    return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:

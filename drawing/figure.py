@@ -158,8 +158,5 @@ class Figure(Compose):
     ) -> None:
         """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: its default size in pixels."""
         ratio = self.size[0] / self.size[1]
-        if width is not None:
-            shown = (float(width), width / ratio)
-        else:
-            shown = (height * ratio, float(height)) if height else self.size
-        write(path, {".svg": lambda: self.svg(shown=shown)}, any_name=True)
+        wide = width or (height or self.size[1]) * ratio
+        write(path, {".svg": lambda: self.svg(shown=(wide, wide / ratio))}, any_name=True)

@@ -8,8 +8,8 @@ from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
-from .layout import Layout, Rect, Row
-from .marks import Bars, Diagram, Hovers, box, label, leaf, style, text_width
+from .layout import Layout, Row
+from .marks import Bars, Diagram, Hovers, Rect, box, first_fit, label, leaf, style
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -54,12 +54,15 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
                 continue
-            x, y, width, height = place = _place(layout, row, gap)
+            x, y, width, height = _place(layout, row, gap)
             if not layout.crowded or width >= FOUND:
                 bar = (round(x, 1), y + height / 2, round(width, 1))
                 texts.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
-            short = gap.over or gap.length >= LONG * layout.trace.time
-            yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
+            said = gap_labels(gap, row, layout.trace)
+            if not gap.over and gap.length < LONG * layout.trace.time:
+                said = said[:1]
+            if layout.height >= LOWEST and (fit := first_fit(said, SIZES, width - 2 * ROOM)):
+                yield label(x + width / 2, y + layout.height / 2, *fit, style(theme.WAITS), passive=True)
     if texts:
         yield leaf(Hovers(texts, layout.row_height))
 
@@ -97,16 +100,6 @@ def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
         return f"{said}\n{between}"
     call = f"\nin {operation_in_words(gap.call, row)}" if gap.call is not None else ""
     return f"{said}{call}\n{between}: {unit.lasting(gap.length)}"
-
-
-def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:
-    x, y, width, _ = place
-    if height < LOWEST:
-        return
-    for text, size in ((text, size) for text in texts for size in SIZES):
-        if text_width(text, size) + 2 * ROOM <= width:
-            yield label(x + width / 2, y + height / 2, text, size, style(theme.WAITS), passive=True)
-            return
 
 
 def _place(layout: Layout, row: Row, gap: Gap) -> Rect:

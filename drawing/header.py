@@ -12,9 +12,9 @@ from lib.record.breakdown import MEANING, WORDS, name_of, percents
 from lib.record.table import in_stream
 
 from . import theme
-from .layout import PAD, Rect
-from .marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
-from .operations import operation
+from .layout import PAD
+from .marks import Diagram, Rect, Titled, box, label, lines, poly, style, text_width, together
+from .operations import operation, sample_color
 from .texts import idle_and_hidden, machine, plural, size_of
 from .trace import Trace
 
@@ -158,10 +158,7 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     if part in theme.IDLE or not theme.in_layer_color(part):
         known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
         return box(*place, style(known), 2)
-    color = theme.layer_color(trace.layers // 2, trace.layers)
-    if trace.by_operation:
-        color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
-    return operation(part, place, color, full=trace.by_operation)
+    return operation(part, place, sample_color(part, trace), full=trace.by_operation)
 
 
 def _longest_communication(trace: Trace) -> str:

@@ -14,6 +14,7 @@ from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
 
 from . import theme
+from .marks import Rect
 from .texts import brief_ranks, full_ranks
 from .trace import Trace
 
@@ -35,8 +36,6 @@ MESSAGE, THIN_MESSAGE = 0.4, 11.0
 
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
-Rect = tuple[float, float, float, float]
-"""x, y, width, height in pixels."""
 
 
 class Place(NamedTuple):

@@ -19,7 +19,7 @@ from .links import arrow_sample, links_of, tie_sample, ties_of
 from .marks import Diagram, box, label, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import has_strip, notches, operation
+from .operations import has_strip, notches, operation, sample_color
 from .texts import plural
 from .trace import Trace
 
@@ -70,14 +70,9 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
-        text = theme.name_of(kind)
-        color = theme.layer_color(trace.layers // 2, trace.layers)
+        text, color = theme.name_of(kind), sample_color(kind, trace)
         if stream_of(kind) == "collective" and not any(map(_has_strips, layouts)):
             color = theme.kind_color(kind)  # its foot is not seen, as in the rows
-        if trace.by_operation:
-            color = theme.kind_color(kind)
-            if theme.in_layer_color(kind):
-                color = theme.work_color(kind, trace.batches // 2, max(trace.batches, 2))
         if kind == min(numbered, default="", key=known.index):
             text += " (number: micro-batch)"
         if kind in moments:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
-from .layout import Layout, Place, Rect
-from .marks import Diagram, Point, Polys, boxes, lines, poly, style, together
+from .layout import Layout, Place
+from .marks import Diagram, Point, Polys, Rect, boxes, lines, poly, style, together
 from .numbering import runs_of
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -50,8 +50,9 @@ def links_of(layout: Layout, links: str) -> Links:
     found = list(_messages(layout))
     if links != "auto":
         return Links(found)
-    least = _box(layout)
-    late = [message for message in found if message.waits > least]
+    computes = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
+    usual = median([run[-1].end - run[0].start for run in computes]) if computes else 0.0
+    late = [message for message in found if message.waits > usual]
     most = max(Counter(message.sent.row for message in late).values(), default=0)
     if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
         late = []
@@ -115,12 +116,6 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
         until[slot : slot + 1] = [bottom]
         slots.append(slot)
     return slots
-
-
-def _box(layout: Layout) -> float:
-    """Return how long a box of compute is, in ticks: the median."""
-    every = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
-    return median([run[-1].end - run[0].start for run in every]) if every else 0.0
 
 
 def _messages(layout: Layout) -> Iterator[Message]:

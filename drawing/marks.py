@@ -24,6 +24,7 @@ from colour import Color
 
 Point = tuple[float, float]
 Rect = tuple[float, float, float, float]
+"""The x and the y of a corner, width and height, in pixels."""
 Bar = tuple[float, float, float]
 """The x of the left end, the y of the middle, and the length."""
 IDENTITY = Affine.identity()
@@ -199,6 +200,11 @@ def _letter_width(letter: str) -> float:
     if letter in _NARROW:
         return 0.36
     return 0.92 if letter in _WIDE else 0.66 if letter.isupper() else 0.6
+
+
+def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:
+    """Return the first text for which there is room, in the first size in which there is, and that size."""
+    return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
 
 
 UNSEEN = style("#000000", None, 0, 0.0)

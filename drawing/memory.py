@@ -11,8 +11,8 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout, Rect, Row, ticks
-from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width, unseen
+from .layout import PAD, Layout, Row, ticks
+from .marks import Diagram, Point, Rect, Titled, box, boxes, label, lines, poly, style, text_width, unseen
 from .peak import held_at, moment
 from .texts import brief_size
 from .timeline import axis, fitting, grid

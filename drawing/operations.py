@@ -12,8 +12,8 @@ from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
 
 from . import theme
-from .layout import Rect, Row
-from .marks import Diagram, Point, box, label, lines, poly, style, together
+from .layout import Row
+from .marks import Diagram, Point, Rect, box, label, lines, poly, style, together
 from .texts import plural, ranges
 from .trace import Trace
 
@@ -52,11 +52,18 @@ def operation(
 def color_of(event: Event, trace: Trace) -> str:
     """Return the color of an event that works on a layer, or of the strip of a collective: the color of the layer, or
     of operation and micro-batch. In the latter case a strip has the color of its box."""
+    return _color(event.kind, trace, event.layer or 0, min(event.batches, default=0))
+
+
+def sample_color(kind: str, trace: Trace) -> str:
+    """Return the color of an operation in a legend: of a layer, or of a micro-batch, in the middle."""
+    return _color(kind, trace, trace.layers // 2, trace.batches // 2)
+
+
+def _color(kind: str, trace: Trace, layer: int, batch: int) -> str:
     if not trace.by_operation:
-        return theme.layer_color(event.layer or 0, trace.layers)
-    if not theme.in_layer_color(event.kind):
-        return theme.kind_color(event.kind)
-    return theme.work_color(event.kind, min(event.batches, default=0), trace.batches)
+        return theme.layer_color(layer, trace.layers)
+    return theme.work_color(kind, batch, trace.batches) if theme.in_layer_color(kind) else theme.kind_color(kind)
 
 
 def lower(kind: str, height: float) -> float:

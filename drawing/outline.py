@@ -20,9 +20,9 @@ from lib.running.run import Run
 
 from . import theme
 from .figure import Figure
-from .layout import PAD, Layout, Rect
+from .layout import PAD, Layout
 from .legend import draw_legend
-from .marks import Diagram, Titled, boxes, label, lines, style
+from .marks import Diagram, Rect, Titled, boxes, label, lines, style
 from .numbering import plan_numbers
 from .picture import WIDTH, card, heading
 from .texts import share_text

@@ -12,8 +12,8 @@ from lib.record.labels import WHOLE, Labels
 from . import theme
 from .figure import Figure
 from .header import fit
-from .layout import Rect, hatching
-from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
+from .layout import hatching
+from .marks import Diagram, Rect, Titled, box, boxes, label, lines, style, text_width, together
 from .texts import plural, ranges
 
 WIDE, TALL = 120.0, 92.0

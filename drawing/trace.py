@@ -224,7 +224,9 @@ def trace_of(
             by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
     else:
         models, by_rank = _logs(models)
-    cost, hosts = models[0].dist.cost, _hosts(models, by_rank)
+    cost, dists, hosts = models[0].dist.cost, {id(model.dist) for model in models}, {}
+    if len(dists) == 1:
+        hosts = {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
     name = source.name if isinstance(source, Run) else "schedule"
     trace = Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
@@ -263,13 +265,6 @@ def _of_run(trace: Trace, run: Run) -> Trace:
         scored=True,
         fault=trace.fault or refused,
     )
-
-
-def _hosts(models: Sequence[Model], by_rank: Mapping[int, object]) -> dict[int, tuple[int, ...]]:
-    """Return the devices of each host among these ranks, or nothing if they are of several machines."""
-    if len({id(model.dist) for model in models}) > 1:
-        return {}
-    return {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
 
 
 def with_chain(trace: Trace, wanted: bool | None) -> Trace:
