@@ -163,12 +163,11 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
 
 def _longest_communication(trace: Trace) -> str:
     """Return the kind of communication that takes the most time: its color stands for all."""
-    lengths = defaultdict[str, float](float)
-    talk = frozenset(in_stream("collective", "message"))
+    talk, lengths = frozenset(in_stream("collective", "message")), defaultdict[str, float](float)
     for event in trace.device_events:
         if event.kind in talk:
-            lengths[event.kind] += event.end - event.start
-    return max(lengths, key=lambda kind: lengths[kind])
+            lengths[event.kind] += event.length
+    return max(lengths, key=lengths.__getitem__)
 
 
 def _lines(trace: Trace, width: float) -> list[list[tuple[float, str, str]]]:

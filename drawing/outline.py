@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.outlines import HalfSchedule, Outline, Span, outline
+from lib.course.outlines import HalfSchedule, Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.grading.standing import size_of_run
@@ -22,7 +22,7 @@ from . import theme
 from .figure import Figure
 from .layout import PAD, Layout
 from .legend import draw_legend
-from .marks import Diagram, Rect, Titled, boxes, label, lines, style
+from .marks import Diagram, Titled, boxes, label, lines, style
 from .numbering import plan_numbers
 from .picture import WIDTH, card, heading
 from .texts import share_text
@@ -73,7 +73,13 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     spec = _puzzle_of(source, puzzle)
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
     until = max(own.until, aim.time)
-    busy = {rank: _events(aim, rank) for rank in own.by_rank}
+    # Events that stand for the busy times of a rank: what it does there is not known.
+    busy = {
+        rank: [
+            Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in aim.busy.get(rank, ())
+        ]
+        for rank in own.by_rank
+    }
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
     below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
@@ -124,28 +130,18 @@ def _trace(puzzle: Puzzle, title: str, sketch: HalfSchedule) -> Trace:
     )
 
 
-def _events(outline: Outline, rank: int) -> list[Event]:
-    """Return events that stand for the busy times of a rank: what it does there is not known."""
-    spans = outline.busy.get(rank, ())
-    return [Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in spans]
-
-
-def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
-    """Return the rows of a target, strong where it computes and faint where it only communicates."""
-
-    def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
-        return [
+def _silhouette(layout: Layout, outline: Outline) -> Iterator[Diagram]:
+    """Yield the rows of a target, strong where it computes and faint where it only communicates."""
+    yield from empty_rows(layout)
+    kinds = (("only communicates", outline.busy, theme.HATCH), ("computes", outline.compute, theme.MUTE))
+    for does, by_rank, color in kinds:
+        bars = [
             (layout.x(start), row.y, (end - start) * layout.per_tick, layout.height)
             for row in layout.rows
             for start, end in by_rank.get(row.ranks[0], ())
         ]
-
-    return [
-        *empty_rows(layout),
-        Titled("the target only communicates", boxes(bars(outline.busy), style(theme.HATCH))),
-        Titled("the target computes", boxes(bars(outline.compute), style(theme.MUTE))),
-        *row_names(layout),
-    ]
+        yield Titled(f"the target {does}", boxes(bars, style(color)))
+    yield from row_names(layout)
 
 
 def _figures(trace: Trace) -> str:

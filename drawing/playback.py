@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from textwrap import dedent
 from types import CodeType
 from typing import Any
@@ -124,7 +124,7 @@ def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
     """Return since when a row of a failed run is stuck, a text, and the index of its line of code."""
     failure, wait = trace.failure, trace.waits.get(row.ranks[0])
     if wait is not None:
-        return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
+        return [wait.since, f"wait{'s' * row.one} {wait.what}", code.place(wait.line)]
     if failure is None or row.ranks[0] in failure.ended:
         return None
     since = max((event.end for event in row.operations), default=0.0)
@@ -138,7 +138,7 @@ def _words(event: Event, row: Row) -> str:
     if event.stream == "message":
         sender, receiver = event.group
         other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return said + other if len(row.ranks) == 1 else said
+        return said + other * row.one
     code = code_of(event)
     if code.layer is not None:
         said += f" {show_layers(code.layers or code.layer)}"
@@ -176,22 +176,21 @@ def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], 
     for file, number in known:
         if (file, number - 1) != before:
             pieces.append([])
-        pieces[-1].append(found[file, number].expandtabs(4))
+        pieces[-1].append(found[file, number].rstrip("\n").expandtabs(4))
         before = file, number
     return [line for piece in pieces for line in dedent("\n".join(piece)).split("\n")]
 
 
-def _source(code: CodeType) -> list[tuple[int, str]]:
+def _source(code: CodeType) -> Iterator[tuple[int, str]]:
     if code.co_name.startswith(("<module", "<cell")):  # each statement of a cell is compiled by itself
-        return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
+        return enumerate(linecache.getlines(code.co_filename), 1)
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
-        return []
-    return [(first + at, line.rstrip("\n")) for at, line in enumerate(lines)]
+        return iter(())
+    return enumerate(lines, first)
 
 
-def _around(spot: Spot) -> list[tuple[int, str]]:
-    lines = linecache.getlines(spot.file)
-    wanted = range(max(1, spot.number - AROUND), min(len(lines), spot.number + AROUND) + 1)
-    return [(number, lines[number - 1].rstrip("\n")) for number in wanted]
+def _around(spot: Spot) -> Iterator[tuple[int, str]]:
+    lines, first = linecache.getlines(spot.file), max(1, spot.number - AROUND)
+    return enumerate(lines[first - 1 : spot.number + AROUND], first)

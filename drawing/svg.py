@@ -227,19 +227,14 @@ def path_data(shape: Mark) -> str:
         return _bars(shape)
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
-    if isinstance(shape, Lines):
-        return _lines(shape)
+    if isinstance(shape, Lines):  # of many, vertical ones are written by their length, which takes a third less
+        many = len(shape.items) > MANY
+        return "".join(
+            f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
+            for a, b, c, d in shape.items
+        )
     ending = "z" if shape.closed else ""
     return "".join(_outline(corners) + ending for corners in shape.outlines())
-
-
-def _lines(shape: Lines) -> str:
-    """Return the path of lines. Of many, vertical ones are written by their length, which takes a third less."""
-    n, many = number, len(shape.items) > MANY
-    return "".join(
-        f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
-        for a, b, c, d in shape.items
-    )
 
 
 def _bars(shape: Bars) -> str:
