@@ -91,14 +91,12 @@ class Boxes:
         text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
         return text if fits(self.layout, text, event.length, numbers.size) else ""
 
-    def _number_on_faded(self, place: Place) -> list[Diagram]:
-        """Return the number of a faded box. The number is not faded, so that it can be read."""
-        text = self._number(place)
-        if not text:
-            return []
-        x, y, width, height = self.layout.shape(place)
-        size = self.plans[self.layout.event(place).kind].size
-        return [label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)]
+    def _number_on_faded(self, place: Place) -> Iterator[Diagram]:
+        """Yield the number of a faded box. The number is not faded, so that it can be read."""
+        if text := self._number(place):
+            x, y, width, height = self.layout.shape(place)
+            size = self.plans[self.layout.event(place).kind].size
+            yield label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)
 
     def _body(self, place: Place, text: str = "") -> Diagram:
         trace, event = self.layout.trace, self.layout.event(place)
@@ -115,14 +113,11 @@ class Boxes:
         return together([*self._stage_body(row, run), *texts])
 
     def _stage_body(self, row: Row, run: Sequence[Event]) -> list[Diagram]:
-        layout = self.layout
+        layout, kind = self.layout, run[0].kind
         area = layout.x(run[0].start), row.y, (run[-1].end - run[0].start) * layout.per_tick, layout.height
-        inside = [layout.x(event.end) for event in run[:-1]]
-        kind, edge = run[0].kind, lower(run[0].kind, layout.height)
-        return [
-            operation(kind, area, color_of(run[0], layout.trace), full=True),
-            notches(inside, row.y + edge, layout.height - 2 * edge),
-        ]
+        inside, edge = [layout.x(event.end) for event in run[:-1]], lower(kind, layout.height)
+        body = operation(kind, area, color_of(run[0], layout.trace), full=True)
+        return [body, notches(inside, row.y + edge, layout.height - 2 * edge)]
 
     def _messages(self) -> Iterator[Diagram]:
         """Yield the boxes of messages, each pair with its arrow."""

@@ -90,9 +90,7 @@ class Row:
     @cached_property
     def layers(self) -> set[int]:
         """The layers that its operations work on."""
-        return {
-            event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
-        }
+        return {one.layer for one in self.operations if one.layer is not None and theme.in_layer_color(one.kind)}
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from itertools import product
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -62,17 +62,17 @@ def _strips(
     tops = [below + place * (low + GAP) for place in range(len(others))]
     lower = [Strip(layout, profile, peak, target, y, low) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
-    bottom = strips[-1].bottom if others else below - GAP
-    ground = style(theme.CARD, theme.GRID, 1)
+    places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
-        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips], ground),
+        boxes(places, style(theme.CARD, theme.GRID, 1)),
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
         parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
     # A line from the row of a host would cross the strips of the devices.
-    return [*parts, *([] if first.devices else note.line()), *said], bottom
+    parts += [*([] if first.devices else note.line()), *said]
+    return parts, strips[-1].bottom if others else below - GAP
 
 
 def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
@@ -133,14 +133,12 @@ class Strip:
         highest = max(float(peak.memory), float(target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
+        self.steps = steps_of(layout, profile.events)
+        """The stored amounts and the x from which on they hold."""
+
     def y(self, elements: Elements | float) -> float:
         """Return the y of an amount of elements."""
         return self.bottom - float(elements) * self.per_element
-
-    @cached_property
-    def steps(self) -> list[Step]:
-        """The stored amounts and the x from which on they hold."""
-        return steps_of(self.layout, self.profile.events)
 
     def area(self) -> list[Diagram]:
         """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
@@ -223,9 +221,9 @@ class PeakNote:
             if self.x - 7 - width >= layout.x0:
                 return (self.x - 7 - width, self.y - 15, width, 14), text
             if width <= layout.x1 - layout.x0:
-                left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
-                return (left, self.y - 21, width, 13), text
-        raise AssertionError("no picture is too narrow for a number")
+                break
+        left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
+        return (left, self.y - 21, width, 13), text
 
     def _hover(self) -> str:
         peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
@@ -243,22 +241,17 @@ class PeakNote:
         height = LINE * len(rows) + 4
         target = strip.target
         line = strip.y(target) if target is not None else strip.top
-        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
-        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
         ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
         over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
+        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
+        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)][::-1]
         most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
-        fits = (
-            (left, top)
-            for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
-            for left, size in zip(lefts[::-1], most[::-1], strict=True)
-            if top + height <= strip.y(size) - 3
-            and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
-        )
-        place = next(fits, None)
-        if place is None:
+        for top, (left, highest) in product((line + 3, strip.top + 3), zip(lefts, most, strict=True)):
+            place = left - 6, top, width + 12, height  # below the line of the target, if there is room
+            if top + height <= strip.y(highest) - 3 and not any(_overlap(place, one) for one in taken):
+                break
+        else:
             return []
-        left, top = place
         parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)

@@ -117,17 +117,14 @@ def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]
     """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played."""
     rows = rows_of(trace.by_rank, trace.apart, trace.hosts)
     wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
-    taken: list[int] = []
-    left = OPERATIONS
+    taken, left = list[int](), OPERATIONS
     for place in wanted:
-        count = len(rows[place].operations)
-        if count <= left:
+        if (count := len(rows[place].operations)) <= left:
             taken.append(place)
             left -= count
     if not taken or (ranks is not None and len(taken) < len(wanted)):
-        got = f"{sum(len(rows[place].operations) for place in wanted):,}"
+        expected, got = f"at most {OPERATIONS:,}", f"{sum(len(rows[place].operations) for place in wanted):,}"
         fix = "draw(run) draws any size" if ranks is None else "name fewer ranks"
-        expected = f"at most {OPERATIONS:,}"
         raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, fix=fix)
     found = [rows[place] for place in sorted(taken)]
     if len(found) == len(rows):

@@ -78,10 +78,12 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         if middle - last < size:
             continue
         last = middle
-        layers = _layers(layout, row)
+        layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
+        listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
+        listed = listed and text_width(layers, 8.5) <= layout.names - 8
         name, ink = fitting(layout, row.name, size), style(theme.INK)
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * bool(layers), name, size, ink, "end"))
-        if layers:
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end"))
+        if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
         yield from _notes(layout)
@@ -105,14 +107,6 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
         yield label(x, middle, text, NOTE, style(theme.MUTE), "start")
-
-
-def _layers(layout: Layout, row: Row) -> str:
-    """Return the layers of a row, if colors do not show them and there is room."""
-    if not layout.trace.by_operation or layout.height < 20 or not row.layers:
-        return ""
-    said = f"layer{plural(row.layers)} {ranges(row.layers)}"
-    return said if text_width(said, 8.5) <= layout.names - 8 else ""
 
 
 def fitting(layout: Layout, name: str, size: float) -> str:
