@@ -9,7 +9,7 @@ from lib.record.chain import slack_of
 
 from . import theme
 from .layout import Layout, Place
-from .marks import Diagram, Point, Titled, lines, poly, style, together
+from .marks import Diagram, Point, Titled, poly, style, together
 
 THICK, CASING = 3.0, 1.2
 """In pixels: the thickness of the line, and of the casing on both sides, which separates it from boxes of any color."""
@@ -82,8 +82,3 @@ def _corners(layout: Layout) -> list[Point]:
         turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
         corners += [(x, level(came)), *turn, (x + width, level(went))]
     return corners
-
-
-def chain_sample(width: float, height: float) -> Diagram:
-    """Return a piece of the line, for the legend."""
-    return lines([(0, height / 2, width, height / 2)], style(None, theme.CHAIN, THICK))

@@ -9,7 +9,7 @@ from lib.record.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row
-from .marks import Bars, Diagram, Hovers, Rect, box, first_fit, label, leaf, style
+from .marks import Bars, Diagram, Hovers, Rect, first_fit, label, leaf, style
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -104,8 +104,3 @@ def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
 
 def _place(layout: Layout, row: Row, gap: Gap) -> Rect:
     return layout.x(gap.start), row.y, gap.length * layout.per_tick, layout.row_height
-
-
-def gap_sample(width: float, height: float) -> Diagram:
-    """Return a piece of the tint, for the legend."""
-    return box(0, 0, width, height, style(theme.GAP, theme.WAITS, 0.5), 2)

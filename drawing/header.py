@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from lib.basics.units import show_ticks
 from lib.record.breakdown import MEANING, WORDS, name_of, percents
-from lib.record.table import in_stream
 
 from . import theme
 from .layout import PAD
@@ -163,9 +162,9 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
 
 def _longest_communication(trace: Trace) -> str:
     """Return the kind of communication that takes the most time: its color stands for all."""
-    talk, lengths = frozenset(in_stream("collective", "message")), defaultdict[str, float](float)
+    lengths = defaultdict[str, float](float)
     for event in trace.device_events:
-        if event.kind in talk:
+        if event.stream in ("collective", "message"):
             lengths[event.kind] += event.length
     return max(lengths, key=lengths.__getitem__)
 

@@ -12,11 +12,10 @@ from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import FORWARD
 
 from . import theme
-from .chain import chain_sample
-from .gaps import gap_sample
+from .chain import THICK
 from .layout import PAD, Layout
-from .links import arrow_sample, links_of, tie_sample, ties_of
-from .marks import Diagram, box, label, style, text_width, together
+from .links import TIE, arrows, links_of, ties_of
+from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import has_strip, notches, operation, sample_color
@@ -93,15 +92,19 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
-        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "joins the ranks of a collective")
+        color, middle = theme.kind_color(ties[0]), WIDE / 2
+        ends = boxes([(middle - 4, 0, 8, 3), (middle - 4, TALL - 3, 8, 3)], style(color))
+        tie = lines([(middle, 0, middle, TALL)], style(None, color, TIE))
+        yield Entry(together([ends, tie]), WIDE, "joins the ranks of a collective")
     if any(links_of(layout, links).arrows for layout in layouts):
-        yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
+        yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
-        yield Entry(gap_sample(WIDE, TALL), WIDE, said)
+        yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
-        yield Entry(chain_sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
+        line = lines([(0, TALL / 2, WIDE, TALL / 2)], style(None, theme.CHAIN, THICK))
+        yield Entry(line, WIDE, "the longest chain (all else is pale)")
 
 
 def _has_strips(layout: Layout) -> bool:

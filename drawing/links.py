@@ -12,7 +12,7 @@ from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
 from .layout import Layout, Place
-from .marks import Diagram, Point, Polys, Rect, boxes, lines, poly, style, together
+from .marks import Diagram, Point, Polys, Rect, lines, poly, style
 from .numbering import runs_of
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -141,15 +141,3 @@ def arrow_head(arrow: Rect, size: float = 4.0) -> list[Point]:
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size
     back = (x1 - ux, y1 - uy)
     return [(x1, y1), (back[0] - uy * 0.5, back[1] + ux * 0.5), (back[0] + uy * 0.5, back[1] - ux * 0.5)]
-
-
-def arrow_sample(width: float, height: float) -> Diagram:
-    """Return an arrow, for the legend."""
-    return together(arrows([(1.0, 2.0, width - 1, height - 2)]))
-
-
-def tie_sample(width: float, height: float, kind: str) -> Diagram:
-    """Return a tie between two boxes, for the legend."""
-    color = theme.kind_color(kind)
-    ends = boxes([(width / 2 - 4, 0, 8, 3), (width / 2 - 4, height - 3, 8, 3)], style(color))
-    return together([ends, lines([(width / 2, 0, width / 2, height)], style(None, color, TIE))])

@@ -200,14 +200,13 @@ class PeakNote:
             label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
             Titled(self._hover(), mark),
         ]
-        listed = self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)])
-        if listed:
+        if listed := self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)]):
             return [*said, *listed], strip.bottom + GAP
-        lines = self._sum()
-        for line, words in enumerate(lines):
-            y = strip.bottom + 11 + LINE * line
-            said.append(label(self.layout.x0, y, words, 10, style(theme.INK), "start"))
-        return said, strip.bottom + 8 + LINE * len(lines) + GAP
+        y = strip.bottom + 8
+        for words in self._sum():
+            said.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
+            y += LINE
+        return said, y + GAP
 
     def _label(self) -> tuple[Rect, str]:
         """Return the longest label that there is room for, and its place beside or above the mark."""

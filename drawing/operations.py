@@ -34,12 +34,13 @@ def operation(
 
     A forward is filled with the color of its layer, a backward is outlined and tinted, so that the two differ without
     hue. Where colors mean the operation, a backward is ``full``, too, and a little lower. All other operations have a
-    color and a sign of their own.
+    color and a sign of their own. One that takes no time is a diamond.
     """
     x, y, width, height = place
     if not width:
         opacity = theme.STRONG_TINT if theme.outlined(kind) else None
-        return lozenge(x, y, layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), opacity)
+        color = layer_color if theme.in_layer_color(kind) else theme.kind_color(kind)
+        return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.in_layer_color(kind):
@@ -81,11 +82,6 @@ def notches(at: Sequence[float], y: float, height: float) -> Diagram:
 def has_strip(height: float) -> bool:
     """Return whether a row of this height has room for strips in the colors of layers."""
     return height >= STRIPPED
-
-
-def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:
-    """Return the sign of an operation that takes no time."""
-    return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
 
 
 def glyph(name: str, x: float, y: float, k: float) -> list[Point]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.outlines import HalfSchedule, Outline, outline
+from lib.course.outlines import Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.grading.standing import size_of_run
@@ -45,7 +45,12 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
     if sketch.others:
         title += f", on {len(sketch.ranks)} ranks; the others do the same"
-    trace = _trace(spec, title, sketch)
+    size, hosts = spec.size, mesh_of(spec.size).beside
+    by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, hosts)}
+    for event in sketch.events:
+        by_rank[event.rank].append(event)
+    nodes = size.get("node_size")
+    trace = Trace(by_rank, size["layers"], size["batches"], nodes, title, hosts=hosts, unit=spec.unit)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
     plans = plan_numbers(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
@@ -109,25 +114,15 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
         fix = fix if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
         problem = f"the target is in {spec.unit.name}, and this run is in {source.unit.name}"
         raise PuzzleError(problem, where="beside_target", fix=fix)
-    size, wanted = size_of_run(source), spec.size
-    if size != wanted:
-        expected, got = _arguments(wanted), _arguments(size)
+    sizes = spec.size, size_of_run(source)
+    if sizes[0] != sizes[1]:
+        expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
         problem = f"the target of {spec.name} is for another size"
         raise PuzzleError(problem, where="beside_target", expected=expected, got=got)
     if source.models[0].dist.cost != cost_named(spec.cost):
         problem, fix = f"the target of {spec.name} is for other prices", f"cost={written(spec.cost)}"
         raise PuzzleError(problem, where="beside_target", fix=fix)
     return spec
-
-
-def _trace(puzzle: Puzzle, title: str, sketch: HalfSchedule) -> Trace:
-    size, mesh = puzzle.size, mesh_of(puzzle.size)
-    by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, mesh.beside)}
-    for event in sketch.events:
-        by_rank[event.rank].append(event)
-    return Trace(
-        by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside, unit=puzzle.unit
-    )
 
 
 def _silhouette(layout: Layout, outline: Outline) -> Iterator[Diagram]:
@@ -146,7 +141,3 @@ def _silhouette(layout: Layout, outline: Outline) -> Iterator[Diagram]:
 
 def _figures(trace: Trace) -> str:
     return f"{trace.unit.lasting(trace.time)}, {share_text(trace.idle)} idle"
-
-
-def _arguments(size: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in size.items())

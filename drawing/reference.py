@@ -56,7 +56,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 TALK = ("collective", "message")
 RANKS = 4
 """In the pictures of collectives: a number by which sizes can be divided."""
-STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
 PRICES = "Prices: Cost(...), in ticks (_across: between nodes), and sizes in elements"
 ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"
 CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min(100%,316px);margin:0"
@@ -79,8 +78,7 @@ class Reference:
             for group, names in (MODEL | verbs).items()
         }
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
-        prices = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
-        found[PRICES] = prices
+        found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         return found
 
     def __str__(self) -> str:
@@ -104,8 +102,8 @@ class Reference:
             parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
             parts.append(f'<dl style="margin:0;{GRID if group == PRICES else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
-                shown = (draw_primitive(kind, ranks=RANKS)._repr_html_() for kind in primitives())
-                cells = (f'<div style="{PICTURE}">{picture}</div>' for picture in shown)
+                drawn = (draw_primitive(kind, ranks=RANKS) for kind in primitives())
+                cells = (f'<div style="{PICTURE}">{picture._repr_html_()}</div>' for picture in drawn)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 
@@ -147,15 +145,12 @@ def _written(name: str, thing: Any) -> str:
     parameters = [
         p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "model") and p.name[0] != "_"
     ]
-    shown = [p.name if p.default is p.empty else f"{p.name}={_default(p.default)}" for p in parameters]
-    shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
+    # A default that is a function has no short name.
+    shown = [
+        f"{p.name}=..." if inspect.isfunction(p.default) else str(p.replace(annotation=p.empty)) for p in parameters
+    ]
     awaited = "await " if stream_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
-
-
-def _default(value: object) -> str:
-    """Return a default as one writes it; of a function, which has no short name, only that there is one."""
-    return "..." if inspect.isfunction(value) else repr(value)
 
 
 def _says(thing: Any) -> str:

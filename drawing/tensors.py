@@ -25,6 +25,9 @@ SIGN = 10.0
 THIN = 0.36
 """How high the body of an adapter is, as a part of that of a weight: it is drawn as the thin thing that it is."""
 
+Pieces = tuple[Iterable[int], int]
+"""Some pieces, and of how many they are."""
+
 
 def draw_tensor(tensor: Tensor) -> Figure:
     """Return one tensor as a picture."""
@@ -57,7 +60,7 @@ def icon(tensor: Tensor, x: float, y: float) -> Diagram:
         box(x + 8, y + 17, WIDE - 16, 2.5, style(theme.MEMORY[KINDS[labels.kind].memory][1])),
         label(middle, y + 9.5, _name(labels), 10, ink, weight=600),
         # A column of all layers, the first at the bottom, with the tensor's own filled.
-        *_cells((x + 10, y + 25, 7, 34), [labels.layers - 1 - labels.layer], labels.layers, _color(labels), down=True),
+        *_cells((x + 10, y + 25, 7, 34), ([labels.layers - 1 - labels.layer], labels.layers), _color(labels), True),
         *_body(labels, (x + 23, y + 25, WIDE - 33, 34)),
         label(middle, y + 68, f"layer {labels.layer}{step}", 9.5, ink),
         label(middle, y + 80, _part(labels), 9, style(theme.MUTE)),
@@ -106,27 +109,21 @@ def _body(labels: Labels, place: Rect) -> list[Diagram]:
     kind, color, (x, y, width, height) = KINDS[labels.kind], _color(labels), place
     if _sliced(labels) or "shards" not in kind.fields:
         return _rows(labels, place)
-    upper = (x, y, width, height * 0.62) if kind.batched else place
-    upper = _thinner(upper) if labels.adapter else upper
+    tall = height * 0.62 if kind.batched else height
+    upper = (x, y + tall * (1 - THIN) / 2, width, tall * THIN) if labels.adapter else (x, y, width, tall)
     if not kind.batched:
-        return _cells(upper, labels.shards, labels.total, color)
-    lower = (x, y + height * 0.62 + 3, width, height * 0.38 - 3)
+        return _cells(upper, (labels.shards, labels.total), color)
+    lower = (x, y + tall + 3, width, height - tall - 3)
     return [
-        *_cells(upper, labels.shards if labels.batches else (), labels.total, color),
-        *_cells(lower, labels.batches, labels.total_batches, theme.MEMORY["activations"][1]),
+        *_cells(upper, (labels.shards if labels.batches else (), labels.total), color),
+        *_cells(lower, (labels.batches, labels.total_batches), theme.MEMORY["activations"][1]),
     ]
-
-
-def _thinner(place: Rect) -> Rect:
-    """Return a strip in the middle of a place."""
-    x, y, width, height = place
-    return x, y + height * (1 - THIN) / 2, width, height * THIN
 
 
 def _rows(labels: Labels, place: Rect) -> list[Diagram]:
     """Return a row for each micro-batch: of a slice a part of its width, of a partial sum lines and a sign."""
-    slices, color = (labels.shards, labels.total), _color(labels)
-    cells = _cells(place, labels.batches, labels.total_batches, color, down=True, across=slices)
+    batches, slices = (labels.batches, labels.total_batches), (labels.shards, labels.total)
+    cells = _cells(place, batches, _color(labels), True, slices)
     if labels.of == 1:
         return cells
     x, y, width, height = place
@@ -140,20 +137,11 @@ def _rows(labels: Labels, place: Rect) -> list[Diagram]:
     ]
 
 
-def _cells(
-    place: Rect,
-    have: Iterable[int],
-    total: int,
-    fill: str,
-    down: bool = False,
-    across: tuple[frozenset[int], int] = (WHOLE, 1),
-) -> list[Diagram]:
-    """Return the whole as ``total`` cells, side by side or going down, with those of ``have`` filled: of cells that go
-    down, the parts of their width that ``across`` names."""
-    cells, parts = _divided(place, total, down), across[1]
-    filled = [
-        _divided(cells[cell], parts, False)[part] for cell in _places(have, total) for part in _places(across[0], parts)
-    ]
+def _cells(place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1)) -> list[Diagram]:
+    """Return the whole as cells, side by side or going down, with these pieces filled: of cells that go down, these
+    slices of their width."""
+    cells = _divided(place, pieces[1], down)
+    filled = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
     whole = boxes(cells, style(theme.LANE, theme.HATCH, 0.75))
     return [whole, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else [whole]
 

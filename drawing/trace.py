@@ -167,8 +167,7 @@ class Trace:
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
-        kinds = frozenset(in_stream("collective", "message"))
-        talk = (event for event in self.device_events if event.kind in kinds)
+        talk = (event for event in self.device_events if event.stream in ("collective", "message"))
         found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.ranks)
 
@@ -250,25 +249,14 @@ def trace_of(
 
 def _of_run(trace: Trace, run: Run) -> Trace:
     """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
-    trace = replace(
-        trace,
-        unit=run.unit,
-        tick=run.tick and 1e3 * run.tick,
-        note=run.note,
-        failure=run.failure,
-        fault=run.fault if _trains(run) else "",
-    )
+    tick, fault = run.tick and 1e3 * run.tick, run.fault if _trains(run) else ""
+    trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault)
     targeted = trace.time_target is not None or trace.memory_target is not None
     puzzle, refused = (None, "") if targeted else standing_of(run)
     if puzzle is None:
         return trace
-    return replace(
-        trace,
-        time_target=puzzle.target["time"],
-        memory_target=puzzle.target["memory"],
-        scored=True,
-        fault=trace.fault or refused,
-    )
+    time, memory = puzzle.target["time"], puzzle.target["memory"]
+    return replace(trace, time_target=time, memory_target=memory, scored=True, fault=fault or refused)
 
 
 def with_chain(trace: Trace, wanted: bool | None) -> Trace:
