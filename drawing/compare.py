@@ -97,7 +97,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     machine_before = ""
     for trace, before in _with_before(traces):
         parts += _name(trace, width, y, machine_before)
-        y, machine_before = y + NAME, _machine(trace)
+        y, machine_before = y + NAME, machine(trace)
         if before is not None:
             said, y = _change(before, trace, width, y)
             parts += said
@@ -152,15 +152,11 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
 
 def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
     """Return the title of a schedule, its machine unless it is that of the schedule before, and its fault."""
-    said = _machine(trace)
+    said = machine(trace)
     parts, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
     if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
         parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
     return parts
-
-
-def _machine(trace: Trace) -> str:
-    return machine(trace) + ("" if trace.attempted else " · not attempted yet")
 
 
 def _end(layout: Layout, until: float) -> Iterator[Diagram]:

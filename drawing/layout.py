@@ -122,7 +122,9 @@ class Layout:
         """The last tick on the axis: the room behind a failed run has none."""
         self.rows = _in_lines(rows_of(trace.by_rank, trace.apart, trace.hosts))
         count = len(self.rows)
-        self.height = _height(count, tight=bool(beside))
+        known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
+        lowest = max(2.0, (240 if beside else 560) / count)
+        self.height = next((height for most, height in known if count <= most), lowest)
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
         room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
@@ -199,12 +201,6 @@ class Layout:
         if event.stream != "message" or track or not event.length or height < THIN_MESSAGE:
             return x, y, width, height
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
-
-
-def _height(rows: int, tight: bool) -> float:
-    """Return the height of each of so many rows, in pixels."""
-    known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if tight else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
-    return next((height for most, height in known if rows <= most), max(2.0, (240 if tight else 560) / rows))
 
 
 def rows_of(

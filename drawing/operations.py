@@ -137,9 +137,6 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     return together(parts)
 
 
-# -- hover texts ------------------------------------------------------------------------------
-
-
 def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return the hover text of an operation, as far as it is true of all ranks of its row."""
     alone, size = row.one, trace.size_unit

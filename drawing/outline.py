@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
@@ -108,20 +109,18 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     if not isinstance(source, Run):
         fix = "beside_target(run(fsdp, ranks=4, ...))"
         raise PuzzleError("beside_target takes a run", got=describe(source), fix=fix)
-    spec = find(source.name if puzzle is None else puzzle)
+    spec, error = find(source.name if puzzle is None else puzzle), partial(PuzzleError, where="beside_target")
+    prices = f"cost={written(spec.cost)}"
     if source.unit is not spec.unit:
-        fix = "beside_target(run), not beside_target(run.measured)"
-        fix = fix if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
-        problem = f"the target is in {spec.unit.name}, and this run is in {source.unit.name}"
-        raise PuzzleError(problem, where="beside_target", fix=fix)
+        measured = "beside_target(run), not beside_target(run.measured)"
+        fix = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
+        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", fix=fix)
     sizes = spec.size, size_of_run(source)
     if sizes[0] != sizes[1]:
         expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
-        problem = f"the target of {spec.name} is for another size"
-        raise PuzzleError(problem, where="beside_target", expected=expected, got=got)
+        raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
     if source.models[0].dist.cost != cost_named(spec.cost):
-        problem, fix = f"the target of {spec.name} is for other prices", f"cost={written(spec.cost)}"
-        raise PuzzleError(problem, where="beside_target", fix=fix)
+        raise error(f"the target of {spec.name} is for other prices", fix=prices)
     return spec
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +48,19 @@ class Player:
         """Write the page: one ``.html`` file that needs nothing else. Raise PuzzleError if it cannot be written."""
         write(path, {".html": lambda: self.page})
 
-    @cached_property
-    def _static(self) -> str:
-        return self._instead()._repr_html_()
-
     def _repr_html_(self) -> str:
-        frame = escape(self.page)
-        size = len(frame) + len(self._static)
+        frame, still = escape(self.page), self._instead()._repr_html_()
+        size = len(frame) + len(still)
         if size > LARGEST:
             words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_FIX}"
-            return f"<div><p>{escape(words)}</p>{self._static}</div>"
+            return f"<div><p>{escape(words)}</p>{still}</div>"
         how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
         title = escape(f"player of {self.title}")
         # Who takes frames out, GitHub or a notebook that is not trusted, takes style sheets out as well: so this one
         # hides the picture exactly where the player is.
         inside = f"A player was here, and this page takes players out. Run the cell again, or: {_FIX}"
         return (
-            f'{_SWAP}<div class="ltp-still">{self._static}<p>{inside}</p></div>'
+            f'{_SWAP}<div class="ltp-still">{still}<p>{inside}</p></div>'
             f'<iframe class="ltp-player" srcdoc="{frame}" title="{title}" style="{how}" loading="lazy"></iframe>'
         )
 

@@ -96,9 +96,6 @@ def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None,
     return own, model.pass_to(1, own)
 
 
-# -- the picture -----------------------------------------------------------------------------
-
-
 def _x(rank: int) -> float:
     return PAD + LEFT + STEP * rank
 

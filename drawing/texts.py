@@ -144,7 +144,8 @@ def machine(trace: Trace) -> str:
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""
     said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
-    return said + (f" · {trace.scale}" if trace.scale else "") + (f" · {trace.note}" if trace.note else "")
+    more = (trace.scale, trace.note, "" if trace.attempted else "not attempted yet")
+    return " · ".join(filter(None, [said, *more]))
 
 
 def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:

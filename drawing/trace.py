@@ -249,7 +249,10 @@ def trace_of(
 
 def _of_run(trace: Trace, run: Run) -> Trace:
     """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
-    tick, fault = run.tick and 1e3 * run.tick, run.fault if _trains(run) else ""
+    # Only a run that is meant to train the model can do so wrongly.
+    trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
+    trains = trains or any(state.finals for state in run.final_states)
+    tick, fault = run.tick and 1e3 * run.tick, run.fault if trains else ""
     trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault)
     targeted = trace.time_target is not None or trace.memory_target is not None
     puzzle, refused = (None, "") if targeted else standing_of(run)
@@ -303,12 +306,6 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
         for rank, events in trace.by_rank.items()
     }
     return replace(trace, by_rank=by_rank, unit=MS, tick=tick, time_target=trace.time_target and ms(trace.time_target))
-
-
-def _trains(run: Run) -> bool:
-    """Return whether a run is meant to train the model."""
-    ends = any(state.finals for state in run.final_states)
-    return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
 
 
 def _models(source: object) -> list[Model]:
