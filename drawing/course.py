@@ -29,6 +29,7 @@ TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
 """Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
 TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
+Trail = Mapping[str, Sequence[Point]]  # right attempts at each puzzle
 MEANINGS = {
     outlines.FORWARD: (theme.work_color(FORWARD.kind, 1, 4), FORWARD.word),
     outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
@@ -42,7 +43,7 @@ MEANINGS = {
 def draw_course(
     solved: Collection[str] = (),
     starred: Collection[str] = (),
-    trail: Mapping[str, Sequence[Point]] = MappingProxyType({}),
+    trail: Trail = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
     """Return a map of the puzzles in order, and below it of the programs to be repaired, each with its target and the
@@ -60,10 +61,11 @@ def draw_course(
         more, y = _places(repairs, y + HEAD, trail)
         places += more
     known = [*course, *repairs]
+    done = {one.name: ", solved" * (one.name in solved) + ", with its star" * (one.name in starred) for one in known}
     for at, (puzzle, place) in enumerate(zip(known, places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
-        parts.append(_card(puzzle, place, color, _done(puzzle, solved, starred), trail))
-    words = _in_words(course, repairs, solved, starred, trail)
+        parts.append(_card(puzzle, place, color, done[puzzle.name], trail.get(puzzle.name, ())))
+    words = _in_words(course, repairs, done, trail)
     drawn = card(parts, width, y - GAP + PAD, words, static, "The course")
     drawn.links = [
         Link(x, y, WIDE, tall, there, f"Go to {puzzle.heading}")
@@ -88,7 +90,7 @@ def _meanings(y: float, width: float) -> Iterator[Diagram]:
     yield label(star_x, y, STAR_MEANS, 10.5, ink, "start")
 
 
-def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Point]]) -> tuple[list[Corner], float]:
+def _places(known: Sequence[Puzzle], y: float, trail: Trail) -> tuple[list[Corner], float]:
     """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
     places = []
     for first in range(0, len(known), COLUMNS):
@@ -111,10 +113,6 @@ def _ways(places: Sequence[Corner]) -> Iterator[Diagram]:
         yield poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))
 
 
-def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:
-    return ", solved" * (puzzle.name in solved) + ", with its star" * (puzzle.name in starred)
-
-
 def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
     """Return the figures of the newest right attempt, with its number, or an empty text."""
     if not points:
@@ -123,9 +121,8 @@ def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
     return f"attempt {len(points)}: {time}, {memory}"
 
 
-def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[str, Sequence[Point]]) -> Diagram:
+def _card(puzzle: Puzzle, place: Corner, color: str, done: str, points: Sequence[Point]) -> Diagram:
     x, y, tall = place
-    points = trail.get(puzzle.name, ())
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks, on_color = puzzle.size["ranks"], theme.CARD if color == theme.STEP else theme.text_on(color)
     parts: list[Diagram] = [
@@ -193,21 +190,14 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
         yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
 
 
-def _in_words(
-    course: Collection[Puzzle],
-    repairs: Collection[Puzzle],
-    solved: Collection[str],
-    starred: Collection[str],
-    trail: Mapping[str, Sequence[Point]],
-) -> str:
+def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], done: Mapping[str, str], trail: Trail) -> str:
     def said(puzzle: Puzzle) -> str:
         target = " and ".join(puzzle.describe(puzzle.target["time"], puzzle.target["memory"]))
         if puzzle.star:
             target += f", star {' and '.join(puzzle.describe(puzzle.star['time'], puzzle.star['memory']))}"
-        done = _done(puzzle, solved, starred)
-        done += f", {tried}" if (tried := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
+        tried = f", {found}" if (found := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
-        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
+        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done[puzzle.name]}{tried}"
 
     text = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
     return text + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")

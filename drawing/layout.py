@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import NamedTuple
 
 from lib.record.events import MARKS, Event
@@ -120,7 +119,7 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick on the axis: the room behind a failed run has none."""
-        self.rows = _in_lines(rows_of(trace.by_rank, trace.apart, trace.hosts))
+        self.rows = _in_lines(rows_of(trace))
         count = len(self.rows)
         known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
         lowest = max(2.0, (240 if beside else 560) / count)
@@ -203,19 +202,16 @@ class Layout:
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
 
-def rows_of(
-    by_rank: Mapping[int, Sequence[Event]],
-    apart: Mapping[int | None, object] = MappingProxyType({}),
-    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
-) -> list[Row]:
+def rows_of(trace: Trace) -> list[Row]:
     """Return the rows in the order of ``by_rank``. With many ranks, those that do the same share a row, unless they
     differ in ``apart`` or only some of them are hosts."""
-    if len(by_rank) <= GROUP_ABOVE:
-        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in by_rank.items()]
+    hosts = trace.hosts
+    if len(trace.by_rank) <= GROUP_ABOVE:
+        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
-    for rank, events in by_rank.items():
+    for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, apart.get(rank), rank in hosts), Row([], [events]))
+        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events]))
         row.ranks.append(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:

@@ -18,7 +18,7 @@ from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import has_strip, notches, operation, sample_color
+from .operations import STRIPPED, notches, operation, sample_color
 from .texts import plural
 from .trace import Trace
 
@@ -110,7 +110,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
 def _has_strips(layout: Layout) -> bool:
     """Return whether collectives have strips in the color of their layer."""
     trace = layout.trace
-    if not layout.fine or trace.by_operation or not has_strip(layout.height):
+    if not layout.fine or trace.by_operation or layout.height < STRIPPED:
         return False
     return any(
         event.stream == "collective" and event.length and not track

@@ -20,7 +20,7 @@ from .trace import Trace
 LEGIBLE_SIGN = 4.5
 """The least width of a box with a sign, in pixels."""
 STRIPPED = 11.0
-"""The least height of a row with strips, in pixels."""
+"""The least height of a row with strips in the colors of layers, in pixels."""
 NOTCH = 1.2
 """The width of a notch, in pixels."""
 FEATURES = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
@@ -46,7 +46,7 @@ def operation(
     if theme.in_layer_color(kind):
         return _pass(kind, (x, y, width, height), layer_color, text, size, full)
     inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
-    strip = stream_of(kind) == "collective" and has_strip(height)
+    strip = stream_of(kind) == "collective" and height >= STRIPPED
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
 
 
@@ -77,11 +77,6 @@ def notches(at: Sequence[float], y: float, height: float) -> Diagram:
     deep = min(3.5, height / 5)
     found = [(x, edge, x, edge + way * deep) for x in at for edge, way in ((y, 1), (y + height, -1))]
     return lines(found, style(None, theme.CARD, NOTCH))
-
-
-def has_strip(height: float) -> bool:
-    """Return whether a row of this height has room for strips in the colors of layers."""
-    return height >= STRIPPED
 
 
 def glyph(name: str, x: float, y: float, k: float) -> list[Point]:

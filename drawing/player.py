@@ -110,7 +110,7 @@ def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
     """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played."""
-    rows = rows_of(trace.by_rank, trace.apart, trace.hosts)
+    rows = rows_of(trace)
     wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
     taken, left = list[int](), OPERATIONS
     for place in wanted:

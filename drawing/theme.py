@@ -103,8 +103,7 @@ def in_layer_color(kind: str) -> bool:
 
 def outlined(kind: str) -> bool:
     """Return whether an operation is drawn as an outline with a tint, as those that go backwards are."""
-    row = OPERATIONS.get(kind)
-    return row is not None and row.trains and row.backward
+    return in_layer_color(kind) and OPERATIONS[kind].backward
 
 
 def kind_color(kind: str) -> str:
