@@ -52,7 +52,11 @@ class Boxes:
         """Return the boxes, the numbers over them, the hover texts, and the arrows that appear on hover."""
         if self.layout.crowded:
             return self._merged()
-        return [*map(self._row, range(len(self.layout.rows))), *self._messages()]
+        parts: list[Diagram] = []
+        for here, row in enumerate(self.layout.rows):
+            own = [self._operation(place) for place in self._single(here) if place not in self.apart]
+            parts += [*[self._stage(row, run) for run in self._stages(here)], *own, *self._numbers_over(here)]
+        return [*parts, *self._messages()]
 
     def _stages(self, here: int) -> list[tuple[Event, ...]]:
         """Return the runs of a row that are drawn as one box each."""
@@ -70,11 +74,6 @@ class Boxes:
         row = self.layout.rows[here]
         faded = {id(event) for index, event in enumerate(row.events) if self.roles[Place(here, index)].opacity}
         return over_runs(self.layout, row, self.plans, faded)
-
-    def _row(self, here: int) -> Diagram:
-        own = [self._operation(place) for place in self._single(here) if place not in self.apart]
-        stages = [self._stage(self.layout.rows[here], run) for run in self._stages(here)]
-        return together([*stages, *own, *self._numbers_over(here)])
 
     def _operation(self, place: Place) -> Diagram:
         role = self.roles[place]

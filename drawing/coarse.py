@@ -18,10 +18,8 @@ from .texts import plural, ranges, share_text
 
 CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
-
 HOVERS, FOUND = 1200, 8.0
 """The largest number of hover texts, and the least width of one in pixels."""
-
 Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
 

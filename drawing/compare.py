@@ -96,11 +96,15 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before = ""
     for trace, before in _with_before(traces):
-        parts += _name(trace, width, y, machine_before)
-        y, machine_before = y + NAME, machine(trace)
+        said = machine(trace)  # once for schedules of the same machine
+        title, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
+        parts += title
+        if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
+            parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
+        y, machine_before = y + NAME, said
         if before is not None:
-            said, y = _change(before, trace, width, y)
-            parts += said
+            change, y = _change(before, trace, width, y)
+            parts += change
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
@@ -119,8 +123,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]
         y += 12
-    title = " and ".join(trace.title for trace in traces)
-    return card(parts, width, y, in_words(traces), static, title)
+    return card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
 
 
 def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]]:
@@ -148,15 +151,6 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
         shown = fit(made, 11, 1.2 * (width - PAD - reach))  # it is measured as if it were bold
         parts.append(Titled(made, label(reach, y + 5, shown, 11, style(theme.INK), "start")))
     return parts, y + CHANGE
-
-
-def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
-    """Return the title of a schedule, its machine unless it is that of the schedule before, and its fault."""
-    said = machine(trace)
-    parts, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
-    if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
-        parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
-    return parts
 
 
 def _end(layout: Layout, until: float) -> Iterator[Diagram]:

@@ -32,7 +32,6 @@ LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
 """Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
-
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
 

@@ -89,7 +89,12 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
-        yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
+        layers = layouts[0].trace.layers
+        wide = WIDE / min(layers, 3)  # the colors of the first layers
+        colors = [theme.layer_color(layer, layers) for layer in range(min(layers, 3))]
+        feet = [box(wide * at, TALL * 0.7, wide, TALL * 0.3, style(color)) for at, color in enumerate(colors)]
+        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
+        yield Entry(sample, WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
         color, middle = theme.kind_color(ties[0]), WIDE / 2
@@ -117,16 +122,6 @@ def _has_strips(layout: Layout) -> bool:
         for row in layout.rows
         for event, track in zip(row.events, row.tracks, strict=True)
     )
-
-
-def _strip(trace: Trace) -> Diagram:
-    """Return the foot of a collective, in the colors of the first layers."""
-    shown = min(trace.layers, 3)
-    colors = [theme.layer_color(layer, trace.layers) for layer in range(shown)]
-    feet = [
-        box(WIDE * at / shown, TALL * 0.7, WIDE / shown, TALL * 0.3, style(color)) for at, color in enumerate(colors)
-    ]
-    return together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
 
 
 def _memory(layout: Layout) -> Iterator[Entry]:

@@ -22,7 +22,6 @@ LOW = 11.0
 """Rows lower than so many pixels have no arrows by themselves."""
 GAP = 3.0
 """Pixels between rows that a tie needs to be seen."""
-
 TIE = 1.6
 """How thick a tie is, in pixels."""
 
@@ -52,12 +51,11 @@ def links_of(layout: Layout, links: str) -> Links:
         return Links(found)
     computes = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
     usual = median([run[-1].end - run[0].start for run in computes]) if computes else 0.0
-    late = [message for message in found if message.waits > usual]
+    late = {message for message in found if message.waits > usual}
     most = max(Counter(message.sent.row for message in late).values(), default=0)
     if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
-        late = []
-    shown = set(late)
-    return Links(late, [message for message in found if message not in shown])
+        late.clear()
+    return Links([one for one in found if one in late], [one for one in found if one not in late])
 
 
 def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, head: float = 4.0) -> list[Diagram]:
@@ -71,11 +69,6 @@ def arrow_of(layout: Layout, message: Message) -> Rect:
     down = message.received.row > message.sent.row
     (x0, y0, wide0, tall0), (x1, y1, wide1, tall1) = layout.shape(message.sent), layout.shape(message.received)
     return x0 + wide0 / 2, y0 + tall0 * down, x1 + wide1 / 2, y1 + tall1 * (not down)
-
-
-def draw_ties(layout: Layout, links: str) -> list[Diagram]:
-    """Return lines that join the boxes of a collective, to be drawn behind all boxes."""
-    return [lines(items, style(None, theme.kind_color(kind), TIE)) for kind, items in ties_of(layout, links).items()]
 
 
 def ties_of(layout: Layout, links: str) -> dict[str, list[Rect]]:

@@ -125,10 +125,9 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     if stream_of(kind) == "compute" and width >= 9 and height >= 11:
         letters, size = letters_of(kind), min(10, height * 0.55)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
-    if theme.glyph_of(kind) and width >= LEGIBLE_SIGN and height >= 4:
-        k = min(width * 0.32, height * 0.28, 4.0)
-        middle = y + (height - strip) / 2
-        parts.append(poly(glyph(theme.glyph_of(kind), x + width / 2, middle, k), style(theme.text_on(color))))
+    if (sign := theme.glyph_of(kind)) and width >= LEGIBLE_SIGN and height >= 4:
+        middle, k = y + (height - strip) / 2, min(width * 0.32, height * 0.28, 4.0)
+        parts.append(poly(glyph(sign, x + width / 2, middle, k), style(theme.text_on(color))))
     return together(parts)
 
 

@@ -33,7 +33,6 @@ from .trace import Trace, trace_of
 
 TICK = 1000.0
 """Microseconds for a tick, which Perfetto shows as a millisecond, or for a measured millisecond."""
-
 TALK = frozenset(in_stream("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """The two ends of a flow."""
@@ -118,13 +117,9 @@ def _threads(events: Sequence[Event]) -> list[int]:
     threads = [0] * len(events)
     talk = [(event.start, event.end, at) for at, event in enumerate(events) if event.kind in TALK]
     for start, end, at in sorted(talk):
-        for thread, until in enumerate(free, 1):
-            if until <= start:
-                free[thread - 1], threads[at] = end, thread
-                break
-        else:
-            free.append(end)
-            threads[at] = len(free)
+        thread = next((thread for thread, until in enumerate(free) if until <= start), len(free))
+        free[thread : thread + 1] = [end]
+        threads[at] = thread + 1
     return threads
 
 

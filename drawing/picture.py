@@ -88,16 +88,10 @@ def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callab
     return figure
 
 
-def picture_for_player(trace: Trace, room: float, rough: int = 0) -> Figure:
-    """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis. The
-    page itself shows the memory, and who waits in a failed run."""
-    return _schedule(replace(trace, chain=None), WIDTH, "auto", False, False, rough, room)
-
-
-def static_picture(trace: Trace, most: int) -> Figure:
-    """Return the picture of a schedule as an image of about so many bytes at most."""
-    plain = replace(trace, chain=None)
-    return small_enough(lambda rough: _schedule(plain, WIDTH, "auto", True, True, rough), most)
+def picture_for_player(trace: Trace, rough: int, room: float = 0.0) -> Figure:
+    """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis, where
+    the page itself shows the memory, and who waits in a failed run. Without room it is an image that has both."""
+    return _schedule(replace(trace, chain=None), WIDTH, "auto", not room, not room, rough, room)
 
 
 def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:

@@ -151,12 +151,14 @@ class Code:
     """The source of the functions that operations come from, as far as it is available; of code outside functions, the
     whole cell or file. What ran first comes first. ``spot``: the line of an error, which is always included."""
 
-    def __init__(self, lines: Iterable[Line], spot: Spot | None = None) -> None:
+    def __init__(self, ran: Iterable[Line], spot: Spot | None = None) -> None:
         found: dict[tuple[str, int], str] = {}
-        for code in dict.fromkeys(line.code for line in lines):
+        for code in dict.fromkeys(line.code for line in ran):
             found |= {(code.co_filename, number): text for number, text in _source(code)}
         if spot is not None and (spot.file, spot.number) not in found:
-            found |= {(spot.file, number): text for number, text in _around(spot)}
+            first, last = max(1, spot.number - AROUND), spot.number + AROUND
+            around = linecache.getlines(spot.file)[first - 1 : last]
+            found |= {(spot.file, number): text for number, text in enumerate(around, first)}
         files = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in found))}
         known = sorted(found, key=lambda place: (files[place[0]], place[1]))[:MOST_CODE]
         self.lines = [*zip((number for _, number in known), _to_the_left(known, found), strict=True)]
@@ -189,8 +191,3 @@ def _source(code: CodeType) -> Iterator[tuple[int, str]]:
     except (OSError, TypeError):
         return iter(())
     return enumerate(lines, first)
-
-
-def _around(spot: Spot) -> Iterator[tuple[int, str]]:
-    lines, first = linecache.getlines(spot.file), max(1, spot.number - AROUND)
-    return enumerate(lines[first - 1 : spot.number + AROUND], first)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lib.basics.units import Elements
 from .figure import Figure, write
 from .figure import page as page_of
 from .layout import Row, rows_of
-from .picture import LARGEST, draw, picture_for_player, small_enough, static_picture
+from .picture import LARGEST, draw, picture_for_player, small_enough
 from .playback import CARDS, failed_ranks, places, playback
 from .svg import escape
 from .texts import ranges
@@ -93,12 +94,11 @@ def play(
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
     room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
     most = room if room > ROOM else LARGEST
-    figure = small_enough(
-        lambda rough: picture_for_player(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg()))
-    )
+    drawn = partial(picture_for_player, trace)
+    figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape(figure.svg())))
     page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
     below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # roughly: where it can, the page sends its height
-    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: static_picture(trace, STILL))
+    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: small_enough(drawn, STILL))
 
 
 def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:

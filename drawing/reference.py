@@ -20,13 +20,13 @@ from lib.running.sweep import sweep
 from .attempts import draw_attempts
 from .compare import compare
 from .figure import page, write
-from .group import draw_group
 from .outline import beside_target
 from .picture import draw
 from .player import play
 from .primitives import draw_primitive, primitives
 from .svg import escape
 from .sweep import draw_sweep
+from .tensors import draw_group
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
@@ -73,10 +73,7 @@ class Reference:
     def entries(self) -> dict[str, list[tuple[str, str]]]:
         """Return all there is, group by group: how each thing is written, and what it does."""
         verbs = {"Operations": (*in_stream("compute"), "set_final_weight"), "Communication": in_stream(*TALK)}
-        found = {
-            group: [(_written(_method(name), _verb(name)), _says(_verb(name))) for name in names]
-            for group, names in (MODEL | verbs).items()
-        }
+        found = {group: [*map(_method, names)] for group, names in (MODEL | verbs).items()}
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
         found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         return found
@@ -128,14 +125,11 @@ def _sizes() -> str:
     )
 
 
-def _method(name: str) -> str:
-    return f"{'Model' if isinstance(Model.__dict__.get(name), staticmethod) else 'model'}.{name}"
-
-
-def _verb(name: str) -> Any:
-    """Return the method of Model of that name, or what its row has in place of one."""
-    found = getattr(Model, name, None)
-    return found if found is not None else partial(cast(Any, operation(name).verb), None)
+def _method(name: str) -> tuple[str, str]:
+    """Return how a method of Model is written, or what an operation has in place of one, and what it does."""
+    owner = "Model" if isinstance(Model.__dict__.get(name), staticmethod) else "model"
+    verb = getattr(Model, name, None) or partial(cast(Any, operation(name).verb), None)
+    return _written(f"{owner}.{name}", verb), _says(verb)
 
 
 def _written(name: str, thing: Any) -> str:

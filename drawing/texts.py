@@ -139,7 +139,7 @@ def idle_and_hidden(trace: Trace) -> str:
 
 
 def machine(trace: Trace) -> str:
-    """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and a note."""
+    """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""

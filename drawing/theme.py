@@ -81,7 +81,6 @@ MEMORY = {
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
-
 HUES = {"forward": 255, "backward": 50, "backward_input": 50, "backward_weight": 135}
 OTHER_HUE = 320
 """Blue, orange and green, and for operations that are added: degrees in OKLCH. Blue and orange differ for everybody."""

@@ -13,7 +13,7 @@ from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
 from .layout import PAD, Layout, Row, ticks
-from .links import arrow_of, arrows, draw_ties, links_of
+from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
@@ -24,7 +24,8 @@ NOTE = 9.5
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
-    parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
+    parts = [*empty_rows(layout), *draw_gaps(layout, notes)]
+    parts += [lines(ties, style(None, theme.kind_color(kind), TIE)) for kind, ties in ties_of(layout, links).items()]
     found = links_of(layout, links)
     parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
     over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout)]
