@@ -428,7 +428,7 @@ priced = run(
     hosts=1,
     layers=32,
     batches=4,
-    cost=replace(RTX_4090, gpus_per_node=1).cost(
+    cost=replace(RTX_4090, gpus_per_box=1).cost(
         replace(LLAMA_3_8B, sequence=2048), recompute="full"
     ),
 )

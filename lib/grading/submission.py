@@ -10,9 +10,11 @@ import importlib
 import inspect
 import json
 import linecache
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -156,6 +158,12 @@ def load(name: str, text: str, path: str = "") -> Loading:
     finally:
         Experiment.loading = False
         switch_on()
+
+
+def load_quietly(name: str, text: str) -> Loading:
+    """Load a file in this process, without what its statements print."""
+    with redirect_stdout(open(os.devnull, "w", encoding="utf-8")):  # noqa: SIM115 (a function may keep it)
+        return load(name, text)
 
 
 def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: bool) -> Loading:

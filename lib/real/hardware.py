@@ -39,7 +39,7 @@ class Hardware:
     link_reached: float = 0.8
     latency: float = 3e-6
     latency_across: float = 10e-6
-    gpus_per_node: int = 8
+    gpus_per_box: int = 8
     gpus: int | None = None
     fused: bool = True
     host_memory: float = 1e12

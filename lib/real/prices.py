@@ -124,7 +124,7 @@ class RealCost(Cost):
         """The seconds of a layer's tensor-parallel collectives, forward: as long as two all-reduces."""
         if self.tensor == 1:
             return 0.0
-        per_node = min(self.tensor, self.cluster.gpus_per_node)
+        per_node = min(self.tensor, self.cluster.gpus_per_box)
         return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
@@ -202,7 +202,7 @@ class RealCost(Cost):
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
         moved = self._parameters(piece) * Fraction(len(piece.shards), piece.total)
         moved *= 2 * states + self.stored + self.gradients
-        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_node) * NANOSECONDS)
+        return round(moved / (self.cluster.host_bandwidth / self.cluster.gpus_per_box) * NANOSECONDS)
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
         seconds = self.cluster.latency + float(size) / (self.cluster.host_link * self.cluster.link_reached)
@@ -347,7 +347,7 @@ class RealCost(Cost):
     @property
     def node_size(self) -> int | None:
         """How many ranks a node has."""
-        return max(1, self.cluster.gpus_per_node // self.tensor)
+        return max(1, self.cluster.gpus_per_box // self.tensor)
 
     def check_ranks(self, ranks: int, hosts: int) -> None:
         self.cluster.check_gpus(ranks * self.tensor, f"{ranks:,} ranks of {self.tensor} GPUs" * (self.tensor > 1))

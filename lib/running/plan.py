@@ -151,7 +151,7 @@ class Search:
         """Yield all ways, as plans without figures."""
         heads = self.model.kv_heads or self.model.heads
         recompute = ("selective", "full") if self.model.attention == "scores" else ("none", "full")
-        for tensor in range(1, self.cluster.gpus_per_node + 1):
+        for tensor in range(1, self.cluster.gpus_per_box + 1):
             if self.gpus % tensor or heads % tensor:
                 continue
             ranks = self.gpus // tensor
@@ -230,7 +230,7 @@ class Search:
             seconds += (longer.seconds - short.seconds) * (batches - few) / (more - few)
             size = longer.bytes
         gradients = 2 * self.model.size / way.stages / way.tensor
-        per_node = max(1, self.cluster.gpus_per_node // (way.tensor * way.stages))
+        per_node = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
         if way.replicas > 1:
             seconds += self.cluster.ring_takes(gradients, way.replicas, min(per_node, way.replicas), rounds=2)
         return seconds, size
