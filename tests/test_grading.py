@@ -652,20 +652,25 @@ def test_a_right_attempt_mentions_the_picture_once_in_a_notebook(kernel: Path, m
     monkeypatch.setattr(sys.modules["__main__"], "draw_attempts", None, raising=False)
     assert "import" not in dict(grade(SOLUTIONS["basic"]).facts())["attempts"]
     monkeypatch.delitem(sys.modules, "ipykernel")
-    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # nothing is kept there
+    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # no picture is shown there
 
 
-def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_counts_outside_a_notebook_and_hints_begin_anew_with_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    grade(SOLUTIONS["basic"])
+    monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS")
     hint("basic")
     assert list(tmp_path.iterdir()) == []
+    grade(SOLUTIONS["basic"])
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
+    assert progress().solved == ["basic"] and "async def" not in str(solution("ddp"))
+    assert "def basic" in str(solution("basic"))
 
 
 @pytest.mark.parametrize(
     "broken",
-    ["", "{", "[]", "null", '{"version": 1}', '{"version": 9, "best": {}, "hints": {}}', "\x00" * 100, "[" * 100_000,
+    ["", "{", "[]", "null", '{"version": 1}', '{"version": 1e999}', "\x00" * 100, "[" * 100_000,
      '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}',
      '{"version": 1, "best": {"basic": {"status": "PASS", "time": NaN, "memory": 1}}, "hints": {}}',
      *(f'{{"version": 1, "best": {{}}, "hints": {{}}, "trail": {trail}}}' for trail in (

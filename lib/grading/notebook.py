@@ -27,7 +27,7 @@ from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
 from .judge import judge, new_seed
-from .progress import Progress, next_hint, notebook_of
+from .progress import Progress, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load
 from .verdict import ERROR, FAIL, Verdict
@@ -89,11 +89,10 @@ def grade(
         verdict = Verdict(spec, FAIL, message)
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
+    verdict = replace(verdict, note=keep([verdict], code=_code_of(fn, spec.name)))
     if "ipykernel" in sys.modules:
-        kept = Progress()
-        kept.record(verdict, _code_of(fn, spec.name))
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
-        verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
+        verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
     return ShownVerdict(verdict)
 
 
@@ -182,13 +181,11 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     first, why = _fitting(spec)
     kept = Progress() if "ipykernel" in sys.modules else None
     before = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if kept else 0)
-    given = {spec.name: before}
-    found = Hint(spec, next_hint(given, spec, first), why if first > before else "")
-    _given.update(given)
+    _given[spec.name] = before
+    number = next_hint(_given, spec, first)
     if kept:
-        kept.hints.update(given)
-        kept.save()
-    return found
+        kept.take_hint(spec, number)
+    return Hint(spec, number, why if first > before else "")
 
 
 def _fitting(spec: Puzzle) -> tuple[int, str]:
@@ -202,7 +199,7 @@ def _fitting(spec: Puzzle) -> tuple[int, str]:
 
 
 def progress() -> Progress:
-    """All puzzles with your best results so far, from progress.json beside the notebook."""
+    """All puzzles with your best results so far, from progress.json beside the notebook or the script."""
     return Progress()
 
 

@@ -150,7 +150,7 @@ class Verdict:
         frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
-            "status": self.status, "right": self.right, "message": self.message,
+            "status": self.status, "right": self.right is True, "message": self.message,
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory),
             "units": {"time": puzzle.unit.name, "memory": puzzle.size_unit.name},

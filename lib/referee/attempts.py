@@ -23,7 +23,13 @@ MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
+NO_WORK = (
+    "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
+    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
+)  # fmt: skip
+"""Folders that programs make beside people's work, and that nobody hands in as theirs."""
 LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
+MOST_NAMED = 20  # files that are nobody's and are named
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -178,7 +184,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:
 def submissions(folder: Path) -> list[Student]:
     """Return the students of a folder with a folder or a file for each. Raise Unreadable if there is none."""
     try:
-        entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+        entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
     except OSError as error:
         raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
     found: dict[Path, tuple[list[Path], list[str]]] = {}
@@ -194,6 +200,18 @@ def submissions(folder: Path) -> list[Student]:
     return [Student(names[path], *files) for path, files in found.items()]
 
 
+def others(folder: Path) -> str:
+    """Return a line that names what lies in a folder of submissions and is nobody's, or an empty text."""
+    try:
+        found = sorted(path for path in folder.iterdir() if not os.path.isdir(path) and path.suffix not in SUFFIXES)
+    except OSError:
+        return ""
+    left = [shown(called(path), LONGEST_NAME) for path in found if path.name not in NO_WORK]
+    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+    said = f"not graded, since a student has a folder or a file (.py, .ipynb): {', '.join(left[:MOST_NAMED])}{more}"
+    return said if left else ""
+
+
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
     """Return a student's files, and what could not be read. Folders may be nested deeper than Python's calls."""
     files: list[Path] = []
@@ -205,7 +223,7 @@ def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
             with os.scandir(at) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders += [at / entry.name] * (not entry.name.startswith((".", "__")))  # caches, history
+                        folders += [at / entry.name] * (entry.name not in NO_WORK)
                     elif entry.name.endswith(SUFFIXES):
                         files.append(at / entry.name)
         except OSError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
+from ..basics.streams import tell
 from ..grading.verdict import FAIL, PASS, Report, Verdict
 from .attempts import Attempt
 from .examiner import Examiner
@@ -109,7 +110,7 @@ class Bar:
 
     def __init__(self, total: int, plain: bool, lines: bool = False) -> None:
         self.total, self.done, self.begun = total, 0, time.monotonic()
-        self.bar = sys.stderr.isatty() and not plain
+        self.bar = not plain and sys.stderr is not None and sys.stderr.isatty()
         self.lines = lines and not self.bar
 
     def __enter__(self) -> "Bar":
@@ -118,7 +119,7 @@ class Bar:
 
     def __exit__(self, *exception: object) -> None:
         if self.bar:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            tell("\r\033[K", end="")
 
     def step(self, name: str) -> None:
         """Count one more, of that name."""
@@ -131,6 +132,6 @@ class Bar:
             left = (time.monotonic() - self.begun) * (self.total - self.done) / max(1, self.done)
             more = f", about {left:.0f} s left" if self.done and left >= 2 else ""
             bar = f"[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total}{more}  {name}"
-            print(f"\r\033[K{bar}", end="", file=sys.stderr, flush=True)
+            tell(f"\r\033[K{bar}", end="")
         elif self.lines and name:
-            print(f"{self.done} of {self.total}  {name}", file=sys.stderr, flush=True)
+            tell(f"{self.done} of {self.total}  {name}")
