@@ -75,12 +75,13 @@ class Progress:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or kept_in()) / NAME
+        self.note = ""
         if self._read():
             self._change(lambda: False)
 
     def _read(self) -> bool:
         """Take over what is sound in the file. Return whether something of it is not."""
-        self.note, self.left_alone = "", False
+        self.left_alone = False
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
         self.trail: dict[str, list[Point]] = {}
@@ -261,6 +262,8 @@ def _sound(best: dict[str, Any]) -> dict[str, Any]:
 
 def _trail(points: list[dict[str, Any]]) -> list[Point]:
     """Return points from the file. Raise LookupError, TypeError or ValueError if they are not sound."""
+    if type(points) is not list:
+        raise TypeError("no trail")
     found = [Point(point["time"], point["memory"], point["passed"]) for point in points]
     if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
         raise ValueError("no attempt")

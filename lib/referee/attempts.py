@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
+from ..grading.progress import NAME, Progress, kept_in
 from ..recording.safe import shown
 from .referee import Submission
 
@@ -60,6 +61,12 @@ def home() -> Path:
         return here
     folders = [root / name for name in ("puzzles/mine", "puzzles") for root in (here, *here.parents, ROOT)]
     return next((folder for folder in folders if folder.is_dir()), here)
+
+
+def progress_here() -> Progress:
+    """Return the progress of who works here: in this folder if it is kept here already, else beside the notebooks."""
+    here = Path.cwd()
+    return Progress(kept_in(here if (here / NAME).exists() else home()))
 
 
 def called(path: Path) -> str:

@@ -24,10 +24,10 @@ from ..grading.commandline import Usage, called
 from ..grading.judge import new_seed
 from ..grading.notebook import Hint
 from ..grading.page import STAR, report_text
-from ..grading.progress import Progress, keep, kept_in
+from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
-from .attempts import Attempt, Unreadable, asked_for, home, is_file, others
+from .attempts import Attempt, Unreadable, asked_for, home, is_file, others, progress_here
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -217,7 +217,7 @@ def _list() -> str:
 def _hints(name: str) -> str:
     """Return all hints given so far and the next one. The count is in a file, as a shell remembers nothing."""
     puzzle = find(name)
-    kept = Progress(kept_in(home()))
+    kept = progress_here()
     number = kept.take_hint(puzzle)
     return "\n\n".join([*(str(Hint(puzzle, place)) for place in range(number + 1)), *filter(None, [kept.note])])
 
