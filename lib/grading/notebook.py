@@ -8,7 +8,7 @@ import linecache
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from ..course.layouts import mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
+from ..record.events import Event
+from ..record.operations import Message
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
@@ -153,14 +155,36 @@ class Hint:
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        drawn = grid(half.events, unit, hosts=mesh_of(self.puzzle.size).beside)
+        alike = _alike(half.events)
+        told = [event for event in half.events if event.rank not in alike]
+        drawn = grid(told, unit, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same time"] * ("+" in drawn)
-        return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
+        same = (
+            f"\n\n{numbered('rank', alike)} do the same as rank {told[0].rank}, on their own micro-batches."
+            if alike
+            else ""
+        )
+        return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}{same}"
 
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
         return self.text
+
+
+ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are told
+
+
+def _alike(events: Sequence[Event]) -> list[int]:
+    """Return ranks of which nothing need be told, since many do the same at the same time on other micro-batches."""
+    done: dict[int, list[tuple[object, ...]]] = {}
+    for event in events:
+        peers = event.group if isinstance(OPERATIONS.get(event.kind), Message) else ()
+        what = event.kind, event.layer, event.layers, len(event.batches), event.start, event.end, peers
+        done.setdefault(event.rank, []).append(what)
+    first, *others = sorted(done)
+    alike = [rank for rank in others if done[rank] == done[first]]
+    return alike[1:] if len(alike) >= ALIKE else []
 
 
 _last: dict[str, Verdict] = {}  # of each puzzle, in this session

@@ -75,7 +75,7 @@ class Verdict:
     puzzle: Puzzle
     status: str
     message: str  # the verdict in words, with all parts of an error
-    right: bool | None = None  # whether weights are right and where they belong, at any time; None: nothing was run, which is false in JSON
+    right: bool | None = None  # whether weights are right and where they belong, at any time; None: nothing was run
     time: float | None = None
     memory: Elements | None = None
     idle: float | None = None  # the share (0 to 1) of all ranks' time in which they neither compute nor communicate
