@@ -63,7 +63,7 @@ def function_in(what: str) -> Callable[..., Any]:
         name, wanted = what, ""
     path = Path(name)
     try:
-        names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+        names, trouble, *_ = load(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, PuzzleError) as error:
         raise Usage(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     own = {key: value for key, value in names.items() if inspect.isfunction(value) and value.__module__ == "submission"}

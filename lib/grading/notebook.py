@@ -235,7 +235,7 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
     spec = find(getattr(puzzle, "__name__", puzzle))
     for path in (Path(f"{spec.file}{ending}") for ending in (".ipynb", ".py")):
         if path.is_file():
-            names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+            names, trouble, *_ = load(path.name, path.read_text(encoding="utf-8"))
             if callable(found := names.get(spec.name)):
                 return found  # type: ignore[no-any-return]
             raise PuzzleError(f"{path.name} defines no function {spec.name}", got="; ".join(trouble), line="")

@@ -27,7 +27,7 @@ from ..grading.page import STAR, report_text
 from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
-from .attempts import Attempt, Unreadable, asked_for, home, is_file, others, progress_here
+from .attempts import Unreadable, asked_for, home, is_file, others, progress_here, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -131,11 +131,12 @@ def grade(options: argparse.Namespace) -> int:
         reports, left_out = _grade_each(options)
         written = _write_files(options, reports)
     else:
-        attempts = asked_for(options.what, _chosen(options.k))
+        chosen = wanted(options.what, _chosen(options.k))
+        asked = asked_for(options.what, chosen)
         with closing(Examiners(options.timeout)) as examiners:
-            reports, left_out = [_leading_on(session(attempts, examiners, _seed(options), options.plain))], ""
+            reports, left_out = [_leading_on(session(asked, chosen, examiners, _seed(options), options.plain))], ""
         written = _write_files(options, reports)
-        _keep(attempts, reports[0])
+        _keep(reports[0])
     written &= _print_report(options, reports)
     if left_out:
         tell(left_out)
@@ -145,11 +146,10 @@ def grade(options: argparse.Namespace) -> int:
     return ALL_PASS if statuses == {PASS} else SOME_FAIL
 
 
-def _keep(attempts: Sequence[Attempt], report: Report) -> None:
+def _keep(report: Report) -> None:
     """Record verdicts where a notebook beside the graded files would record its own. Say so if that does not work."""
-    places = [one.submission.folder if one.submission else None for one in attempts]
-    for folder in dict.fromkeys(places):
-        own = [verdict for verdict, place in zip(report.verdicts, places, strict=True) if place == folder]
+    for folder in dict.fromkeys(verdict.folder for verdict in report.verdicts):
+        own = [verdict for verdict in report.verdicts if verdict.folder == folder]
         if note := keep(own, Path(folder) if folder else home()):
             tell(note)
 
@@ -328,9 +328,10 @@ def watch(options: argparse.Namespace) -> int:
     with closing(Examiners(options.timeout)) as examiners:
         while True:
             try:
-                attempts = asked_for(graded, _chosen(options.k))
-                report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
-                _keep(attempts, report)
+                chosen = wanted(options.what, _chosen(options.k))
+                asked = asked_for(graded, chosen)
+                report = _leading_on(session(asked, chosen, examiners, _seed(options), options.plain))
+                _keep(report)
                 print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
             except (Unreadable, PuzzleError) as error:
                 if graded is options.what:
