@@ -8,11 +8,13 @@ import asyncio
 import codeop
 import importlib
 import inspect
+import io
 import json
 import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -156,6 +158,20 @@ def load(name: str, text: str, path: str = "") -> Loading:
     finally:
         Experiment.loading = False
         switch_on()
+
+
+class Nowhere(io.TextIOBase):
+    """A stream of which nothing is kept."""
+
+    def write(self, text: str) -> int:
+        """Return that all was written."""
+        return len(text)
+
+
+def load_quietly(name: str, text: str) -> Loading:
+    """Load a file in this process, without what its statements print."""
+    with redirect_stdout(Nowhere()):
+        return load(name, text)
 
 
 def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: bool) -> Loading:
