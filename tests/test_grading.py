@@ -32,6 +32,7 @@ from lib.grading.progress import LONGEST, Point, Progress
 from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
+from lib.record.codes import legend
 from lib.record.table import OPERATIONS
 from solutions import build
 from tests.corpus.honest import HONEST
@@ -565,20 +566,25 @@ def test_a_right_attempt_mentions_the_picture_once_in_a_notebook(kernel: Path, m
     monkeypatch.setattr(sys.modules["__main__"], "draw_attempts", None, raising=False)
     assert "import" not in dict(grade(SOLUTIONS["basic"]).facts())["attempts"]
     monkeypatch.delitem(sys.modules, "ipykernel")
-    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # nothing is kept there
+    assert "draw_attempts" not in str(grade(SOLUTIONS["basic"]))  # no picture is shown there
 
 
-def test_outside_a_notebook_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_counts_outside_a_notebook_and_hints_begin_anew_with_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    grade(SOLUTIONS["basic"])
+    monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS")
     hint("basic")
     assert list(tmp_path.iterdir()) == []
+    grade(SOLUTIONS["basic"])
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
+    assert progress().solved == ["basic"] and "async def" not in str(solution("ddp"))
+    assert "def basic" in str(solution("basic"))
 
 
 @pytest.mark.parametrize(
     "broken",
-    ["", "{", "[]", "null", '{"version": 1}', '{"version": 9, "best": {}, "hints": {}}', "\x00" * 100, "[" * 100_000,
+    ["", "{", "[]", "null", '{"version": 1}', '{"version": 1e999}', "\x00" * 100, "[" * 100_000,
      '{"version": 1, "best": {"basic": {"status": "PASS", "time": "x", "memory": 1}}, "hints": {}}',
      '{"version": 1, "best": {"basic": {"status": "PASS", "time": NaN, "memory": 1}}, "hints": {}}',
      *(f'{{"version": 1, "best": {{}}, "hints": {{}}, "trail": {trail}}}' for trail in (
@@ -643,6 +649,20 @@ def test_a_new_kernel_goes_on_with_the_hints_where_the_last_one_stopped(new_sess
     assert heads(hint("ddp", 1), hint("fsdp")) == ["Hint 1 of 3 for ddp", "Hint 1 of 3 for fsdp"]
     with pytest.raises(PuzzleError, match="ddp has no hint 4"):
         hint("ddp", 4)
+
+
+def test_a_hint_tells_ranks_once_that_do_the_same() -> None:
+    for name, puzzle in puzzles().items():
+        said = str(hint(name, min(2, len(puzzle.hints))))
+        rows = {line.split("  ")[0] for line in said.splitlines() if re.match(r"rank \d+  ", line)}
+        together = re.search(r"ranks 2-(\d+) do the same as rank 0, on their own micro-batches", said)
+        many = name in ("replica_fsdp", "buckets", "hierarchical", "hpz", "repair_groups", "repair_book")
+        assert bool(together) == many, name
+        assert not together or rows == {"rank 0", "rank 1"}, name
+
+
+def test_what_a_code_means_is_said_with_a_rank_that_every_machine_with_messages_has() -> None:
+    assert (legend("pass_to"), legend("receive")) == (">1 send to rank 1", "<1 receive from rank 1")
 
 
 def test_where_nothing_can_be_saved_the_session_remembers(

@@ -86,6 +86,7 @@ class Verdict:
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it stores and never takes out, if right but too large
     file: str = ""  # the file of the code, at a shell
+    folder: str = ""  # of that file, beside which progress is kept
     printed: str = ""  # the output of the code, in a worker
     seconds: float = 0.0  # wall-clock time of grading
     next_hint: str = ""  # the call or command for the next hint
@@ -148,7 +149,7 @@ class Verdict:
         frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
-            "status": self.status, "right": self.right, "message": self.message,
+            "status": self.status, "right": self.right is True, "message": self.message,
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory),
             "units": {"time": puzzle.unit.name, "memory": puzzle.size_unit.name},
