@@ -25,11 +25,11 @@ PUZZLE = {
     "target": {"time": 67.4, "memory": 3145728},
     "star": {"time": 67.4, "memory": 2621440},
     "frontier": [
-        {"time": 28.1, "memory": 2490368, "by": "interleaved_ahead"},
+        {"time": 67.4, "memory": 2621440, "by": "pipeline"},
     ],
     "layout": "stages",
     "begins_with": "basic",
-    "rules": ["own_layers"],
+    "rules": ["own_layers", "whole_batch"],
     "difficulty": "medium",
     "minutes": 20,
     "hints": [

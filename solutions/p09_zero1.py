@@ -46,9 +46,10 @@ PUZZLE = {
 # ## Your task
 #
 # Data parallel with two micro-batches on each rank, one after the other: rank `r` trains on micro-batches `r` and `r
-# + RANKS`. Every rank holds all weights, and ends with all of them updated. But of every optimizer state, rank `r`
-# holds only shard `r` of `RANKS`, from beginning to end: `weight, state = model.load_weights(layer)`, then keep
-# `state.shard(model.rank, model.RANKS)`.
+# + RANKS`. Every rank holds all weights, each from the beginning until the last backward of its layer, and ends with
+# all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, from beginning to end:
+# `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often gradients
+# are summed is up to you.
 #
 # Here an all-reduce takes 0.6 ticks, and a reduce-scatter or an all-gather half of that, since each sends half as
 # much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.

@@ -25,14 +25,15 @@ PUZZLE = {
     "target": {"time": 68.0, "memory": 2359296},
     "star": {"time": 55.5, "memory": 2048000},
     "frontier": [
-        {"time": 55.5, "memory": 999424, "by": "offload_weights_too"},
+        {"time": 55.5, "memory": 2048000, "by": "offload_by_layer"},
+        {"time": 68.0, "memory": 1933312, "by": "offload"},
     ],
     "cost": "slow_host",
     "layout": "whole",
     "words": ["hosts"],
     "begins_with": "grad_accum",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": ["one_micro_batch", "states_stay"],
+    "rules": ["one_micro_batch", "states_stay", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
     "hints": [
@@ -72,9 +73,9 @@ PUZZLE = {
 # ## Your task
 #
 # Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
-# you. The device begins with all weights and no optimizer states, and ends with all weights, updated. The states are
-# on the host from beginning to end, and no state is ever sent. Since an update takes a weight as well, the host has
-# weights of its own: both call `load_weights`, and the device keeps only the first of what it gives. (On a real
+# you. The device begins with all weights and no optimizer states, holds each weight until its last backward, and ends
+# with all weights, updated. The states are on the host from beginning to end, which makes all updates, and no state is
+# ever sent. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and the device keeps only the first of what it gives. (On a real
 # machine the host's copy has 32 bits, and is counted among the states.)
 #
 # The prices are those of the model and the card above, with a batch of 8,192 tokens in two micro-batches. A forward
@@ -328,12 +329,13 @@ both = [on_the_card(fn) for fn in (offload, offload_by_layer)]
 compare(*both, titles=["micro-batch by micro-batch", "layer by layer"])
 
 # %% [markdown] tags=["solution"]
-# ## As far as we know: the weights can go, too
+# ## Beyond this puzzle: the weights can go, too
 #
 # The device uses one weight at a time, so why keep six? Here it drops a weight after its forward. The host has
 # the same one, and sends it back two layers before its backward comes. New weights are handed in as they arrive and
 # dropped as well. That is as fast, in less than half the memory: 999,424 elements, fewer than the weights alone
-# would take. (In the forward pass a weight is loaded when it is first needed. That is free here; on a real machine it
+# would take. It is another technique, so `grade` does not take it for an answer: the task asks for all weights on the
+# device. (In the forward pass a weight is loaded when it is first needed. That is free here; on a real machine it
 # would be one more transfer for each layer, 1 tick beside 2 of work.)
 
 

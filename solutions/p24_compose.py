@@ -35,7 +35,7 @@ PUZZLE = {
     ],
     "cost": "gpt_3_on_a100",
     "layout": "anywhere",
-    "rules": [],
+    "rules": ["several_kinds"],
     "begins_with": "interleaved",
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
@@ -91,7 +91,7 @@ prices
 # which there are 16. If `x` and `y` are for replicas, there are 32 pipelines of four stages, and a sum goes over one axis and then
 # over the other. If everything is sharded over all ranks, that is FSDP.
 #
-# Anything goes that trains the model: each rank begins with the weights and states that you choose, whole or in pieces, and ends with
+# Anything goes that trains the model with more than one kind of parallelism, so no rank runs all layers by itself: each rank begins with the weights and states that you choose, whole or in pieces, and ends with
 # the same ones, updated. All ranks together have all of them. Seconds here are accurate to about two digits: they are
 # within 8 percent of what was measured. So time and memory count in two digits: 14.6 seconds are 15.
 #

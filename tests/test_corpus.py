@@ -315,6 +315,7 @@ DECIDING = [
     "record/training",
     "machine/check",
     "course/layouts",
+    "course/held",
     "course/rules",
     "record/labels",
     "machine/simulator",

@@ -42,7 +42,7 @@ MEANT = {
     **{
         (name, puzzle): ONE_STAGE if puzzle in ("basic", "grad_accum", "repair_local") else "micro-batches one by one"
         for name in ("never_split",)
-        for puzzle in ("basic", "grad_accum", "repair_local", "pipeline", "gpipe", "one_f_one_b", "repair_deadlock")
+        for puzzle in ("basic", "grad_accum", "repair_local", "gpipe", "one_f_one_b", "repair_deadlock")
     },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
     ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
@@ -90,17 +90,11 @@ MEANT = {
     ("fsdp_on_nodes", "fsdp"): "with one micro-batch a rank it is puzzle 4's program",
     ("pipeline_fsdp", "fsdp"): "with as many micro-batches as ranks there is one stage, and it is puzzle 4's program",
     ("pipeline of p06_gpipe", "pipeline"): "it is this puzzle's program, to be compared",
-    ("gpipe", "pipeline"): "micro-batches one by one are the better schedule",
-    ("one_forward_one_backward", "pipeline"): "micro-batches one by one are the better schedule",
     ("grad_accum", "repair_local"): REPAIRED,
     ("one_forward_one_backward", "repair_local"): ONE_STAGE,
     ("one_forward_one_backward_ahead", "repair_local"): ONE_STAGE,
     ("one_forward_one_backward_ahead", "basic"): ONE_STAGE,
-    ("gpipe_ahead", "pipeline"): "micro-batches one by one are the better schedule",
-    ("one_forward_one_backward_ahead", "pipeline"): "micro-batches one by one are the better schedule",
     ("interleaved_overlapped", "one_f_one_b"): ROUND_THE_RING,
-    ("interleaved_ahead", "pipeline"): ROUND_THE_RING,
-    ("interleaved_overlapped", "pipeline"): ROUND_THE_RING,
     ("interleaved_ahead", "gpipe"): ROUND_THE_RING,
     ("interleaved_overlapped", "gpipe"): ROUND_THE_RING,
     ("interleaved_ahead", "repair_deadlock"): ROUND_THE_RING,
@@ -110,7 +104,6 @@ MEANT = {
     ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
     ("one_forward_one_backward_ahead", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
     **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
-    **{(name, "pipeline"): "micro-batches one by one are the better schedule" for name in ONE_F_ONE_B},
     **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
     **{(name, "repair_deadlock"): "a pipeline of two stages, with the better schedule" for name in ONE_F_ONE_B},
     ("tensor_parallel_long", "tensor_parallel"): "it is that puzzle's program, to be compared",

@@ -55,6 +55,7 @@ DECIDE = {
     "lib.recording.verbs": ("recording", "lists"),
     "lib.recording.replay": ("recording", "lists"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
+    "lib.course.held": ("grading", "figures", "corpus"),
     "lib.course.sizes": ("sizes",),
     "lib.course.rules": ("whole_gradient", "grading", "repairs", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),

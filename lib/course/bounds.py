@@ -47,7 +47,7 @@ from ..record.labels import Labels
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import four_stages, own_layers
+from .rules import four_stages, own_layers, whole_batch
 from .specs import Puzzle, cost_named
 
 
@@ -102,6 +102,11 @@ class _Prices(NamedTuple):
         """The work that the first layer saves."""
         return self.backward + self.rest - self.first
 
+    def times(self, batches: int) -> "_Prices":
+        """Return the prices of so many micro-batches that go through the layers together."""
+        forward, backward, rest, first, loss, *left = self
+        return _Prices(*[batches * one for one in (forward, backward, rest, first, loss)], *left)
+
     def down(self, layer: int) -> Fraction:
         """Return the time of the backwards of all layers below one, one after the other."""
         return (layer - 1) * self.backward + self.first if layer else Fraction(0)
@@ -127,6 +132,8 @@ def bounds(
     """
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     prices = _prices(size, cost, features)
+    if whole_batch.__name__ in rules:  # the whole batch is one micro-batch that takes as long as all
+        prices, batches = prices.times(batches), 1
     if layout == "sharded" and four_stages.__name__ in rules and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:

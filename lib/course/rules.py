@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, numbered, show_set
 from ..basics.units import Elements
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
@@ -13,6 +13,7 @@ from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
+from ..record.training import UPDATE
 
 
 def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
@@ -28,6 +29,16 @@ def one_micro_batch(outcome: Outcome) -> None:
             expected = "one micro-batch after the other, as the puzzle asks"
             fix = "model.get_activation([micro_batch]) in a loop over the micro-batches"
             raise _broken(event, f"it works on micro-batches {show_set(event.batches)} at once", expected, fix)
+
+
+def whole_batch(outcome: Outcome) -> None:
+    """Raise PuzzleError unless every operation through a layer works on all micro-batches together."""
+    trains = training()
+    for event in outcome.events:
+        if event.kind in trains and len(event.batches) < outcome.batches:
+            expected = "the whole batch together; micro-batches one after the other are puzzle 6"
+            fix = "model.get_activation(range(model.BATCHES)) once, and no loop over the micro-batches"
+            raise _broken(event, f"it works on {numbered('micro-batch', event.batches)} alone", expected, fix)
 
 
 def own_layers(outcome: Outcome) -> None:
@@ -72,6 +83,34 @@ def states_stay(outcome: Outcome) -> None:
             expected = "optimizer states stay where they are: gradients come to them, and weights go back"
             fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
             raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, fix)
+
+
+def updates_on_hosts(outcome: Outcome) -> None:
+    """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
+    fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
+    for state in outcome.final_states[: outcome.ranks]:
+        for labels in state.began:
+            if labels.kind == "OptState":
+                expected, problem = "all states on the host", f"this device keeps the state of layer {labels.layer}"
+                raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
+    for event in outcome.device_events:
+        if event.kind == UPDATE.kind:
+            raise _broken(event, f"this device updates layer {event.layer}", "all updates on the host", fix)
+
+
+def several_kinds(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that runs all layers: replicas and shards alone are one kind of parallelism. (Where
+    an axis of the mesh has one rank only, it may be the one over which the layers are divided, so nothing is asked.)"""
+    trains, run = training(), defaultdict[int, set[int | None]](set)
+    if outcome.layers == 1 or min((outcome.mesh or {"all": outcome.ranks}).values()) == 1:
+        return
+    for event in outcome.events:
+        if event.kind in trains:
+            run[event.rank].add(event.layer)
+            if len(run[event.rank]) == outcome.layers:
+                expected = "more than one kind of parallelism: no rank runs all layers by itself"
+                fix = "divide the layers, too: let the ranks along one or two axes be the stages of a pipeline"
+                raise _broken(event, f"it runs all {outcome.layers} layers", expected, fix)
 
 
 class _Arrival(NamedTuple):
@@ -161,5 +200,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
 
 RULES: Mapping[str, Callable[[Outcome], None]] = {
     rule.__name__: rule
-    for rule in (one_micro_batch, own_layers, four_stages, no_whole_gradient, weights_stay, states_stay)
+    for rule in (
+        *(one_micro_batch, whole_batch, own_layers, four_stages, several_kinds),
+        *(no_whole_gradient, weights_stay, states_stay, updates_on_hosts),
+    )
 }

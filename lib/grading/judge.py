@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
+from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures, solution_work
 from ..course.rules import RULES
@@ -79,6 +80,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)
+    check_held(outcome)
 
 
 FEATURE_NAMES = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}

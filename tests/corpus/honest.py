@@ -21,8 +21,6 @@ HONEST: list[Program] = [
     changed("wsdp", "weights gathered ahead", base="wsdp_prefetch"),
     changed("gpipe", "one forward one backward", base="one_forward_one_backward"),
     changed("wsdp", "a better technique", base="fsdp"),
-    changed("pipeline", "a better schedule", base="gpipe"),
-    changed("pipeline", "the best schedule", base="one_forward_one_backward"),
     changed("basic", "micro-batch by micro-batch", base="grad_accum"),
     # -- keys --------------------------------------------------------------------------------------------------
     changed("basic", "keys that are texts", ("activations[layer]", 'activations[f"in {layer}"]'),

@@ -105,6 +105,8 @@ MISTAKES: list[Program] = [
     changed("fsdp", "data parallel", base="ddp", says="begins with (load_weights) the wrong pieces"),
     changed("ddp", "sharded", base="fsdp", says="begins with (load_weights) the wrong pieces"),
     changed("gpipe", "the pipeline without micro-batches", base="pipeline", says="one micro-batch after the other|over the target"),
+    changed("pipeline", "micro-batches one by one: GPipe", base="gpipe", says="it works on micro-batch 0 alone"),
+    changed("pipeline", "one forward, one backward", base="one_forward_one_backward", says="it works on micro-batch 0 alone"),
     changed("grad_accum", "all at once", base="basic", says="one micro-batch after the other"),
     changed("replica_fsdp", "sharded over everything", base="fsdp_on_nodes", says="begins with (load_weights) the wrong pieces"),
     changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="wrong pieces of the OptState"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import changed
+from .disguised import fsdp
 
 SUM = "            grad = await model.scatterreduce(grad, layer)\n"
 PIECE = "            piece = model.weights[layer].shard(model.rank, model.RANKS)\n"
@@ -42,6 +43,7 @@ MISTAKES = [
             ("    mine = ", '    for layer in range(model.LAYERS):\n        model.opt_states[layer] = '
              'model.opt_states.pop(("whole", layer)).shard(model.rank, model.RANKS)\n\n    mine = '),
             says="begins with (load_weights) the wrong pieces of the OptState"),
+    fsdp("zero1"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("zero1", "weights in shards, too", ("        model.weights[layer], state = model.load_weights(layer)\n        " + STATE,
             "        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)"),

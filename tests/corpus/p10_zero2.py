@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import changed
+from .disguised import fsdp
 
 SUM = "            grad = await model.scatterreduce(grad, layer)\n"
 ADD = "model.grad_weights[layer] = so_far + grad if so_far else grad"
@@ -37,6 +38,7 @@ MISTAKES = [
     changed("zero2", "cut, not summed", (SUM, "            grad = grad.shard(model.rank, model.RANKS)\n"), says="missing micro-batch"),
     changed("zero2", "the neighbor's piece", (PIECE, PIECE.replace("model.rank,", "(model.rank + 1) % model.RANKS,")), says="hold different shards"),
     changed("zero2", "updated after each micro-batch", ("        del model.grad_activations[0]\n", "        for layer in range(model.LAYERS):\n            piece = model.weights[layer].shard(model.rank, model.RANKS)\n            model.update(layer, model.grad_weights[layer], piece, model.opt_states[layer])\n        del model.grad_activations[0]\n"), says="missing micro-batch"),
+    fsdp("zero2"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("zero2", "the old weights gathered", (GATHER, "model.weights[layer] = await model.allgather(model.weights[layer].shard(model.rank, model.RANKS), layer)"), says="after one optimizer step|of different steps"),
     changed("zero2", "rank 0 keeps all states", (STATE, "model.opt_states[layer] = state if model.rank == 0 else state.shard(model.rank, model.RANKS)"), says="the wrong pieces of the OptState|hold different shards"),

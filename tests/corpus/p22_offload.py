@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import after, changed
+from .disguised import NOT_HELD
 
 LOAD = "        model.weights[layer], state = model.load_weights(layer)\n        if model.is_host:\n            model.opt_states[layer] = state\n"
 HOST = "    if model.is_host:\n        for mb in range(model.BATCHES):\n"
@@ -23,9 +24,17 @@ ON_DEVICE = (
 )  # fmt: skip
 """Gradients are added up where they are made."""
 
+FIRST_ON_DEVICE = (
+    ("        if model.is_host:\n", "        if model.is_host == (layer > 0):\n"),
+    ("for layer in reversed(range(model.LAYERS)):\n            grad", "for layer in reversed(range(1, model.LAYERS)):\n            grad"),
+    ("        del model.weights[layer]\n        sends", "        if layer == 0:\n            continue\n        del model.weights[layer]\n        sends"),
+    ("    for send in sends:\n        await send\n    for layer in reversed(range(model.LAYERS)):\n        model.weights[layer] =", "    model.weights[0], model.opt_states[0] = model.update(0, model.grad_weights.pop(0), model.weights[0], model.opt_states[0])\n"
+     "    model.set_final_weight(0, model.weights[0])\n    for send in sends:\n        await send\n    for layer in reversed(range(1, model.LAYERS)):\n        model.weights[layer] ="),
+)  # fmt: skip
+"""All but layer 0 is updated by the host."""
+
 HONEST = [
     changed("offload", "layer by layer", base="offload_by_layer"),
-    changed("offload", "the weights come and go, too", base="offload_weights_too"),
     changed("offload", "the ranks by their numbers", ("model.devices[0]", "0"), ("model.host", "1"), ("model.is_host", "model.rank == 1")),
     changed("offload", "each sends and receives by name", ("await model.receive()\n                if", "await model.receive(model.devices[0])\n                if"),
             (NEW, NEW.replace("receive()", "receive(model.host)"))),
@@ -50,7 +59,7 @@ MISTAKES = [
     changed("offload", "everyone does the device's part", (HOST, "    if False:\n        for mb in range(model.BATCHES):\n"), says="a host computes no forward"),
     changed("offload", "an all-reduce with the host", (ORDER, ORDER.replace("await model.receive()", "await model.allreduce(model.fake_grad(layer, []), layer)")), says="a host takes part in no all-reduce"),
     changed("offload", "the host's states are dropped", ("model.weights[layer], model.opt_states[layer] = model.update(", "model.weights[layer], _ = model.update("), says="the wrong pieces of the OptState"),
-    changed("offload", "states on the device, too", ("        if model.is_host:\n            model.opt_states[layer] = state\n", "        model.opt_states[layer] = state\n"), says="over the target: 3,506,176 elements"),
+    changed("offload", "states on the device, too", ("        if model.is_host:\n            model.opt_states[layer] = state\n", "        model.opt_states[layer] = state\n"), says="this device keeps the state of layer 0"),
     changed("offload", "the host has no weights", (LOAD, "        weight, state = model.load_weights(layer)\n        if model.is_host:\n            model.opt_states[layer] = state\n        else:\n            model.weights[layer] = weight\n"),
             says="rank 1, weights[5]: nothing is stored in weights under 5"),
     changed("offload", "the host loads nothing", (LOAD, "        if not model.is_host:\n            model.weights[layer], _ = model.load_weights(layer)\n"), says="rank 1, weights[5]: nothing is stored in weights under 5"),
@@ -62,7 +71,9 @@ MISTAKES = [
              "                await model.pass_to(model.host, state)\n"), (TAKEN, "weight = model.weights[layer]"), (NEW, ""), says="it moves the optimizer state of layer 5"),
     changed("offload", "the states never leave the device", (HOST, "    if model.is_host:\n        return model\n        for mb in range(model.BATCHES):\n"), (LOAD, "        if model.is_host:\n            continue\n        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)\n"),
             (DOWN, "            if mb > 0:\n                grad = model.grad_weights.pop(layer) + grad\n            model.grad_weights[layer] = grad\n"), (TAKEN, "weight = model.weights[layer]"),
-            (NEW, "        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])\n"), says="over the target: 4,833,280 elements"),
+            (NEW, "        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])\n"), says="this device keeps the state of layer 0"),
+    changed("offload", "the weights come and go, too", base="offload_weights_too", says=NOT_HELD),
+    changed("offload", "the state of layer 0 stays on the device, and is updated there", *FIRST_ON_DEVICE, base="offload_by_layer", says="this device keeps the state of layer 0"),
     changed("offload", "only the host hands in weights", (ANSWER, ""), (BACK, BACK + "                model.set_final_weight(layer, model.weights[layer])\n"), says="it ends with (set_final_weight) the wrong pieces of the Weight"),
     changed("offload", "the host makes the gradient up", ("grad = await model.receive()\n                if", "await model.receive()\n                grad = model.fake_grad(layer, [mb])\n                if"), says="made up"),
     changed("offload", "the same gradient twice", ("[mb])\n        for layer", "[0])\n        for layer"), says="micro-batch"),

@@ -1,0 +1,103 @@
+"""What a rank begins with it holds: a weight until nothing is computed with it any more, an optimizer state to the end.
+
+A layout says with what a rank begins and ends. This looks at every sample of memory in between. So nobody passes for
+data parallel who cuts a whole weight to a shard before the first operation, and gathers it whenever it is needed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..basics.errors import Place, PuzzleError
+from ..basics.units import Elements
+from ..machine.interface import FinalState
+from ..machine.outcome import Outcome
+from ..record.events import LOADS, MARKS, Event
+from ..record.kinds import IN_FLIGHT, INBOX, KINDS, SLOT
+from ..record.labels import ADAPTER, Labels
+from ..record.table import training
+from ..record.training import UPDATE
+
+Whose = tuple[int | None, bool]
+"""A layer, and whether it is its adapter that is meant."""
+
+
+class _Span(NamedTuple):
+    """Elements that a rank has to hold in its samples from ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+    elements: Elements
+
+
+def check_held(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that holds less, at some operation, than what it has begun with and still needs.
+
+    Of weights: all that it has loaded, until the last forward, backward or update of each layer; where the rank does
+    not update the piece that it has loaded (ZeRO, offload), until the last backward. Of states: all, to the end.
+    """
+    logs = defaultdict[int, list[Event]](list)
+    for event in outcome.events:
+        logs[event.rank].append(event)
+    for state in outcome.final_states:
+        for kind in ("Weight", "OptState"):
+            if kind == "OptState" or state.rank not in outcome.beside:  # a host may do with weights as it likes
+                _check(outcome, kind, logs[state.rank], [*_spans(outcome, kind, state, logs[state.rank])])
+
+
+def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_Span]) -> None:
+    """Raise PuzzleError unless a rank holds as much in its samples as these say."""
+    steps: list[Elements] = [0] * (len(log) + 1)
+    for span in spans:
+        steps[span.first] += span.elements
+        steps[span.last + 1] -= span.elements
+    slots = (SLOT[kind], IN_FLIGHT, INBOX) if kind == "Weight" else (SLOT[kind],)
+    for event, least in zip(log, accumulate(steps), strict=False):
+        if least > (held := sum(event.held[slot] for slot in slots)) and event.kind not in MARKS:
+            word, show = KINDS[kind].word, outcome.size_unit.describe
+            until = "the last backward of its layer" if kind == "Weight" else "the end"
+            place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+            problem = f"it does not hold the {word}s that it has begun with any more"
+            expected = f"{show(least)}: what a rank begins with it holds, each {word} until {until}"
+            fix = f"leave it in model.{KINDS[kind].store}, as it was loaded"
+            raise PuzzleError(problem, where=place, expected=expected, got=show(held), fix=fix, line="")
+
+
+def _spans(outcome: Outcome, kind: str, state: FinalState, log: Sequence[Event]) -> Iterator[_Span]:
+    """Yield how long the rank has to hold what it has loaded of each layer, and of each adapter."""
+    weights, states = _by_layer(state.began, "Weight"), _by_layer(state.began, "OptState")
+    loaded, used, updated = _places(log)
+    for whose, pieces in (weights if kind == "Weight" else states).items():
+        last = len(log) - 1
+        if kind == "Weight" and whose in states:
+            last = used.get(whose, -1)
+            if {(one.shards, one.total) for one in states[whose]} == {(one.shards, one.total) for one in pieces}:
+                last = max(last, updated.get(whose, -1))
+        elif kind == "Weight" and not whose[1] and (whose[0], True) not in states:
+            last = used.get(whose, -1)  # its state is elsewhere, as on a host
+        if loaded[whose] <= last:
+            yield _Span(loaded[whose], last, sum(map(outcome.cost.elements, pieces)))
+
+
+def _by_layer(began: Iterable[Labels], kind: str) -> Mapping[Whose, list[Labels]]:
+    """Return the pieces of a kind that a rank has loaded."""
+    found = defaultdict[Whose, list[Labels]](list)
+    for labels in began:
+        if labels.kind == kind:
+            found[labels.layer, labels.adapter].append(labels)
+    return found
+
+
+def _places(log: Sequence[Event]) -> tuple[dict[Whose, int], dict[Whose, int], dict[Whose, int]]:
+    """Return where in its log a rank loads each layer, where it computes with its weight last, and updates it last."""
+    trains, places = {*training()}, (dict[Whose, int](), dict[Whose, int](), dict[Whose, int]())
+    loaded, used, updated = places
+    for at, event in enumerate(log):
+        if event.kind in LOADS:
+            loaded.setdefault((event.layer, event.kind == LOADS[True]), at)
+        elif event.kind in trains:
+            used[event.layer, False] = used[event.layer, True] = at
+        elif event.kind == UPDATE.kind:
+            updated[event.layer, ADAPTER in event.words] = at
+    return places
