@@ -551,7 +551,7 @@ def test_puzzles_that_do_not_grant_lists_refuse_them(program: Any) -> None:
     assert verdict.error.place.operation in ("allreduce", "allgather", "scatterreduce")
     granting = spec._replace(words=("lists",))
     run(fn, **spec.size).check()
-    assert "lists of tensors" not in judge(granting, lambda size: run(fn, **size), 1).message
+    assert "lists of tensors" not in judge(granting, lambda size: run(fn, **size)).message
 
 
 def test_ddp_with_one_list_takes_what_the_contract_says() -> None:
