@@ -5,8 +5,9 @@
 
 A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the literal
 figures of the puzzle that follows, which go to lib/specs.json; a cell tagged ``solution`` and everything
-between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. Where a
-program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
+between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. A cell tagged
+``figures``, the last, names the runs and numbers of which the figures in the texts are made (see
+``figures.py``). Where a program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
 blank has instead.
 
 Nothing is written before everything is made: a build that fails leaves all files as they were.
@@ -32,11 +33,10 @@ from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
-from lib.grading.submission import load
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 
-from . import gallery, priced
+from . import figures, gallery, priced
 from .address import address, fill, links
 from .mine import write_all
 from .outlined import as_kept
@@ -227,7 +227,7 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
 
     ``first``: its first code cell, in place of the one that finds the project around the notebook.
     """
-    cells = [cell for cell in _with_facts(path) if "spec" not in cell.tags]
+    cells = with_figures(path, _with_facts(path))
     if not first:
         cells = _with_links(path, cells)
     cells = [
@@ -256,6 +256,59 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def with_figures(path: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that are shown, with the figures of their texts."""
+    kept = [cell for cell in cells if not {"spec", figures.TAG} & {*cell.tags}]
+    return [
+        cell._replace(source=_filled(path, cell.source)) if cell.kind == "markdown" else cell
+        for cell in kept
+    ]
+
+
+def _filled(path: Path, text: str) -> str:
+    """A text of a source, with its figures."""
+    if "{{" not in text:
+        return text
+    try:
+        return figures.filled(text, names_of(path))
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
+
+
+def names_of(path: Path) -> dict[str, Any]:
+    """What the figures of a source are made of. Raise BuildError where that fails."""
+    cells = read_cells(path)
+    given = "\n".join(cell.source for cell in cells if figures.TAG in cell.tags)
+    literals = [cell.source.partition("=")[2].strip() for cell in cells if "spec" in cell.tags]
+    name = f"{path.name}, its figures"
+    found = figures.names_of(name, _code(path), given, literals[0] if len(literals) == 1 else "")
+    if any(priced.TAG in cell.tags for cell in cells):
+        found = {**found, priced.NAME: _priced_run(path)}
+    return found
+
+
+def check_figures(path: Path, cells: Sequence[Cell]) -> None:
+    """Each figure in a text is one that the build computes."""
+    if not any(figures.TAG in cell.tags for cell in cells):
+        return
+    found = [_literal(path, cell.source) for cell in cells if "spec" in cell.tags]
+    size = {str(i): puzzle["size"] for i, puzzle in enumerate(found)}
+    sizes = {f"{i} {key}": value for i, one in size.items() for key, value in one.items()}
+    texts = [cell.source for cell in cells if cell.kind == "markdown"]
+    texts += [hint for puzzle in found for hint in puzzle["hints"]]
+    by_hand = [words for text in texts for words in figures.by_hand(text, sizes)]
+    if by_hand:
+        raise BuildError(
+            f"{path.name}: these figures are not computed; name what they come from in the cell "
+            f'tagged "{figures.TAG}", and write {{{{name}}}}:\n  ' + "\n  ".join(by_hand)
+        )
+
+
+def _code(path: Path) -> str:
+    """The text of a source without its figures, which are the last cell."""
+    return path.read_text(encoding="utf-8").partition(f'# %% tags=["{figures.TAG}"]')[0]
 
 
 def _with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -362,7 +415,7 @@ def with_pictures(path: Path, source: str) -> str:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
-        return _drawn(path.name, path.read_text(encoding="utf-8"), name)
+        return _drawn(path.name, _code(path), name)
 
     return PICTURE.sub(picture, source)
 
@@ -370,15 +423,20 @@ def with_pictures(path: Path, source: str) -> str:
 @cache  # a build asks for the blank notebook, the solved one and Colab's, and some draw for seconds
 def _drawn(file: str, text: str, name: str) -> str:
     """What a function of a source draws."""
-    draws = load(file, text)[0][name]
+    draws = figures.program(file, text)[name]
     return str(draws(static=True)._repr_html_())
 
 
 def _priced(path: Path) -> str:
     """What the solution takes in the cell of the source that prices it."""
+    return priced.shown(_priced_run(path))
+
+
+def _priced_run(path: Path) -> Run:
+    """The run of that cell."""
     [cell] = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
     try:
-        return priced.shown(path.name, path.read_text(encoding="utf-8"), cell)
+        return priced.run_of(path.name, _code(path), cell)
     except (ValueError, PuzzleError) as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -547,6 +605,7 @@ def checked(root: Path) -> list[Json]:
         for cell in cells:
             blank_cell(path, cell)
         check_pictures(path, cells)
+        check_figures(path, cells)
     found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
     for key in ("number", "name"):
         files: dict[object, str] = {}
@@ -588,10 +647,16 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     )
     return {
         Path("lib", "specs.json"): as_text(
-            {puzzle["name"]: puzzle for puzzle in found}, indent=2
+            {puzzle["name"]: _with_hints(root, puzzle) for puzzle in found}, indent=2
         ),
         Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def _with_hints(root: Path, puzzle: Json) -> Json:
+    """A puzzle, with the figures of its hints."""
+    path = root / "solutions" / f"{puzzle['file']}.py"
+    return {**puzzle, "hints": [_filled(path, hint) for hint in puzzle["hints"]]}
 
 
 def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
@@ -607,7 +672,7 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for size in SIZES[puzzle["other_sizes"]](own):
         if size != own:
-            played = _run(solution, {**puzzle, "size": size})
+            played = _run(solution, {**puzzle, "size": size}, run)
             changed = {key: size[key] for key in size if size[key] != own.get(key)}
             rows.append([changed, played.time, math.ceil(played.memory)])
     return rows
@@ -640,10 +705,10 @@ def _played(root: Path, puzzle: Json) -> Run:
     return _run(_solution(root, puzzle), puzzle)
 
 
-def _run(function: Callable[[Model], Any], puzzle: Json) -> Run:
+def _run(function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once) -> Run:
     cost = cost_named(puzzle.get("cost", "default"))
     try:
-        return run(function, **puzzle["size"], cost=cost)
+        return runs(function, **puzzle["size"], cost=cost)
     except PuzzleError as error:
         size = ", ".join(f"{name}={value}" for name, value in puzzle["size"].items())
         raise BuildError(
@@ -660,7 +725,7 @@ def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
 def _names(root: Path, file: str) -> dict[str, Any]:
     """What a source defines."""
     path = root / "solutions" / f"{file}.py"
-    return load(path.name, path.read_text(encoding="utf-8"))[0]
+    return figures.program(path.name, _code(path))
 
 
 def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:

@@ -1,0 +1,271 @@
+"""The figures in texts. Each is computed by the build, from runs and names that the page itself gives.
+
+The last cell of a source, tagged ``figures``, gives names: to runs (``halves = run(...)``), to what is published or
+assumed (``gpus = published(16_384, "arXiv 2407.21783")``), and to what follows from these. A text has an expression of
+such names between double braces, and after a colon how to write it: ``{{halves.time}} ticks, {{idle:percent}}``.
+
+- Without a way of writing, a number stands as it is, exactly, with commas. One with more than three decimals is refused.
+- ``percent`` and ``%`` write a share, ``word`` a small number or fraction in letters, and any of Python's formats, such
+  as ``.1f``, the rounded number.
+- ``=`` writes the whole sum, with numbers for names: ``{{batches * 2 + 1:=}}`` is ``8 x 2 + 1 = 17``. Python's format
+  may follow: ``{{bytes / speed:=.1f}}``.
+
+A figure that a text gives in any other way fails the build, so that no page contradicts a run. The exceptions are names
+("puzzle 4", "layer 0", "H100"), code, the size of the puzzle, and numbers up to two without a unit.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache, partial
+from typing import Any
+
+import lib
+from lib import PuzzleError, Run
+from lib.basics.units import exact
+from lib.course.specs import cost_named
+from lib.engines.torch_order import TORCH
+from lib.grading.submission import load
+
+TAG = "figures"
+PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
+DECIMALS = 3
+WORDS = (
+    "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty"
+).split()
+PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
+PARTS |= {9: "ninth", 10: "tenth", 15: "fifteenth", 16: "sixteenth", 32: "32nd", 64: "64th"}
+
+
+class FigureError(ValueError):
+    """A figure that cannot be computed, or that no name stands behind. The message quotes it."""
+
+
+# --- what a cell of figures may use --------------------------------------------------------------
+
+
+class Published(float):
+    """A number with its source."""
+
+    source: str
+
+
+def published(value: float, source: str) -> Any:
+    """Return a number that was measured or said by others; the page has to name the source where it says "arXiv"."""
+    number = Published(value)
+    number.source = source
+    return number
+
+
+def shares(parts: Sequence[Any]) -> list[Fraction]:
+    """Return shares of a whole, each a whole percent, that add up: what is cut off goes to those that lose most by it.
+
+    >>> [str(share) for share in shares([1, 1, 1])]
+    ['17/50', '33/100', '33/100']
+    """
+    whole = sum(map(exact, parts))
+    percents = [exact(part) * 100 / whole for part in parts]
+    floors = [int(percent) for percent in percents]
+    by_loss = sorted(range(len(parts)), key=lambda i: floors[i] - percents[i])
+    for i in by_loss[: 100 - sum(floors)]:
+        floors[i] += 1
+    return [Fraction(floor, 100) for floor in floors]
+
+
+_done: dict[Any, Run] = {}
+asked: list[Run] = []
+"""The runs that were asked for, since somebody emptied the list."""
+
+
+def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
+    """Run a program, as ``lib.run`` does. The same program at the same size is run once in a build."""
+    try:
+        key = _key(function), _key(sizes), _key(options)
+        found = _done.get(key)
+    except TypeError:  # a cost or a program that cannot be compared
+        key = found = None
+    if found is None:
+        found = lib.run(function, *sizes, **options)
+        if key is not None:
+            _done[key] = found
+    asked.append(found)
+    return found
+
+
+def _key(value: Any) -> Any:
+    """Return something that is equal for equal arguments."""
+    if isinstance(value, partial):
+        return value.func, _key(value.args), _key(value.keywords)
+    if isinstance(value, Mapping):
+        return tuple(sorted((name, _key(one)) for name, one in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_key, value))
+    hash(value)
+    return type(value), value
+
+
+# --- a page --------------------------------------------------------------------------------------
+
+
+class Goal:
+    """Time and memory of a target or a star, in the units of the puzzle."""
+
+    def __init__(self, time: Any, memory: Any) -> None:
+        self.time, self.memory = time, memory
+
+
+@cache
+def program(file: str, text: str) -> dict[str, Any]:
+    """Return what a source defines, without its figures. Its runs are those of ``once``."""
+    names: dict[str, Any] = load(file, text)[0]
+    if "run" in names:
+        names["run"] = once
+    return names
+
+
+@cache
+def names_of(file: str, text: str, cell: str, puzzle: str) -> dict[str, Any]:
+    """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal) and its cell."""
+    names: dict[str, Any] = {**program(file, text), "run": once, "TORCH": TORCH}
+    names |= {"published": published, "shares": shares, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+    if puzzle:
+        spec = ast.literal_eval(puzzle)
+        cost = cost_named(spec.get("cost", "default"))
+        names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
+        names |= {**spec["size"], "size": spec["size"], "cost": cost}
+    try:
+        exec(compile(cell, file, "exec"), names)
+    except (PuzzleError, ArithmeticError, LookupError, NameError, TypeError, ValueError, AttributeError) as error:
+        raise FigureError(f"its figures: {type(error).__name__}: {error}") from None
+    return names
+
+
+def filled(text: str, names: dict[str, Any]) -> str:
+    """Return a text with its figures. Raise FigureError, with the placeholder, where one is no figure."""
+
+    def figure(place: re.Match[str]) -> str:
+        written = " ".join(place[1].split())
+        try:
+            return shown(written, names)
+        except Exception as error:  # whatever an expression may raise
+            raise FigureError(f"{{{{{written}}}}}: {type(error).__name__}: {error}") from None
+
+    return PLACE.sub(figure, text)
+
+
+def shown(written: str, names: dict[str, Any]) -> str:
+    """Return what stands in the place of an expression, with or without a way to write it."""
+    expression, way = _parts(written)
+    tree = ast.parse(expression.strip(), mode="eval")
+    if not any(isinstance(node, ast.Name) for node in ast.walk(tree)):
+        raise FigureError("a figure needs a name: say what it is, in the cell of figures")
+    value = eval(compile(tree, written, "eval"), names)
+    if way.startswith("="):
+        return f"{_sum(tree.body, names)} = {show(value, way[1:])}"
+    return show(value, way)
+
+
+def _parts(written: str) -> tuple[str, str]:
+    expression, colon, way = written.rpartition(":")
+    if colon:
+        try:
+            ast.parse(expression.strip(), mode="eval")
+        except SyntaxError:
+            return written, ""
+        return expression, way.strip()
+    return written, ""
+
+
+def show(value: Any, way: str = "") -> str:
+    """Write a figure.
+
+    >>> show(2097152), show(20.5), show(45.0), show(Fraction(3, 11)), show(Fraction(3, 11), "percent")
+    ('2,097,152', '20.5', '45', '3/11', '27 percent')
+    >>> show(Fraction(2, 3), "word"), show(0.5, "word"), show(7, "word"), show(1.04, ".1f")
+    ('two thirds', 'a half', 'seven', '1.0')
+    """
+    if isinstance(value, str):
+        return value
+    if way == "percent":
+        return f"{float(value):.0%}".replace("%", " percent")
+    if way == "%":
+        return f"{float(value):.0%}"
+    if way == "word":
+        return _word(exact(value))
+    if way:
+        return format(float(value), way)
+    if isinstance(value, Fraction):
+        return f"{value.numerator:,}" if value.denominator == 1 else str(value)
+    if value != round(value, DECIMALS):
+        raise FigureError(f"{value} has more than {DECIMALS} decimals: say how it is to be rounded")
+    return f"{int(value):,}" if value == int(value) else f"{round(value, DECIMALS):,}"
+
+
+def _word(value: Fraction) -> str:
+    if value.denominator == 1:
+        return WORDS[value.numerator]
+    part, count = PARTS[value.denominator], value.numerator
+    return f"a {part}" if count == 1 else f"{WORDS[count]} {part}s"
+
+
+SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "x", ast.Div: "/"}
+RANK = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}
+
+
+def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
+    """Return an expression with numbers for its names."""
+    if not isinstance(tree, ast.BinOp) or type(tree.op) not in SIGNS:
+        return show(eval(compile(ast.Expression(tree), "a sum", "eval"), names))
+    rank = RANK[type(tree.op)]
+
+    def side(one: ast.expr, least: int) -> str:
+        said = _sum(one, names)
+        inner = isinstance(one, ast.BinOp) and type(one.op) in RANK and RANK[type(one.op)] < least
+        return f"({said})" if inner else said
+
+    after = rank + (type(tree.op) in (ast.Sub, ast.Div))
+    return f"{side(tree.left, rank)} {SIGNS[type(tree.op)]} {side(tree.right, after)}"
+
+
+# --- figures that nothing computes ---------------------------------------------------------------
+
+CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`", re.DOTALL | re.MULTILINE)
+ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
+MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
+NAMED = re.compile(
+    rf"\b(?:puzzles?|layers?|ranks?|micro-batch(?:es)?|stages?|hints?|tables?|figures?|sections?|issues?|rows?|shards?|"
+    rf"pieces?|nodes?|chunks?|keys?|numbers?|versions?|replicas?|arXiv|Llama|RTX|PCIe|PR|FlashAttention-?|GPT|"
+    rf"sizes?) \(?{MANY}",
+    re.IGNORECASE,
+)
+NUMBER = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?!\w*[A-Za-z])")
+UNIT = re.compile(
+    r"[*\s]*(?:ticks?|elements?|percent|%|[KMGT]B|ms|µs|s|seconds?|minutes?|hours?|days?|years?|times|billion|million|"
+    r"trillion|bytes?|/ ?\d)\b",
+)
+SMALL = ("0", "1", "2")
+
+
+def by_hand(text: str, size: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the figures of a text that no placeholder computes, each with a few words around it."""
+    counts = {*SMALL, *map(str, _numbers(size))}
+    bare = re.sub(r"^ *\d+\. ", "", text, flags=re.MULTILINE)  # a numbered list
+    for pattern, instead in ((CODE, "`"), (PLACE, "`"), (ADDRESS, "]"), (NAMED, "name")):
+        bare = pattern.sub(instead, bare)
+    bare = " ".join(bare.split())
+    for found in NUMBER.finditer(bare):
+        number = found[0].rstrip(",")
+        if number not in counts or UNIT.match(bare, found.end()):
+            yield bare[max(0, found.start() - 30) : found.end() + 20]
+
+
+def _numbers(size: Mapping[str, Any]) -> Iterator[Any]:
+    for value in size.values():
+        if isinstance(value, Mapping):
+            yield from value.values()
+        elif not isinstance(value, str):
+            yield value
