@@ -283,10 +283,12 @@ def names_of(path: Path) -> dict[str, Any]:
     given = "\n".join(cell.source for cell in cells if figures.TAG in cell.tags)
     literals = [cell.source.partition("=")[2].strip() for cell in cells if "spec" in cell.tags]
     name = f"{path.name}, its figures"
-    found = figures.names_of(name, _code(path), given, literals[0] if len(literals) == 1 else "")
-    if any(priced.TAG in cell.tags for cell in cells):
-        found = {**found, priced.NAME: _priced_run(path)}
-    return found
+    done = _priced_run(path) if any(priced.TAG in cell.tags for cell in cells) else None
+    try:
+        puzzle = literals[0] if len(literals) == 1 else ""
+        return figures.names_of(name, _code(path), given, puzzle, done)
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
 
 
 def check_figures(path: Path, cells: Sequence[Cell]) -> None:

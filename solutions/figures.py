@@ -29,6 +29,10 @@ from lib.basics.units import exact
 from lib.course.specs import cost_named
 from lib.engines.torch_order import TORCH
 from lib.grading.submission import load
+from lib.record.breakdown import idle_of, time_parts
+from lib.record.kinds import MEMORY_KINDS
+
+from . import facts
 
 TAG = "figures"
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
@@ -74,6 +78,18 @@ def shares(parts: Sequence[Any]) -> list[Fraction]:
     for i in by_loss[: 100 - sum(floors)]:
         floors[i] += 1
     return [Fraction(floor, 100) for floor in floors]
+
+
+def idle(done: Run) -> float:
+    """Return the part of all ranks' time in which they compute nothing, as pictures say it."""
+    return float(idle_of(time_parts(done.events, done.ranks, done.time)))
+
+
+def most(done: Run, rank: int, *kinds: str) -> Any:
+    """Return the most elements of these kinds (see MEMORY_KINDS) that a rank holds at any time."""
+    slots = [MEMORY_KINDS.index(kind) for kind in kinds]
+    held = (event.held for event in done.events if event.rank == rank and event.held)
+    return max(sum(one[slot] for slot in slots) for one in held)
 
 
 _done: dict[Any, Run] = {}
@@ -128,15 +144,18 @@ def program(file: str, text: str) -> dict[str, Any]:
 
 
 @cache
-def names_of(file: str, text: str, cell: str, puzzle: str) -> dict[str, Any]:
-    """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal) and its cell."""
-    names: dict[str, Any] = {**program(file, text), "run": once, "TORCH": TORCH}
-    names |= {"published": published, "shares": shares, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+def names_of(file: str, text: str, cell: str, puzzle: str, priced: Run | None) -> dict[str, Any]:
+    """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal), what its solution takes
+    on real GPUs, and its cell."""
+    names: dict[str, Any] = {**facts.NAMES, **program(file, text), "run": once, "TORCH": TORCH}
+    names |= {"published": published, "shares": shares, "most": most, "idle": idle, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
     if puzzle:
         spec = ast.literal_eval(puzzle)
         cost = cost_named(spec.get("cost", "default"))
         names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
         names |= {**spec["size"], "size": spec["size"], "cost": cost}
+    if priced is not None:
+        names["priced"] = priced
     try:
         exec(compile(cell, file, "exec"), names)
     except (PuzzleError, ArithmeticError, LookupError, NameError, TypeError, ValueError, AttributeError) as error:
