@@ -21,12 +21,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import lib
 from lib import PuzzleError, Run
 from lib.basics.units import exact
-from lib.course.specs import cost_named
+from lib.course.bounds import bounds_of
+from lib.course.specs import Puzzle, cost_named
 from lib.engines.torch_order import TORCH
 from lib.grading.submission import load
 from lib.record.breakdown import idle_of, time_parts
@@ -92,6 +94,22 @@ def most(done: Run, rank: int, *kinds: str) -> Any:
     return max(sum(one[slot] for slot in slots) for one in held)
 
 
+RECORDED = Path(__file__).parent.parent / "tests" / "torch_truth" / "TABLE.md"
+
+
+def recorded(row: str, what: str) -> Any:
+    """Return how many of these calls PyTorch made in what a row of tests/torch_truth/TABLE.md is named for."""
+    [said] = [line for line in RECORDED.read_text("utf-8").split("\n") if line.startswith(f"| {row} |")]
+    [count] = re.findall(rf"(\d+) {what}\b", said)
+    return int(count)
+
+
+def recorded_buckets(row: str) -> list[int]:
+    """Return how many layers are in each of the sums of such a row."""
+    [said] = [line for line in RECORDED.read_text("utf-8").split("\n") if line.startswith(f"| {row} |")]
+    return [int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?:-(\d+))?AR", said)]
+
+
 _done: dict[Any, Run] = {}
 asked: list[Run] = []
 """The runs that were asked for, since somebody emptied the list."""
@@ -148,12 +166,13 @@ def names_of(file: str, text: str, cell: str, puzzle: str, priced: Run | None) -
     """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal), what its solution takes
     on real GPUs, and its cell."""
     names: dict[str, Any] = {**facts.NAMES, **program(file, text), "run": once, "TORCH": TORCH}
-    names |= {"published": published, "shares": shares, "most": most, "idle": idle, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+    names |= {"published": published, "shares": shares, "most": most, "idle": idle, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
     if puzzle:
         spec = ast.literal_eval(puzzle)
         cost = cost_named(spec.get("cost", "default"))
         names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
         names |= {**spec["size"], "size": spec["size"], "cost": cost}
+        names["bounds"] = bounds_of(Puzzle(**spec, file=""))
     if priced is not None:
         names["priced"] = priced
     try:
@@ -219,9 +238,10 @@ def show(value: Any, way: str = "") -> str:
         return format(float(value), way)
     if isinstance(value, Fraction):
         return f"{value.numerator:,}" if value.denominator == 1 else str(value)
-    if value != round(value, DECIMALS):
+    if abs(value - round(value, DECIMALS)) > 1e-9 * max(1, abs(value)):
         raise FigureError(f"{value} has more than {DECIMALS} decimals: say how it is to be rounded")
-    return f"{int(value):,}" if value == int(value) else f"{round(value, DECIMALS):,}"
+    value = round(float(value), DECIMALS)
+    return f"{int(value):,}" if value == int(value) else f"{value:,}"
 
 
 def _word(value: Fraction) -> str:
@@ -252,7 +272,10 @@ def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
 
 # --- figures that nothing computes ---------------------------------------------------------------
 
-CODE = re.compile(r"^ *```.*?^ *```|`[^`]*`", re.DOTALL | re.MULTILINE)
+CELLS = re.compile(r"^ *```.*?^ *```|^ *\d+\. ", re.DOTALL | re.MULTILINE)
+"""Blocks of code, and the numbers of a list."""
+CODE = re.compile(r"`[^`]*`")
+POWER = re.compile(r"\b10[⁰¹²³⁴-⁹]+")
 ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
 MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
 NAMED = re.compile(
@@ -272,10 +295,9 @@ SMALL = ("0", "1", "2")
 def by_hand(text: str, size: Mapping[str, Any]) -> Iterator[str]:
     """Yield the figures of a text that no placeholder computes, each with a few words around it."""
     counts = {*SMALL, *map(str, _numbers(size))}
-    bare = re.sub(r"^ *\d+\. ", "", text, flags=re.MULTILINE)  # a numbered list
-    for pattern, instead in ((CODE, "`"), (PLACE, "`"), (ADDRESS, "]"), (NAMED, "name")):
-        bare = pattern.sub(instead, bare)
-    bare = " ".join(bare.split())
+    bare = " ".join(CELLS.sub("`", text).split())
+    for pattern in (PLACE, CODE, ADDRESS, POWER, NAMED):
+        bare = pattern.sub("`", bare)
     for found in NUMBER.finditer(bare):
         number = found[0].rstrip(",")
         if number not in counts or UNIT.match(bare, found.end()):

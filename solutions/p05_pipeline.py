@@ -79,8 +79,8 @@ draw(run(hand_over, ranks=2, layers=1))
 # Split the layers over the ranks: each layer on one rank, the same number on each. A rank loads, trains and updates
 # only its own layers. Let the whole batch travel together, all micro-batches in one activation, as in puzzle 0.
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **67.4** ticks, peak memory **3,145,728** elements.
-# The star: **67.4** ticks, **2,621,440** elements.
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # When it works, look at the picture for a while. Memory is fine. But something about this schedule should bother you.
 

@@ -41,8 +41,8 @@ PUZZLE = {
 #
 # Split the layers as in puzzle 5, but keep the ranks busy: let the micro-batches travel one by one.
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **33.8** ticks, peak memory **4,194,304** elements.
-# The star: **31.4** ticks, **2,883,584** elements.
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
 # something comes back, the last one until something arrives. A rank needs 16 ticks for its two layers, forward and

@@ -73,8 +73,8 @@ PUZZLE = {
 # with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers. As in puzzle 4, no
 # rank ever receives a whole summed gradient.
 #
-# Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes there may be 8 or 12
-# layers, and always 16 ranks and 4 micro-batches. The star: **12.0** ticks, **966,656** elements.
+# Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be 8 or 12
+# layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
 # closely. It is the best tool you have here.

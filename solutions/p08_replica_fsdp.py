@@ -139,7 +139,7 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 # The trap is *when* to sum across the replicas. After every micro-batch is slow. Summing the running total each time
 # counts gradients twice. Never doing it leaves you with two models that drift apart.
 #
-# Target: **55.8** ticks, peak memory **2,162,688** elements. The grader tries other meshes, so ask the model for
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
 # their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks,
 # **2,162,688** elements.
 

@@ -53,8 +53,8 @@ PUZZLE = {
 # Here an all-reduce takes 0.6 ticks, and a reduce-scatter or an all-gather half of that, since each sends half as
 # much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
 #
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **30.6** ticks, peak memory **4,587,520** elements.
-# The star: **27.6** ticks, **4,456,448** elements.
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%

@@ -47,8 +47,8 @@ PUZZLE = {
 # The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, of every optimizer
 # state only shard `r` of `RANKS` on rank `r`, two micro-batches on each rank. Now use less memory for the gradients.
 #
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **32.4** ticks, peak memory **3,538,944** elements.
-# The star: **27.6** ticks, **3,473,408** elements.
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%

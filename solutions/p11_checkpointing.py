@@ -117,8 +117,8 @@ draw(run(three_ways, layers=1, batches=3, cost=prices))
 # layer, the inside of the one layer that is in its backward, and beyond that, what `"selective"` keeps of **half of
 # the layers** (rounded down). Do not go beyond that at other sizes either.
 #
-# Target, for 12 layers and 1 micro-batch: **48.18** ticks, peak memory **28,573,696** elements.
-# The star: **47.18** ticks, **27,918,336** elements.
+# Target, for 12 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%

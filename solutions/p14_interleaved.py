@@ -63,8 +63,8 @@ PUZZLE = {
 # There are twice as many messages as before, so links must be quick. Here a send takes 0.1 ticks, and so does a
 # receive: `cost=Cost(send=0.1, receive=0.1)`.
 #
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **45.2** ticks, peak memory **3,407,872** elements.
-# The star: **41.8** ticks, **3,276,800** elements.
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 

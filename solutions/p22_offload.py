@@ -81,8 +81,8 @@ PUZZLE = {
 # takes 1 tick, a backward 3, since it computes the forward again (puzzle 11). A transfer takes 1, an update on the
 # host 5.5: `cost=Cost(backward=3, receive=0, activation_elements=16_384, host_update=5.5)`.
 #
-# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **68** ticks, peak memory **2,359,296** elements:
-# one and a half times the weights, as 24 GB are. The star: **55.5** ticks, **2,048,000** elements.
+# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements:
+# one and a half times the weights, as 24 GB are. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%

@@ -86,8 +86,8 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 # were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
 # `model.set_final_weight(layer, adapter)`.
 #
-# Target, for 4 ranks, 6 layers and 4 micro-batches: **17.4** ticks, peak memory **1,933,312** elements.
-# The star: **12.6** ticks, **1,671,168** elements.
+# Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
