@@ -36,8 +36,9 @@ from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, t
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 
-from . import figures, gallery, priced
+from . import definitions, figures, gallery, priced
 from .address import address, fill, links
+
 from .mine import write_all
 from .outlined import as_kept
 from .readme import with_puzzles
@@ -310,7 +311,7 @@ def check_figures(path: Path, cells: Sequence[Cell]) -> None:
 
 def _code(path: Path) -> str:
     """The text of a source without its figures, which are the last cell."""
-    return path.read_text(encoding="utf-8").partition(f'# %% tags=["{figures.TAG}"]')[0]
+    return path.read_text(encoding="utf-8").partition(definitions.FIGURES.decode())[0]
 
 
 def _with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:

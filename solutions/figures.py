@@ -171,7 +171,7 @@ def names_of(file: str, text: str, cell: str, puzzle: str, priced: Run | None) -
         spec = ast.literal_eval(puzzle)
         cost = cost_named(spec.get("cost", "default"))
         names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
-        names |= {**spec["size"], "size": spec["size"], "cost": cost}
+        names |= {"ranks": 1, "batches": 1, **spec["size"], "size": spec["size"], "cost": cost}
         names["bounds"] = bounds_of(Puzzle(**spec, file=""))
     if priced is not None:
         names["priced"] = priced
@@ -224,7 +224,7 @@ def show(value: Any, way: str = "") -> str:
     >>> show(2097152), show(20.5), show(45.0), show(Fraction(3, 11)), show(Fraction(3, 11), "percent")
     ('2,097,152', '20.5', '45', '3/11', '27 percent')
     >>> show(Fraction(2, 3), "word"), show(0.5, "word"), show(7, "word"), show(1.04, ".1f")
-    ('two thirds', 'a half', 'seven', '1.0')
+    ('two thirds', 'half', 'seven', '1.0')
     """
     if isinstance(value, str):
         return value
@@ -248,6 +248,8 @@ def _word(value: Fraction) -> str:
     if value.denominator == 1:
         return WORDS[value.numerator]
     part, count = PARTS[value.denominator], value.numerator
+    if part == "half":
+        return part
     return f"a {part}" if count == 1 else f"{WORDS[count]} {part}s"
 
 
@@ -275,7 +277,7 @@ def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
 CELLS = re.compile(r"^ *```.*?^ *```|^ *\d+\. ", re.DOTALL | re.MULTILINE)
 """Blocks of code, and the numbers of a list."""
 CODE = re.compile(r"`[^`]*`")
-POWER = re.compile(r"\b10[⁰¹²³⁴-⁹]+")
+POWER = re.compile(r"\b10[⁰¹²³⁴-⁹]+|\b\d+ bits\b")
 ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
 MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
 NAMED = re.compile(
@@ -286,7 +288,7 @@ NAMED = re.compile(
 )
 NUMBER = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?!\w*[A-Za-z])")
 UNIT = re.compile(
-    r"[*\s]*(?:ticks?|elements?|percent|%|[KMGT]B|ms|µs|s|seconds?|minutes?|hours?|days?|years?|times|billion|million|"
+    r"[*\s]*(?:ticks?|elements?|percent|%|[KMGT]B|ms|µs|s|seconds?|minutes?|hours?|days?|years?|billion|million|"
     r"trillion|bytes?|/ ?\d)\b",
 )
 SMALL = ("0", "1", "2")
@@ -295,9 +297,9 @@ SMALL = ("0", "1", "2")
 def by_hand(text: str, size: Mapping[str, Any]) -> Iterator[str]:
     """Yield the figures of a text that no placeholder computes, each with a few words around it."""
     counts = {*SMALL, *map(str, _numbers(size))}
-    bare = " ".join(CELLS.sub("`", text).split())
+    bare = " ".join(CELLS.sub("§ ", text).split())
     for pattern in (PLACE, CODE, ADDRESS, POWER, NAMED):
-        bare = pattern.sub("`", bare)
+        bare = pattern.sub("§", bare)
     for found in NUMBER.finditer(bare):
         number = found[0].rstrip(",")
         if number not in counts or UNIT.match(bare, found.end()):
