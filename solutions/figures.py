@@ -166,7 +166,7 @@ def names_of(file: str, text: str, cell: str, puzzle: str, priced: Run | None) -
     """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal), what its solution takes
     on real GPUs, and its cell."""
     names: dict[str, Any] = {**facts.NAMES, **program(file, text), "run": once, "TORCH": TORCH}
-    names |= {"published": published, "shares": shares, "most": most, "idle": idle, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+    names |= {"published": published, "show": show, "shares": shares, "most": most, "idle": idle, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
     if puzzle:
         spec = ast.literal_eval(puzzle)
         cost = cost_named(spec.get("cost", "default"))
@@ -277,7 +277,8 @@ def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
 CELLS = re.compile(r"^ *```.*?^ *```|^ *\d+\. ", re.DOTALL | re.MULTILINE)
 """Blocks of code, and the numbers of a list."""
 CODE = re.compile(r"`[^`]*`")
-POWER = re.compile(r"\b10[⁰¹²³⁴-⁹]+|\b\d+ bits\b")
+PLAIN = re.compile(r"\b10[⁰¹²³⁴-⁹]+|\b\d+ bits\b|\b20[0-2]\d\b")
+"""Powers of ten, formats of numbers, years."""
 ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
 MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
 NAMED = re.compile(
@@ -298,7 +299,7 @@ def by_hand(text: str, size: Mapping[str, Any]) -> Iterator[str]:
     """Yield the figures of a text that no placeholder computes, each with a few words around it."""
     counts = {*SMALL, *map(str, _numbers(size))}
     bare = " ".join(CELLS.sub("§ ", text).split())
-    for pattern in (PLACE, CODE, ADDRESS, POWER, NAMED):
+    for pattern in (PLACE, CODE, ADDRESS, PLAIN, NAMED):
         bare = pattern.sub("§", bare)
     for found in NUMBER.finditer(bare):
         number = found[0].rstrip(",")
