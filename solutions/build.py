@@ -152,6 +152,11 @@ def sources(folder: Path) -> list[Path]:
     return found
 
 
+def source(name: str) -> Path:
+    """The file of a source of this project."""
+    return ROOT / "solutions" / f"{name}.py"
+
+
 def read_cells(path: Path) -> list[Cell]:
     """The cells of a source, in its order."""
     notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
@@ -286,16 +291,13 @@ def names_of(path: Path) -> dict[str, Any]:
     name = f"{path.name}, its figures"
     done = _priced_run(path) if any(priced.TAG in cell.tags for cell in cells) else None
     try:
-        puzzle = literals[0] if len(literals) == 1 else ""
-        return figures.names_of(name, _code(path), given, puzzle, done)
+        return figures.names_of(name, _code(path), given, tuple(literals), done)
     except figures.FigureError as error:
         raise BuildError(f"{path.name}: {error}") from None
 
 
 def check_figures(path: Path, cells: Sequence[Cell]) -> None:
     """Each figure in a text is one that the build computes."""
-    if not any(figures.TAG in cell.tags for cell in cells):
-        return
     found = [_literal(path, cell.source) for cell in cells if "spec" in cell.tags]
     size = {str(i): puzzle["size"] for i, puzzle in enumerate(found)}
     sizes = {f"{i} {key}": value for i, one in size.items() for key, value in one.items()}

@@ -94,6 +94,14 @@ def most(done: Run, rank: int, *kinds: str) -> Any:
     return max(sum(one[slot] for slot in slots) for one in held)
 
 
+def broken(source: str) -> dict[str, Any]:
+    """Return what the notebook of a source defines as learners get it, with its mistakes."""
+    from . import build  # which imports this module
+
+    blanks = (build.blank(cell.source) for cell in build.read_cells(build.source(source)) if cell.kind == "code")
+    return program(f"{source}, as it is given", "\n".join(blanks))
+
+
 RECORDED = Path(__file__).parent.parent / "tests" / "torch_truth" / "TABLE.md"
 
 
@@ -162,13 +170,16 @@ def program(file: str, text: str) -> dict[str, Any]:
 
 
 @cache
-def names_of(file: str, text: str, cell: str, puzzle: str, priced: Run | None) -> dict[str, Any]:
-    """Return what a page's figures may use: what the source defines, its ``puzzle`` (a literal), what its solution takes
-    on real GPUs, and its cell."""
+def names_of(file: str, text: str, cell: str, puzzles: tuple[str, ...], priced: Run | None) -> dict[str, Any]:
+    """Return what a page's figures may use: what the source defines, its ``puzzles`` (literals; of several, each
+    target is named for its number), what its solution takes on real GPUs, and its cell."""
     names: dict[str, Any] = {**facts.NAMES, **program(file, text), "run": once, "TORCH": TORCH}
-    names |= {"published": published, "show": show, "shares": shares, "most": most, "idle": idle, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
-    if puzzle:
-        spec = ast.literal_eval(puzzle)
+    names |= {"published": published, "show": show, "shares": shares, "most": most, "idle": idle, "broken": broken, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+    names["cost"] = cost_named("default")
+    specs = [ast.literal_eval(puzzle) for puzzle in puzzles]
+    if len(specs) > 1:
+        names |= {spec["number"]: Goal(**spec["target"]) for spec in specs}
+    for spec in specs if len(specs) == 1 else ():
         cost = cost_named(spec.get("cost", "default"))
         names |= {key: Goal(**spec[key]) for key in ("target", "star") if key in spec}
         names |= {"ranks": 1, "batches": 1, **spec["size"], "size": spec["size"], "cost": cost}
@@ -277,13 +288,13 @@ def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
 CELLS = re.compile(r"^ *```.*?^ *```|^ *\d+\. ", re.DOTALL | re.MULTILINE)
 """Blocks of code, and the numbers of a list."""
 CODE = re.compile(r"`[^`]*`")
-PLAIN = re.compile(r"\b10[⁰¹²³⁴-⁹]+|\b\d+ bits\b|\b20[0-2]\d\b")
+PLAIN = re.compile(r"\b10[⁰¹²³⁴-⁹]+|\b\d+[ -]bits?\b|(?<![\d.])20[0-2]\d(?![\d.,]\d|\d)")
 """Powers of ten, formats of numbers, years."""
 ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
 MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
 NAMED = re.compile(
     rf"\b(?:puzzles?|layers?|ranks?|micro-batch(?:es)?|stages?|hints?|tables?|figures?|sections?|issues?|rows?|shards?|"
-    rf"pieces?|nodes?|chunks?|keys?|numbers?|versions?|replicas?|arXiv|Llama|RTX|PCIe|PR|FlashAttention-?|GPT|"
+    rf"pieces?|nodes?|chunks?|keys?|numbers?|versions?|replicas?|pipelines?|arXiv|Llama|RTX|PCIe|PR|FlashAttention-?|GPT|"
     rf"sizes?) \(?{MANY}",
     re.IGNORECASE,
 )
@@ -299,7 +310,7 @@ def by_hand(text: str, size: Mapping[str, Any]) -> Iterator[str]:
     """Yield the figures of a text that no placeholder computes, each with a few words around it."""
     counts = {*SMALL, *map(str, _numbers(size))}
     bare = " ".join(CELLS.sub("§ ", text).split())
-    for pattern in (PLACE, CODE, ADDRESS, PLAIN, NAMED):
+    for pattern in (PLACE, CODE, ADDRESS, NAMED, PLAIN):
         bare = pattern.sub("§", bare)
     for found in NUMBER.finditer(bare):
         number = found[0].rstrip(",")

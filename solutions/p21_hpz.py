@@ -72,7 +72,7 @@ PUZZLE = {
 # code: `cost=Cost(backward=3, collective=0.4, collective_across=8, activation_elements=16_384, allreduce=0.8,
 # allreduce_across=16)`.
 #
-# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: four and a half weights.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
