@@ -159,10 +159,15 @@ def source(name: str) -> Path:
 
 def read_cells(path: Path) -> list[Cell]:
     """The cells of a source, in its order."""
-    notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
-    return [
+    return list(_parsed(path.read_text(encoding="utf-8")))
+
+
+@cache  # a build looks at every source many times
+def _parsed(text: str) -> tuple[Cell, ...]:
+    notebook = jupytext.reads(text, fmt="py:percent")
+    return tuple(
         Cell(c.cell_type, c.source, tuple(c.metadata.get("tags", ()))) for c in notebook.cells
-    ]
+    )
 
 
 def is_puzzle(path: Path) -> bool:
