@@ -38,7 +38,6 @@ from lib.record.table import OPERATIONS, grantable
 
 from . import definitions, figures, gallery, priced
 from .address import address, fill, links
-
 from .mine import write_all
 from .outlined import as_kept
 from .readme import with_puzzles
@@ -271,6 +270,10 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
 
 def with_figures(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     """The cells that are shown, with the figures of their texts."""
+    text = " ".join(" ".join(cell.source for cell in cells if cell.kind == "markdown").split())
+    for cited in sorted(figures.sources_of(names_of(path))):
+        if cited not in text:
+            raise BuildError(f"{path.name}: a figure is from {cited}, which no text names")
     kept = [cell for cell in cells if not {"spec", figures.TAG} & {*cell.tags}]
     return [
         cell._replace(source=_filled(path, cell.source)) if cell.kind == "markdown" else cell
@@ -293,10 +296,9 @@ def names_of(path: Path) -> dict[str, Any]:
     cells = read_cells(path)
     given = "\n".join(cell.source for cell in cells if figures.TAG in cell.tags)
     literals = [cell.source.partition("=")[2].strip() for cell in cells if "spec" in cell.tags]
-    name = f"{path.name}, its figures"
     done = _priced_run(path) if any(priced.TAG in cell.tags for cell in cells) else None
     try:
-        return figures.names_of(name, _code(path), given, tuple(literals), done)
+        return figures.names_of(path.name, _code(path), given, tuple(literals), done)
     except figures.FigureError as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -309,6 +311,10 @@ def check_figures(path: Path, cells: Sequence[Cell]) -> None:
     texts = [cell.source for cell in cells if cell.kind == "markdown"]
     texts += [hint for puzzle in found for hint in puzzle["hints"]]
     by_hand = [words for text in texts for words in figures.by_hand(text, sizes)]
+    for puzzle in found:
+        cost = cost_named(puzzle.get("cost", "default"))
+        for prices in (said for text in texts for said in figures.other_prices(text, cost)):
+            raise BuildError(f"{path.name}: {prices} is not what {puzzle['name']} costs")
     if by_hand:
         raise BuildError(
             f"{path.name}: these figures are not computed; name what they come from in the cell "
@@ -362,7 +368,25 @@ def onward(path: Path) -> str:
     order = sources(path.parent)
     following = order[order.index(path) + 1 : order.index(path) + 2]
     found = [f"[Next: {_title(one)}]({notebook_name(one)})" for one in following]
+    opened = [
+        number
+        for number, after in _opened(path.parent)
+        if path.stem.startswith(f"p{after:02}_")
+    ]
+    if opened:
+        repairs = notebook_name(path.with_stem(REPAIRS))
+        found.append(f"[Also open: {' and '.join(opened)}, to be repaired]({repairs})")
     return " · ".join([*found, *(["[Overview](index.ipynb)"] if path.stem != "index" else [])])
+
+
+def _opened(folder: Path) -> Iterator[tuple[str, int]]:
+    """Each program to be repaired, and the puzzle that it is to be taken after, as its text says."""
+    path = folder / f"{REPAIRS}.py"
+    for cell in read_cells(path) if path.exists() else ():
+        if found := re.match(
+            r"## (R\d+)\..*?\*Take it after puzzle (\d+)", cell.source, re.DOTALL
+        ):
+            yield found[1], int(found[2])
 
 
 def _title(path: Path) -> str:
@@ -425,16 +449,25 @@ def with_pictures(path: Path, source: str) -> str:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
-        return _drawn(path.name, _code(path), name)
+        drawn, runs = _drawn(path.name, _code(path), name)
+        known = [id(one) for one in figures.runs_of(names_of(path))]
+        for one in runs:
+            if id(one) not in known:
+                raise BuildError(
+                    f"{path.name}: the picture {name} shows a run of {one.name} that has no name "
+                    f'in the cell tagged "{figures.TAG}", so that texts cannot have its figures'
+                )
+        return drawn
 
     return PICTURE.sub(picture, source)
 
 
 @cache  # a build asks for the blank notebook, the solved one and Colab's, and some draw for seconds
-def _drawn(file: str, text: str, name: str) -> str:
-    """What a function of a source draws."""
+def _drawn(file: str, text: str, name: str) -> tuple[str, tuple[Run, ...]]:
+    """What a function of a source draws, and the runs that it shows."""
     draws = figures.program(file, text)[name]
-    return str(draws(static=True)._repr_html_())
+    figures.asked.clear()
+    return str(draws(static=True)._repr_html_()), tuple(figures.asked)
 
 
 def _priced(path: Path) -> str:
@@ -615,8 +648,9 @@ def checked(root: Path) -> list[Json]:
         for cell in cells:
             blank_cell(path, cell)
         check_pictures(path, cells)
-        check_figures(path, cells)
     found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
+    for path in paths:
+        check_figures(path, read_cells(path))
     for key in ("number", "name"):
         files: dict[object, str] = {}
         for puzzle in found:
@@ -715,7 +749,9 @@ def _played(root: Path, puzzle: Json) -> Run:
     return _run(_solution(root, puzzle), puzzle)
 
 
-def _run(function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once) -> Run:
+def _run(
+    function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once
+) -> Run:
     cost = cost_named(puzzle.get("cost", "default"))
     try:
         return runs(function, **puzzle["size"], cost=cost)

@@ -17,7 +17,8 @@ from types import CodeType, ModuleType
 SOURCE = re.compile(r"solutions\.(p\d\d_\w+|index|tour|repairs|laboratory|for_real)")
 """Names of the modules that are sources."""
 FIGURES = b'# %% tags=["figures"]'
-"""Where the last cell of a source begins, which is for the build alone: the figures in its texts (see figures.py)."""
+"""Where the last cell of a source begins, which is for the build alone: the figures in its
+texts (see figures.py)."""
 RUNS = ("lib", "drawing")
 """Packages: to call a function of theirs is to run, draw or grade something."""
 MACHINE = ("Dist", "Model")

@@ -19,13 +19,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import lib
-from lib import PuzzleError, Run
+from lib import Cost, PuzzleError, RingCost, Run
 from lib.basics.units import exact
 from lib.course.bounds import bounds_of
 from lib.course.specs import Puzzle, cost_named
@@ -39,10 +40,29 @@ from . import facts
 TAG = "figures"
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 DECIMALS = 3
-WORDS = (
-    "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty"
-).split()
+WORDS = [
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+]
 PARTS = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
 PARTS |= {9: "ninth", 10: "tenth", 15: "fifteenth", 16: "sixteenth", 32: "32nd", 64: "64th"}
 
@@ -54,15 +74,23 @@ class FigureError(ValueError):
 # --- what a cell of figures may use --------------------------------------------------------------
 
 
-class Published(float):
+class Published:
     """A number with its source."""
 
     source: str
 
 
+class PublishedInt(int, Published):
+    """A whole one."""
+
+
+class PublishedFloat(float, Published):
+    """Any other."""
+
+
 def published(value: float, source: str) -> Any:
-    """Return a number that was measured or said by others; the page has to name the source where it says "arXiv"."""
-    number = Published(value)
+    """Return a number that was measured or said by others. A text of the page has to name the source."""
+    number = PublishedInt(value) if value == int(value) else PublishedFloat(value)
     number.source = source
     return number
 
@@ -98,7 +126,11 @@ def broken(source: str) -> dict[str, Any]:
     """Return what the notebook of a source defines as learners get it, with its mistakes."""
     from . import build  # which imports this module
 
-    blanks = (build.blank(cell.source) for cell in build.read_cells(build.source(source)) if cell.kind == "code")
+    blanks = (
+        build.blank(cell.source)
+        for cell in build.read_cells(build.source(source))
+        if cell.kind == "code"
+    )
     return program(f"{source}, as it is given", "\n".join(blanks))
 
 
@@ -107,33 +139,43 @@ RECORDED = Path(__file__).parent.parent / "tests" / "torch_truth" / "TABLE.md"
 
 def recorded(row: str, what: str) -> Any:
     """Return how many of these calls PyTorch made in what a row of tests/torch_truth/TABLE.md is named for."""
-    [said] = [line for line in RECORDED.read_text("utf-8").split("\n") if line.startswith(f"| {row} |")]
+    [said] = [
+        line
+        for line in RECORDED.read_text("utf-8").split("\n")
+        if line.startswith(f"| {row} |")
+    ]
     [count] = re.findall(rf"(\d+) {what}\b", said)
     return int(count)
 
 
 def recorded_buckets(row: str) -> list[int]:
     """Return how many layers are in each of the sums of such a row."""
-    [said] = [line for line in RECORDED.read_text("utf-8").split("\n") if line.startswith(f"| {row} |")]
-    return [int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?:-(\d+))?AR", said)]
+    [said] = [
+        line
+        for line in RECORDED.read_text("utf-8").split("\n")
+        if line.startswith(f"| {row} |")
+    ]
+    return [
+        int(last or first) - int(first) + 1
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?AR", said)
+    ]
 
 
 _done: dict[Any, Run] = {}
 asked: list[Run] = []
-"""The runs that were asked for, since somebody emptied the list."""
+"""The runs that were asked for, since this list was emptied."""
 
 
 def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
     """Run a program, as ``lib.run`` does. The same program at the same size is run once in a build."""
-    try:
+    key: Any = None
+    with suppress(TypeError):  # a cost or a program that cannot be compared
         key = _key(function), _key(sizes), _key(options)
-        found = _done.get(key)
-    except TypeError:  # a cost or a program that cannot be compared
-        key = found = None
+    found = _done.get(key) if key else None
     if found is None:
         found = lib.run(function, *sizes, **options)
-        if key is not None:
-            _done[key] = found
+    if key:
+        _done[key] = found
     asked.append(found)
     return found
 
@@ -170,11 +212,25 @@ def program(file: str, text: str) -> dict[str, Any]:
 
 
 @cache
-def names_of(file: str, text: str, cell: str, puzzles: tuple[str, ...], priced: Run | None) -> dict[str, Any]:
+def names_of(
+    file: str, text: str, cell: str, puzzles: tuple[str, ...], priced: Run | None
+) -> dict[str, Any]:
     """Return what a page's figures may use: what the source defines, its ``puzzles`` (literals; of several, each
     target is named for its number), what its solution takes on real GPUs, and its cell."""
     names: dict[str, Any] = {**facts.NAMES, **program(file, text), "run": once, "TORCH": TORCH}
-    names |= {"published": published, "show": show, "shares": shares, "most": most, "idle": idle, "broken": broken, "recorded": recorded, "recorded_buckets": recorded_buckets, "Fraction": Fraction, "MILLION": 10**6, "BILLION": 10**9}
+    names |= {
+        "published": published,
+        "show": show,
+        "shares": shares,
+        "most": most,
+        "idle": idle,
+        "broken": broken,
+        "recorded": recorded,
+        "recorded_buckets": recorded_buckets,
+        "Fraction": Fraction,
+        "MILLION": 10**6,
+        "BILLION": 10**9,
+    }
     names["cost"] = cost_named("default")
     specs = [ast.literal_eval(puzzle) for puzzle in puzzles]
     if len(specs) > 1:
@@ -187,10 +243,39 @@ def names_of(file: str, text: str, cell: str, puzzles: tuple[str, ...], priced: 
     if priced is not None:
         names["priced"] = priced
     try:
-        exec(compile(cell, file, "exec"), names)
-    except (PuzzleError, ArithmeticError, LookupError, NameError, TypeError, ValueError, AttributeError) as error:
+        exec(compile(cell, f"{file}, its figures", "exec"), names)
+    except (
+        PuzzleError,
+        ArithmeticError,
+        LookupError,
+        NameError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
         raise FigureError(f"its figures: {type(error).__name__}: {error}") from None
     return names
+
+
+def runs_of(names: Mapping[str, Any]) -> Iterator[Run]:
+    """Yield the runs that have a name, alone or in a list or a dictionary."""
+    for value in names.values():
+        if isinstance(value, Run):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from runs_of(value)
+        elif isinstance(value, list | tuple):
+            yield from (one for one in value if isinstance(one, Run))
+
+
+def sources_of(names: Mapping[str, Any]) -> set[str]:
+    """Return the sources of what was published, among the names of a page."""
+    values = [
+        one
+        for value in names.values()
+        for one in (value if isinstance(value, list | tuple) else [value])
+    ]
+    return {value.source for value in values if isinstance(value, Published)}
 
 
 def filled(text: str, names: dict[str, Any]) -> str:
@@ -250,7 +335,9 @@ def show(value: Any, way: str = "") -> str:
     if isinstance(value, Fraction):
         return f"{value.numerator:,}" if value.denominator == 1 else str(value)
     if abs(value - round(value, DECIMALS)) > 1e-9 * max(1, abs(value)):
-        raise FigureError(f"{value} has more than {DECIMALS} decimals: say how it is to be rounded")
+        raise FigureError(
+            f"{value} has more than {DECIMALS} decimals: say how it is to be rounded"
+        )
     value = round(float(value), DECIMALS)
     return f"{int(value):,}" if value == int(value) else f"{value:,}"
 
@@ -276,11 +363,23 @@ def _sum(tree: ast.expr, names: dict[str, Any]) -> str:
 
     def side(one: ast.expr, least: int) -> str:
         said = _sum(one, names)
-        inner = isinstance(one, ast.BinOp) and type(one.op) in RANK and RANK[type(one.op)] < least
+        inner = (
+            isinstance(one, ast.BinOp) and type(one.op) in RANK and RANK[type(one.op)] < least
+        )
         return f"({said})" if inner else said
 
     after = rank + (type(tree.op) in (ast.Sub, ast.Div))
     return f"{side(tree.left, rank)} {SIGNS[type(tree.op)]} {side(tree.right, after)}"
+
+
+PRICES = re.compile(r"`cost=((?:Ring)?Cost\([^`]*\))`")
+
+
+def other_prices(text: str, cost: Cost) -> Iterator[str]:
+    """Yield the prices that a text tells a learner to use, where they are not those of its puzzle."""
+    for said in PRICES.findall(text):
+        if eval(said, {"Cost": Cost, "RingCost": RingCost}) != cost:
+            yield " ".join(said.split())
 
 
 # --- figures that nothing computes ---------------------------------------------------------------

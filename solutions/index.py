@@ -100,7 +100,7 @@ progress()
 # %% [markdown]
 # ## What helps
 #
-# - Which technique when? The last section of [puzzle 24](p24_compose.ipynb) says it in a table.
+# - Which technique when? The end of puzzle 24 says it in a table.
 # - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
 #   the line of your code that each rank is at.
 # - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a

@@ -15,7 +15,6 @@ from drawing import draw
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 0,
     "name": "basic",

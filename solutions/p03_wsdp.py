@@ -14,7 +14,6 @@ from drawing import beside_target, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 3,
     "name": "wsdp",

@@ -15,7 +15,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 4,
     "name": "fsdp",
@@ -520,7 +519,10 @@ kept = WEIGHT + STATE  # bytes: puzzle 3 divides these
 ours = run(fsdp, **size)
 whole, pieces = summed_by("allreduce"), summed_by("scatterreduce")
 half = layers * (cost.forward + cost.backward + 3 * cost.collective) + 0.0
-dear, cheap = (summed_by(reduce, RingCost(latency=0, bandwidth=655_360)) for reduce in ("allreduce", "scatterreduce"))
+dear, cheap = (
+    summed_by(reduce, RingCost(latency=0, bandwidth=655_360))
+    for reduce in ("allreduce", "scatterreduce")
+)
 assert whole.time == pieces.time == cheap.time and pieces.memory == target.memory
 
 some = 1, 2, 3, 6
@@ -528,7 +530,10 @@ free = [in_units(unit, latency=False) for unit in some]
 late = [in_units(unit, latency=True) for unit in some]
 latency = float(OneCall().latency * (ranks - 1))
 calls = [
-    sum(event.kind in ("allgather", "scatterreduce") and event.layer % unit == 0 for event in done.models[0].log)
+    sum(
+        event.kind in ("allgather", "scatterreduce") and event.layer % unit == 0
+        for event in done.models[0].log
+    )
     for unit, done in zip(some, late, strict=True)
 ]
 auto = 1e8  # the default of size_based_auto_wrap_policy

@@ -10,7 +10,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 6,
     "name": "gpipe",
@@ -371,9 +370,11 @@ assert float(bounds.one_stage) == float(slower * each) + messages + 2 * cost.upd
 from solutions.p13_one_f_one_b import one_f_one_b
 
 turns, ahead, turns_ahead = (
-    run(fn, **size) for fn in (one_forward_one_backward, gpipe_ahead, one_forward_one_backward_ahead)
+    run(fn, **size)
+    for fn in (one_forward_one_backward, gpipe_ahead, one_forward_one_backward_ahead)
 )
 assert turns_ahead.time == ahead.time
 turns_more, gpipe_more, pytorch = (
-    run(fn, **{**size, "batches": more}) for fn in (one_forward_one_backward, gpipe, one_f_one_b)
+    run(fn, **{**size, "batches": more})
+    for fn in (one_forward_one_backward, gpipe, one_f_one_b)
 )

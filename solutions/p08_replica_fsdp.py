@@ -16,7 +16,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 8,
     "name": "replica_fsdp",
@@ -370,12 +369,16 @@ print(report(priced))
 
 # %% tags=["figures"]
 times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB
-ours, ahead, flat = (run(fn, **size) for fn in (replica_fsdp, replica_fsdp_in_45, fsdp_on_nodes))
+ours, ahead, flat = (
+    run(fn, **size) for fn in (replica_fsdp, replica_fsdp_in_45, fsdp_on_nodes)
+)
 assert ahead.memory <= ours.memory
 each = layers * 2 * (cost.forward + cost.backward + 0.0) + layers * cost.update
 crossings = 2 * 3 * layers
 
-every_time, once_least, once_most = (published(value, "cosmos-framework, issue 161") for value in (22.2, 54.3, 54.9))
+every_time, once_least, once_most = (
+    published(value, "cosmos-framework, issue 161") for value in (22.2, 54.3, 54.9)
+)
 hybrid = "hybrid mesh, 6 layers, 2 micro-batches"
 hybrid_once = "the same, set_requires_all_reduce(False) in the first"
 gbits = 400  # of a p4d.24xlarge, for all its GPUs

@@ -19,7 +19,6 @@ from drawing import beside_target, compare, draw, play
 from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 11,
     "name": "checkpointing",
@@ -556,10 +555,15 @@ saves = cost.recompute - cost.recompute_selective
 
 from solutions.p00_basic import basic
 
-nothing, selective, everything = map(at_these_prices, (keep_nothing, keep_selectively, keep_everything))
+nothing, selective, everything = map(
+    at_these_prices, (keep_nothing, keep_selectively, keep_everything)
+)
 late = at_these_prices(basic)
+ours = at_these_prices(checkpointing)
 assert late.memory > nothing.memory
-free, again, fewer = map(at_these_prices, (last_one_free, checkpointing_in_47_18, checkpointing_in_48_15))
+free, again, fewer = map(
+    at_these_prices, (last_one_free, checkpointing_in_47_18, checkpointing_in_48_15)
+)
 
 linear = 34  # this and the 5 are from arXiv 2205.05198
 sbh = linear + 5 * GPT_HEADS * GPT_SEQUENCE // GPT_HIDDEN
@@ -571,7 +575,9 @@ saws = [run(partial(across_layers, every=one), layers=deep, cost=many) for one i
 
 def inputs_at_peak(done: Run) -> int:
     """How many activations are in memory beside weights and states."""
-    return int((done.memory - 2 * done.layers * many.weight_elements) // many.activation_elements)
+    return int(
+        (done.memory - 2 * done.layers * many.weight_elements) // many.activation_elements
+    )
 
 
 at_peak = [inputs_at_peak(done) for done in saws]
@@ -579,10 +585,16 @@ kept_again = with_large_inputs(last_segment_kept)
 assert kept_again.memory == saws[3].memory
 
 try_it = 36
-tried = {one: run(partial(across_layers, every=one), layers=try_it, cost=many) for one in range(1, try_it + 1)}
+tried = {
+    one: run(partial(across_layers, every=one), layers=try_it, cost=many)
+    for one in range(1, try_it + 1)
+}
 least = min(map(inputs_at_peak, tried.values()))
 best = [one for one, done in tried.items() if inputs_at_peak(done) == least]
 assert len(best) == 4 and all(tried[best[0]].time < tried[one].time for one in best[1:])
 
-dearer, came_back = [published(value, "arXiv 2205.05198") for value in (30, 40)], published(90, "arXiv 2205.05198")
+dearer, came_back = (
+    [published(value, "arXiv 2205.05198") for value in (30, 40)],
+    published(90, "arXiv 2205.05198"),
+)
 full, present = (published(value, "arXiv 2205.05198") for value in (1.42, 1.10))

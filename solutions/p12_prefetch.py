@@ -17,7 +17,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, WeightGrad, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 12,
     "name": "prefetch",
@@ -115,8 +114,14 @@ async def one_stage_a_turn(model: Model) -> Model:
     return model
 
 
-chains = [run(fn, ranks=4, layers=6, batches=4) for fn in (one_chain_after_the_other, one_stage_a_turn)]
-compare(*[done.models[0] for done in chains], titles=["one chain after the other", "one stage a turn"])
+chains = [
+    run(fn, ranks=4, layers=6, batches=4)
+    for fn in (one_chain_after_the_other, one_stage_a_turn)
+]
+compare(
+    *[done.models[0] for done in chains],
+    titles=["one chain after the other", "one stage a turn"],
+)
 
 # %% [markdown]
 # Of {{after_the_other.time}} ticks, {{after_the_other.time - in_turns.time}} are gone. The price is memory, for the
@@ -407,30 +412,49 @@ print(report(priced))
 
 # %% tags=["figures"]
 tokens = 10_000
-gather, forward = WEIGHT * LAYER / (BETWEEN * BILLION), 2 * LAYER * tokens / PER_SECOND  # seconds
+gather, forward = (
+    WEIGHT * LAYER / (BETWEEN * BILLION),
+    2 * LAYER * tokens / PER_SECOND,
+)  # seconds
 assert float(cost.collective) == round(gather / forward, 1)
 
-plain, ours, least = (run(fn, **size, cost=cost) for fn in (fsdp_blocking, prefetch, prefetch_in_21_8))
+plain, ours, least = (
+    run(fn, **size, cost=cost) for fn in (fsdp_blocking, prefetch, prefetch_in_21_8)
+)
 
 
 def seen_by(done: Run) -> list[Any]:
     """The calls of rank 0 during which it computes nothing."""
-    work = [event for event in done.models[0].log if event.end > event.start and not event.group]
+    work = [
+        event for event in done.models[0].log if event.end > event.start and not event.group
+    ]
     calls = [event for event in done.models[0].log if event.group]
-    return [call for call in calls if not any(one.start < call.end and call.start < one.end for one in work)]
+    return [
+        call
+        for call in calls
+        if not any(one.start < call.end and call.start < one.end for one in work)
+    ]
 
 
 everything, seen = seen_by(plain), seen_by(ours)
 calls = sum(bool(event.group) for event in ours.models[0].log)
 assert len(everything) == calls
-assert [(call.kind, call.layer) for call in seen] == [("allgather", 0), ("allgather", 5), ("scatterreduce", 0)]
+assert [(call.kind, call.layer) for call in seen] == [
+    ("allgather", 0),
+    ("allgather", 5),
+    ("scatterreduce", 0),
+]
 waiting = float(calls * cost.collective)
 of_weights = show(Fraction(sum(call.kind == "allgather" for call in everything), calls), "word")
 
-after_the_other, in_turns = (run(fn, **size) for fn in (one_chain_after_the_other, one_stage_a_turn))
+after_the_other, in_turns = (
+    run(fn, **size) for fn in (one_chain_after_the_other, one_stage_a_turn)
+)
 for done in (after_the_other, in_turns):
     done.verify()
 
 dear = 0.3, 0.5, 0.8, 1.0, 1.5, 2.0
-awaited, gone = ([with_collectives_of(price, fn).time for price in dear] for fn in (fsdp_blocking, prefetch))
+awaited, gone = (
+    [with_collectives_of(price, fn).time for price in dear] for fn in (fsdp_blocking, prefetch)
+)
 fully = "fully_shard, 6 layers, 1 micro-batch"

@@ -18,7 +18,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 13,
     "name": "one_f_one_b",
@@ -383,7 +382,9 @@ print(report(priced))
 from lib import Cost
 
 counts, more = (4, 8, 16, 32), 16
-hill, stairs = ([in_flight(most, batches=count) for count in counts] for most in (all_of_them, just_enough))
+hill, stairs = (
+    [in_flight(most, batches=count) for count in counts] for most in (all_of_them, just_enough)
+)
 empty = {count: Fraction(ranks - 1, count + ranks - 1) for count in counts}
 
 before, hop = ranks - 1, cost.send + cost.receive
@@ -397,7 +398,10 @@ def free(count: int) -> float:
     return float((count + before) * (F + B) + update)
 
 
-assert free(8) == run(partial(taking_turns, most=just_enough), **size, cost=Cost(send=0, receive=0)).time
+assert (
+    free(8)
+    == run(partial(taking_turns, most=just_enough), **size, cost=Cost(send=0, receive=0)).time
+)
 assert float(bounds.one_stage) == star.time
 
 ahead = "sends and receives"
@@ -419,4 +423,6 @@ assert eager.time == 2 * before * (F + hop) + counts[3] * (F + B) + update
 reached = run(one_f_one_b_in_47_4, **size)
 
 stages, needed = 8, 64
-each = GPT_LAYERS // stages * INPUT / BILLION  # GB of the inputs of a stage's layers, for a sequence
+each = (
+    GPT_LAYERS // stages * INPUT / BILLION
+)  # GB of the inputs of a stage's layers, for a sequence

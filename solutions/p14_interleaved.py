@@ -14,7 +14,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 14,
     "name": "interleaved",
@@ -362,18 +361,25 @@ priced = run(
 print(report(priced))
 
 # %% tags=["figures"]
+from tools.published import MEGATRON
+
 from solutions.p06_gpipe import one_forward_one_backward
 from solutions.p13_one_f_one_b import one_f_one_b
-from tools.published import MEGATRON
 
 thick, thin = one_thick_stage(), run(interleaved, **size, cost=Cost(send=0, receive=0))
 thick_gaps, thin_gaps = idle(thick), idle(thin)
 v, default = layers // ranks, Cost()
 work, updates = batches * v * (default.forward + default.backward), v * default.update
-usual, one_f, one_f_more = (run(fn, **size) for fn in (interleaved, one_f_one_b, one_forward_one_backward))
+usual, one_f, one_f_more = (
+    run(fn, **size) for fn in (interleaved, one_f_one_b, one_forward_one_backward)
+)
 ahead, wide = (run(fn, **size, cost=cost) for fn in (interleaved_ahead, interleaved_in_40_5))
 
-gpus, stages, to_a_stage, batch = (int(published(value, "arXiv 2407.21783")) for value in (16_384, 16, 8, 2048))
+gpus, stages, to_a_stage, batch = (
+    published(value, "arXiv 2407.21783") for value in (16_384, 16, 8, 2048)
+)
 pipelines = gpus // (stages * to_a_stage)
 lost = Fraction(stages - 1, batch // pipelines + stages - 1)
-measured = published(next(row for row in MEGATRON if row.model == GPT_175B).present, "arXiv 2205.05198")
+measured = published(
+    next(row for row in MEGATRON if row.model == GPT_175B).present, "arXiv 2205.05198"
+)

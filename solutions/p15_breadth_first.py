@@ -15,7 +15,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 15,
     "name": "breadth_first",
@@ -428,7 +427,13 @@ fetching = sending / (sending + computing)
 
 deep, kept, broad, no_waits, early = (
     run(fn, **size, cost=cost)
-    for fn in (depth_first, depth_first_kept, breadth_first, breadth_first_in_45_2, breadth_first_in_43)
+    for fn in (
+        depth_first,
+        depth_first_kept,
+        breadth_first,
+        breadth_first_in_45_2,
+        breadth_first_in_43,
+    )
 )
 p, v, m = mesh["stage"], layers // mesh["stage"], batches // mesh["shard"]
 

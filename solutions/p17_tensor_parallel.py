@@ -15,7 +15,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 17,
     "name": "tensor_parallel",
@@ -339,13 +338,17 @@ priced = run(
 print(report(priced))
 
 # %% tags=["figures"]
-gpus, stages = (int(published(value, "arXiv 2407.21783")) for value in (16_384, 16))
+gpus, stages = (published(value, "arXiv 2407.21783") for value in (16_384, 16))
 batch, tokens = 2**24, published(8192, "arXiv 2407.21783")
 node = 8
 sent = Fraction(node - 1, node)  # of a tensor, in a gather or half an all-reduce
 sums, times = 4, 3  # all-reduces of a layer; two gathers and a reduction
 
 overlap = run(tensor_parallel_overlap, **size)
+ours, one_rank = (
+    run(tensor_parallel, **size),
+    run(tensor_parallel, **{**size, "ranks": 1}, cost=Cost(collective=0)),
+)
 computing = layers * ((cost.forward + cost.backward) / ranks + cost.update)
 cube_of_8 = run(replica_fsdp_tensor, ranks=8, layers=6, batches=8, **cube)
 cube_of_8.verify()

@@ -14,7 +14,6 @@ from drawing import beside_target, compare, draw, draw_primitive, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 18,
     "name": "sequence_parallel",
@@ -354,7 +353,10 @@ from lib.real import MEGATRON_22B
 from tools.published import MEGATRON
 
 trap, long = map(with_long_sequences, (whole_inputs_kept, tensor_parallel_long))
+ours = with_long_sequences(sequence_parallel)
 assert (trap.time, trap.memory) == (long.time, long.memory)
 overlap = with_long_sequences(sequence_parallel_in_14_85)
 assert overlap.memory < target.memory
-measured = published(next(row for row in MEGATRON if row.model == MEGATRON_22B).present, "arXiv 2205.05198")
+measured = published(
+    next(row for row in MEGATRON if row.model == MEGATRON_22B).present, "arXiv 2205.05198"
+)

@@ -17,7 +17,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 19,
     "name": "buckets",
@@ -346,7 +345,12 @@ from math import sqrt
 
 from solutions.p02_ddp import ddp, ddp_overlap
 
-each, link, hop, hops = 2e6, 25e9, 7.5, 2 * (ranks - 1)  # bytes; a second; microseconds; of a ring
+each, link, hop, hops = (
+    2e6,
+    25e9,
+    7.5,
+    2 * (ranks - 1),
+)  # bytes; a second; microseconds; of a ring
 bytes_take = hops / ranks * each / link * MILLION
 tick = bytes_take / cost.backward
 h, t = hops * hop / tick, bytes_take / tick
@@ -375,10 +379,12 @@ def listed(sizes: Sequence[int]) -> str:
 growing = buckets_growing.keywords["sizes"]
 grows, fastest = (run(fn, **size, cost=cost) for fn in (buckets_growing, buckets_in_94_5))
 four = with_buckets([layers // k] * k)
+each_alone, all_together = with_buckets([1] * layers), with_buckets([layers])
 assert four.time == layers * (cost.forward + cost.backward) + left + layers / k * cost.update
 
 first_bucket, bucket, megatron = 1, 25, 40e6  # defaults of PyTorch and Megatron-LM
 forty = recorded_buckets("DDP, 40 layers of 1 MiB")
 each_awaited, each_ahead = (
-    run(fn, ranks=priced.ranks, layers=priced.layers, batches=priced.batches, cost=priced.cost) for fn in (ddp, ddp_overlap)
+    run(fn, ranks=priced.ranks, layers=priced.layers, batches=priced.batches, cost=priced.cost)
+    for fn in (ddp, ddp_overlap)
 )

@@ -15,7 +15,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 20,
     "name": "hierarchical",
@@ -344,7 +343,9 @@ def in_levels(size: float) -> float:
 
 assert in_levels(small) < all_cards(small) and all_cards(large) < in_levels(large)
 
-flat, across, ours, overlap = map(in_nodes, (flat_ring, everything_across, hierarchical, hierarchical_overlap))
+flat, across, ours, overlap = map(
+    in_nodes, (flat_ring, everything_across, hierarchical, hierarchical_overlap)
+)
 computing = layers * (cost.forward + cost.backward + cost.update)
 quick, slow, few = float(cost.latency), float(cost.latency_across), 2 * (4 - 1) * 1
 
@@ -356,8 +357,12 @@ def of_a_layer(done: Run) -> float:
 
 each = cost.weight_elements
 flat_bytes = 2 * (ranks - 1) / ranks * each / cost.bandwidth_across
-in_node, all_across = (2 * 3 / 4 * each / speed for speed in (cost.bandwidth, cost.bandwidth_across))
-flat_bytes, in_node, all_across = (round(float(one), 6) for one in (flat_bytes, in_node, all_across))
+in_node, all_across = (
+    2 * 3 / 4 * each / speed for speed in (cost.bandwidth, cost.bandwidth_across)
+)
+flat_bytes, in_node, all_across = (
+    round(float(one), 6) for one in (flat_bytes, in_node, all_across)
+)
 assert abs(of_a_layer(ours) - (few * (quick + slow) + in_node + all_across / 4)) < 1e-6
 
 from solutions.p02_ddp import ddp

@@ -18,7 +18,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 21,
     "name": "hpz",
@@ -386,14 +385,27 @@ theirs, node, gpus, tokens = 13e9, 8, 32, 2048  # Llama 2 13B, four p4d with one
 gb = theirs / BILLION
 card, inside, peak, reached = 12_500_000_000, 240e9, 312e12, Fraction(2, 3)  # a second
 weights = 12 * 5120**2
-trip, short = (1000 * ring(ranks_of_it, WEIGHT * weights, 0, speed) for ranks_of_it, speed in ((gpus, card), (node, inside)))
+trip, short = (
+    1000 * ring(ranks_of_it, WEIGHT * weights, 0, speed)
+    for ranks_of_it, speed in ((gpus, card), (node, inside))
+)
 tick = 1000 * 2 * weights * tokens / (float(reached) * peak)
-assert round(trip / tick) == cost.collective_across and round(short / tick, 1) == float(cost.collective)
+assert round(trip / tick) == cost.collective_across and round(short / tick, 1) == float(
+    cost.collective
+)
 
 three, across = 3, cost.collective_across  # trips: two gathers and a reduce-scatter
 computing = layers * (cost.forward + cost.backward + cost.update)
-over_the_node, star_s, roomy, ahead = (
-    run(fn, **size, cost=cost) for fn in (hsdp, hpz_overlapped, hpz_where_there_is_room, fsdp_ahead)
+plain, ours, over_the_node, star_s, roomy, ahead = (
+    run(fn, **size, cost=cost)
+    for fn in (
+        fsdp_through_one_card,
+        hpz,
+        hsdp,
+        hpz_overlapped,
+        hpz_where_there_is_room,
+        fsdp_ahead,
+    )
 )
 bits, weight_bits, gradient_bits = 16, 8, 4
 links = 50

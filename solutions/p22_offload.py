@@ -17,7 +17,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 22,
     "name": "offload",
@@ -457,7 +456,14 @@ priced = run(
 print(report(priced))
 
 # %% tags=["figures"]
-gb, room, own, slow, link, tokens = 8, 24, 1008, 60, 25, 8192  # GB, and GB a second: an RTX 4090 in its computer
+gb, room, own, slow, link, tokens = (
+    8,
+    24,
+    1008,
+    60,
+    25,
+    8192,
+)  # GB, and GB a second: an RTX 4090 in its computer
 peak, reached, deep, hidden = 165e12, 0.6, 32, 4096
 computing = (OPERATIONS + 2) * gb * BILLION * tokens / (reached * peak)  # seconds
 moved = 2 * STATE + GRADIENT + WEIGHT
@@ -465,10 +471,14 @@ down, adam = GRADIENT * gb / link, moved * gb / slow
 together = computing + adam + 2 * down
 tick = 2 * gb * BILLION / deep * (tokens // 2) / (reached * peak)
 
-plain, ours, by_layer, without = map(on_the_card, (offload_blocking, offload, offload_by_layer, offload_weights_too))
+plain, ours, by_layer, without = map(
+    on_the_card, (offload_blocking, offload, offload_by_layer, offload_weights_too)
+)
 busy = batches * layers * (cost.forward + cost.backward)
 updates = 2, 3, 4, 5.5, 6, 8
-by_micro_batch, layer_wise = ([on_the_card(fn, update).time for update in updates] for fn in (offload, offload_by_layer))
+by_micro_batch, layer_wise = (
+    [on_the_card(fn, update).time for update in updates] for fn in (offload, offload_by_layer)
+)
 
 
 def row(numbers: Any) -> str:
@@ -478,8 +488,14 @@ def row(numbers: Any) -> str:
 
 def complete(done: Run) -> list[float]:
     """When the device sends gradients that have the last micro-batch."""
-    return [event.issued for event in done.models[0].log if event.kind == "pass_to" and batches - 1 in event.batches]
+    return [
+        event.issued
+        for event in done.models[0].log
+        if event.kind == "pass_to" and batches - 1 in event.batches
+    ]
 
 
 theirs, their_card = (published(value, "arXiv 2101.06840") for value in (13, 32))
-in_order = run(offload_by_layer, hosts=1, layers=priced.layers, batches=priced.batches, cost=priced.cost)
+in_order = run(
+    offload_by_layer, hosts=1, layers=priced.layers, batches=priced.batches, cost=priced.cost
+)

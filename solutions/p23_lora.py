@@ -18,7 +18,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import HIDDEN, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 23,
     "name": "lora",
@@ -375,14 +374,20 @@ def adapters(width: int, deep: int, hidden: int, inner: int) -> int:
 
 model, rank, own = 7e9, 16, cost.adapter_elements // (2 * HIDDEN)
 beside = adapters(rank, 32, 4096, 11_008)
-large, wide, one_gpu = (int(published(value, "arXiv 2305.14314")) for value in (65_000_000_000, 64, 48))
+large, wide, one_gpu = (
+    published(value, "arXiv 2305.14314") for value in (65_000_000_000, 64, 48)
+)
 beside_large = adapters(wide, 80, 8192, 22_016)
 gaming = published(24, "Answer.AI")
 tenth = published(10_000, "arXiv 2106.09685")
 with_lora, without = (published(value, "NeMo") for value in (24_824, 16_891))
 
 four_bits = Cost(weight_elements=HIDDEN**2 // 4)
-ours, small, everything = run(lora, **size), run(lora, **size, cost=four_bits), run(fsdp_again, ranks=4, layers=6, batches=4)
+ours, small, everything = (
+    run(lora, **size),
+    run(lora, **size, cost=four_bits),
+    run(fsdp_again, ranks=4, layers=6, batches=4),
+)
 
 
 def of_the_peak(done: Run) -> list[Fraction]:
@@ -390,7 +395,11 @@ def of_the_peak(done: Run) -> list[Fraction]:
     held = dict(zip(MEMORY_KINDS, peak_event(done.events).held, strict=True))
     trained_ones = layers * cost.adapter_elements
     assert held["opt_states"] == trained_ones
-    sizes = held["activations"] + held["activation_grads"], held["weights"] - trained_ones, 2 * trained_ones
+    sizes = (
+        held["activations"] + held["activation_grads"],
+        held["weights"] - trained_ones,
+        2 * trained_ones,
+    )
     assert sum(sizes) == done.memory
     return shares(sizes)
 
@@ -402,11 +411,15 @@ def brought(done: Run, kind: str) -> float:
     """Weights' worth of elements that rank 0 gets from others: 3/4 of each tensor, of an all-reduce twice that."""
     calls = [event for event in done.events if event.rank == 0 and event.kind == kind]
     whole = sum(event.elements * (ranks if event.tensor == "Weight" else 1) for event in calls)
-    return float(whole * collective(kind).rounds * Fraction(ranks - 1, ranks) / cost.weight_elements)
+    return float(
+        whole * collective(kind).rounds * Fraction(ranks - 1, ranks) / cost.weight_elements
+    )
 
 
 computing = layers * (cost.forward + cost.backward / 2 + cost.update)
-overlap, early, third = (run(fn, **size) for fn in (lora_overlap, lora_early, lora_checkpointed))
+overlap, early, third = (
+    run(fn, **size) for fn in (lora_overlap, lora_early, lora_checkpointed)
+)
 there = {"layers": priced.layers, "train": "adapters", "cost": priced.cost}
 overlapped = run(lora_overlap, ranks=priced.ranks, batches=priced.batches, **there)
 alone = run(lora_overlap, ranks=1, batches=1, **there)

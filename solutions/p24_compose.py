@@ -17,7 +17,6 @@ from lib import Model, grade, hint, run, solution
 from lib.real import A100_MEGATRON, GPT_175B, report
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 24,
     "name": "compose",
@@ -479,9 +478,31 @@ four_ways()
 # tensor parallelism of {{node}}, {{stages}} stages, and FSDP over the rest of {{gpus}} GPUs (arXiv 2407.21783). What
 # the whole course comes to is what they write down first: tensor parallelism where links are quickest, replicas where
 # they are slowest, the pipeline between.
+
+# %% [markdown]
+# ## Which technique when
 #
-# `plan` (from `lib`) tries such compositions for any model and any cluster, with your own functions. You have all the
-# parts now. What would you train?
+# Begin at the top, and go on only as far as you have to. Each row buys something and costs something.
+#
+# | where it hurts | what to do | what it costs |
+# |---|---|---|
+# | one GPU is too slow, and the model fits | data parallel (puzzle 2), with sums in buckets (puzzle 19), in the nodes first (puzzle 20) | a sum of all gradients in each step, which hides well |
+# | activations are too much | smaller micro-batches (puzzle 1); compute them again (puzzle 11) | nothing; up to a third more time |
+# | optimizer states are too much | shard them (puzzle 9) | nothing |
+# | gradients are too much | shard them, too (puzzle 10) | a sum for each micro-batch |
+# | weights are too much | FSDP (puzzle 4), with the next gather on its way (puzzle 12) | two gathers for each micro-batch, so it wants large ones and fast links |
+# | the links between nodes are slow | shard inside a node, and replicate (puzzle 8); or keep a second copy in each node (puzzle 21) | memory |
+# | a layer is too large, or there are more GPUs than sequences | tensor parallel (puzzle 17), with slices of the sequence (puzzle 18), inside a node | sums that everybody waits for |
+# | links are too slow for weights, and the model is too large for a node | a pipeline (puzzles 5 and 6), with few micro-batches in flight (puzzle 13) | a bubble |
+# | the bubble is large, and the batch cannot grow | thin stages (puzzle 14); weight halves later (puzzle 16) | messages; memory |
+# | the stages are too large, too | shard them, breadth first (puzzles 7 and 15) | activations |
+# | there is only one GPU | accumulate (puzzle 1), compute again (puzzle 11), let the host update (puzzle 22) | time |
+# | the model is trained already | adapters (puzzle 23) | some of what it could learn |
+#
+# Most large runs are tensor parallel in the node, a pipeline between nodes or FSDP over them, and replicas around that,
+# with optimizer states sharded over everything. How many of each depends on the model, the links and the batch. `plan`
+# (from `lib`) tries such compositions for any model and any cluster, with your own functions. You have all the parts now.
+# What would you train?
 
 # %% tags=["figures"]
 from lib.real.hardware import FITS
@@ -504,6 +525,10 @@ def row(fn: Callable[[Model], Any]) -> str:
     return f"{done.time:.0f} | {done.memory / BILLION:.0f} | {'' if fits else 'does not fit'}"
 
 
-ours, best = timed(compose), timed(compose_overlapped)
-computing = sum(event.end - event.start for event in ours.models[0].log if event.stream == "compute")
-gpus, stages = (int(published(value, "arXiv 2407.21783")) for value in (16_384, 16))
+ours, best, two_at_once, deep = map(
+    timed, (compose, compose_overlapped, fsdp_two_at_once_ahead, sixteen_stages)
+)
+computing = sum(
+    event.end - event.start for event in ours.models[0].log if event.stream == "compute"
+)
+gpus, stages = (published(value, "arXiv 2407.21783") for value in (16_384, 16))

@@ -26,7 +26,6 @@ from lib import Model, grade, hint, run, solution
 # Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": "R1",
     "name": "repair_local",
@@ -756,6 +755,13 @@ def worth(done: Run) -> float:
 deep, turns = 4, 4  # layers, and micro-batches of a rank
 sums = deep * turns
 two_nodes = {"ranks": 8, "layers": deep, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
-mended, book = (run(fn, **two_nodes, batches=8 * turns) for fn in (repair_book, wrong["repair_book"]))
-assert round(book.time - mended.time, 9) == (sums - deep) * cost.collective_across and book.memory == mended.memory
-mended_of_16, book_of_16 = (run(fn, **two_nodes, batches=8 * 16) for fn in (repair_book, wrong["repair_book"]))
+mended, book = (
+    run(fn, **two_nodes, batches=8 * turns) for fn in (repair_book, wrong["repair_book"])
+)
+assert (
+    round(book.time - mended.time, 9) == (sums - deep) * cost.collective_across
+    and book.memory == mended.memory
+)
+mended_of_16, book_of_16 = (
+    run(fn, **two_nodes, batches=8 * 16) for fn in (repair_book, wrong["repair_book"])
+)

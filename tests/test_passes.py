@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import json
 import re
 from ast import literal_eval
 from collections.abc import Callable
@@ -223,7 +224,8 @@ def test_the_star_takes_more_than_the_solution_and_can_be_had(puzzle: Puzzle) ->
     assert any(puzzle.has_star(point["time"], point["memory"]) for point in puzzle.frontier)
     home = solution_figures(puzzle)
     assert puzzle.has_star(*puzzle.scored(home.time, home.memory)) == (puzzle.name in ("grad_accum", "pipeline"))
-    text = (build.ROOT / "solutions" / f"{puzzle.file}.py").read_text(encoding="utf-8")
+    notebook = json.loads((build.ROOT / "puzzles" / f"{puzzle.file}.ipynb").read_text(encoding="utf-8"))
+    text = "\n".join("".join(cell["source"]) for cell in notebook["cells"])
     for figures in filter(None, (puzzle.target, puzzle.star)):  # named in the notebook, beside each other
         time, memory = puzzle.describe(figures["time"], figures["memory"])
         if puzzle.unit is TICKS:
