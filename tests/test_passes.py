@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import math
 import json
+import math
 import re
 from ast import literal_eval
 from collections.abc import Callable
