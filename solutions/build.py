@@ -33,13 +33,18 @@ from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
+from lib.real import GPT_175B
+from lib.real.hardware import FITS
+from lib.record.chain import chain_of
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
+from tools.published import MEGATRON
 
 from . import definitions, figures, gallery, priced
 from .address import address, fill, links
 from .mine import write_all
 from .outlined import as_kept
+from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -780,8 +785,13 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
     overview = (folder / "index.py").exists()
     puzzles = [Puzzle(**puzzle) for puzzle in found]
     if readme.exists():
-        text = fill(readme.read_text(encoding="utf-8"), published(root))
+        text = _documented(
+            readme, fill(readme.read_text(encoding="utf-8"), published(root)), {}
+        )
         yield Path("README.md"), with_puzzles(text, puzzles, folder) if overview else text
+    for page in sorted((root / "docs").glob("*.md")) if overview else ():
+        text = _documented(page, page.read_text(encoding="utf-8"), _for_docs(root, found))
+        yield page.relative_to(root), text
     if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}
         made = gallery.products(
@@ -794,6 +804,35 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             played = _played(root, puzzle)
             drawn = draw(played, time_target=time, memory_target=memory)
             yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
+
+
+def _documented(page: Path, text: str, given: dict[str, Any]) -> str:
+    """A page of the documentation, with its figures."""
+    try:
+        return with_figures_of_docs(text, given)
+    except (figures.FigureError, PuzzleError, NameError, AttributeError, SyntaxError) as error:
+        raise BuildError(f"{page.name}: {error}") from None
+
+
+def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
+    """What the figures in docs/ are made of: solutions, the run that docs/pictures.md shows, and what was measured."""
+    named = {puzzle["name"]: puzzle for puzzle in found}
+    programs = {name: _solution(root, named[name]) for name in ("interleaved", "one_f_one_b")}
+    [row] = [row for row in MEGATRON if row.model == GPT_175B]
+    shown = _played(root, named[SHOWN.partition("_")[2]])
+
+    def longest(done: Run, *kinds: str) -> float:
+        """Ticks of these operations on the chain that makes a run as long as it is."""
+        steps = [link.entered for link in chain_of(done.events).links]
+        return round(sum(step.end - step.start for step in steps if step.kind in kinds), 6)
+
+    return {
+        **programs,
+        "measured": row.present,
+        "FITS": FITS,
+        "gpipe": shown,
+        "longest": longest,
+    }
 
 
 def as_text(data: Json, indent: int) -> str:
