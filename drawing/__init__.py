@@ -51,7 +51,6 @@ from .compare import compare
 from .course import draw_course
 from .explore import explore
 from .figure import Figure
-from .group import draw_group
 from .notebook import register
 from .outline import beside_target, draw_sketch
 from .perfetto import perfetto
@@ -60,7 +59,7 @@ from .player import Player, play
 from .primitives import draw_primitive
 from .reference import reference
 from .sweep import draw_sweep
-from .tensors import draw_tensor
+from .tensors import draw_group, draw_tensor
 from .trace import Trace
 
 __all__ = [

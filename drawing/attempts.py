@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
@@ -33,15 +33,11 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     known = [point for points in _landmarks(spec).values() for point in points]
     limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
     chart = Chart.of([*known, *limits, *trail], known[0])  # with room for all that are not too far out
-    parts: list[Diagram] = [
-        *[
-            Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-            for words, time in _limits(spec).items()
-        ],
-        *_known(spec, chart, trail),
-        *_trail(spec, chart, trail),
-        *_legend(spec, trail),
+    bounds = [
+        Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
+        for words, time in _limits(spec).items()
     ]
+    parts = [*bounds, *_known(spec, chart, trail), *_trail(spec, chart, trail), *_legend(spec, trail)]
     words = f"{title}. {' '.join(said)}"
     return draw_chart(chart, spec.unit, spec.size_unit, title, said[0], parts, words, static)
 
@@ -85,25 +81,22 @@ def _vertical_line(x: float, top: float, bottom: float) -> Diagram:
     return lines([(x, top, x, bottom)], style(None, theme.INK, 1.2, dash=(1.5, 3)))
 
 
-def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
-    """Return the area within the target, and the marks of star, best known and solution."""
+def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the area within the target, and the marks of star, best known and solution."""
     landmarks = _landmarks(puzzle)
-    corner = _title(landmarks["target"][0], puzzle, trail)
-    frontier = [chart.at(point) for point in landmarks["best known"]]
-    parts: list[Diagram] = [
-        Titled(corner, together(target_area(chart, landmarks["target"][0], "within the target"))),
-        stairs([(frontier[0][0], TOP), *frontier, (RIGHT, frontier[-1][1])], 1.4),
-    ]
+    [target], frontier = landmarks["target"], [chart.at(point) for point in landmarks["best known"]]
+    yield Titled(_title(target, puzzle, trail), together(target_area(chart, target, "within the target")))
+    yield stairs([(frontier[0][0], TOP), *frontier, (RIGHT, frontier[-1][1])], 1.4)
     for name in ("solution", "star", "best known"):
         for point in landmarks.get(name, []):
-            parts.append(Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point))))
-    return parts
+            yield Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point)))
 
 
-def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram]:
-    """Return the attempts, and the line from each to the next."""
+def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the attempts, and the line from each to the next."""
     places = [chart.at(point) for point in trail]
-    parts: list[Diagram] = [poly(places, style(None, theme.STEP, 1.2), closed=False)] if len(places) > 1 else []
+    if len(places) > 1:
+        yield poly(places, style(None, theme.STEP, 1.2), closed=False)
     for point, (x, y) in zip(trail, places, strict=True):
         marks = [_mark("passes" if point.passed else "over", x, y)]
         if point is trail[-1]:
@@ -112,26 +105,25 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> list[Diagram
             said = f"{_figures(point, puzzle, si)}, beyond the edge"
             side, anchor = (-10, "end") if x > (LEFT + RIGHT) / 2 else (10, "start")
             marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
-        parts.append(Titled(_title(point, puzzle, trail), together(marks)))
-    return parts
+        yield Titled(_title(point, puzzle, trail), together(marks))
 
 
-def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> list[Diagram]:
-    """Return the legend of the marks, with their figures, at the right of the chart."""
+def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the legend of the marks, with their figures, at the right of the chart."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
     rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
     rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
     rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
-    parts: list[Diagram] = []
     x, y = MARKS, TOP
     for name, shown, points in rows:
         if name == "best known":
-            parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
-        parts += [_mark(name, x, y), *meaning(y, shown, [_figures(point, puzzle) for point in points])]
+            yield lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3)))
+        yield _mark(name, x, y)
+        yield from meaning(y, shown, [_figures(point, puzzle) for point in points])
         y += 25 + 16 * len(points)
     if limits := _limits(puzzle):
-        parts += [_vertical_line(x, y - 9, y + 9), *meaning(y, FASTER, [f"{'; '.join(limits)} ticks"])]
-    return parts
+        yield _vertical_line(x, y - 9, y + 9)
+        yield from meaning(y, FASTER, [f"{'; '.join(limits)} ticks"])
 
 
 def _mark(name: str, x: float, y: float) -> Diagram:

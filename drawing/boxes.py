@@ -8,7 +8,7 @@ from lib.record.events import MARKS, Event
 
 from . import theme
 from .chain import FADED, chain_roles
-from .layout import Layout, Place, Rect, Row
+from .layout import Layout, Place, Row
 from .links import Message, arrow_of, arrow_shape
 from .marks import (
     ArrowHovers,
@@ -16,6 +16,7 @@ from .marks import (
     Diagram,
     Hovers,
     Mark,
+    Rect,
     Titled,
     WithArrow,
     label,
@@ -51,7 +52,11 @@ class Boxes:
         """Return the boxes, the numbers over them, the hover texts, and the arrows that appear on hover."""
         if self.layout.crowded:
             return self._merged()
-        return [*map(self._row, range(len(self.layout.rows))), *self._messages()]
+        parts: list[Diagram] = []
+        for here, row in enumerate(self.layout.rows):
+            own = [self._operation(place) for place in self._single(here) if place not in self.apart]
+            parts += [*[self._stage(row, run) for run in self._stages(here)], *own, *self._numbers_over(here)]
+        return [*parts, *self._messages()]
 
     def _stages(self, here: int) -> list[tuple[Event, ...]]:
         """Return the runs of a row that are drawn as one box each."""
@@ -70,11 +75,6 @@ class Boxes:
         faded = {id(event) for index, event in enumerate(row.events) if self.roles[Place(here, index)].opacity}
         return over_runs(self.layout, row, self.plans, faded)
 
-    def _row(self, here: int) -> Diagram:
-        own = [self._operation(place) for place in self._single(here) if place not in self.apart]
-        stages = [self._stage(self.layout.rows[here], run) for run in self._stages(here)]
-        return together([*stages, *own, *self._numbers_over(here)])
-
     def _operation(self, place: Place) -> Diagram:
         role = self.roles[place]
         text = hover(self.layout.event(place), self.layout.rows[place.row], self.layout.trace)
@@ -90,14 +90,12 @@ class Boxes:
         text = ranges(event.batches) if numbers.size and numbers.each and row.same_batches else ""
         return text if fits(self.layout, text, event.length, numbers.size) else ""
 
-    def _number_on_faded(self, place: Place) -> list[Diagram]:
-        """Return the number of a faded box. The number is not faded, so that it can be read."""
-        text = self._number(place)
-        if not text:
-            return []
-        x, y, width, height = self.layout.shape(place)
-        size = self.plans[self.layout.event(place).kind].size
-        return [label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)]
+    def _number_on_faded(self, place: Place) -> Iterator[Diagram]:
+        """Yield the number of a faded box. The number is not faded, so that it can be read."""
+        if text := self._number(place):
+            x, y, width, height = self.layout.shape(place)
+            size = self.plans[self.layout.event(place).kind].size
+            yield label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)
 
     def _body(self, place: Place, text: str = "") -> Diagram:
         trace, event = self.layout.trace, self.layout.event(place)
@@ -114,14 +112,11 @@ class Boxes:
         return together([*self._stage_body(row, run), *texts])
 
     def _stage_body(self, row: Row, run: Sequence[Event]) -> list[Diagram]:
-        layout = self.layout
+        layout, kind = self.layout, run[0].kind
         area = layout.x(run[0].start), row.y, (run[-1].end - run[0].start) * layout.per_tick, layout.height
-        inside = [layout.x(event.end) for event in run[:-1]]
-        kind, edge = run[0].kind, lower(run[0].kind, layout.height)
-        return [
-            operation(kind, area, color_of(run[0], layout.trace), full=True),
-            notches(inside, row.y + edge, layout.height - 2 * edge),
-        ]
+        inside, edge = [layout.x(event.end) for event in run[:-1]], lower(kind, layout.height)
+        body = operation(kind, area, color_of(run[0], layout.trace), full=True)
+        return [body, notches(inside, row.y + edge, layout.height - 2 * edge)]
 
     def _messages(self) -> Iterator[Diagram]:
         """Yield the boxes of messages, each pair with its arrow."""

@@ -9,7 +9,7 @@ from lib.record.chain import slack_of
 
 from . import theme
 from .layout import Layout, Place
-from .marks import Diagram, Point, Titled, lines, poly, style, together
+from .marks import Diagram, Point, Titled, poly, style, together
 
 THICK, CASING = 3.0, 1.2
 """In pixels: the thickness of the line, and of the casing on both sides, which separates it from boxes of any color."""
@@ -46,17 +46,15 @@ def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
             place = Place(here, index)
-            text = _slack_text(place in bright, slack[id(event)], layout) if row.one else ""
-            found[place] = ChainRole(None if place in bright else FADED, text)
+            if place in bright:
+                text = "on the longest chain"
+            elif not slack[id(event)]:
+                text = "on another chain that is as long"
+            else:
+                more = layout.trace.unit.lasting(slack[id(event)])
+                text = f"may take {more} more, with all in this order, and the run takes as long"
+            found[place] = ChainRole(None if place in bright else FADED, text if row.one else "")
     return found
-
-
-def _slack_text(on_chain: bool, slack: float, layout: Layout) -> str:
-    if on_chain:
-        return "on the longest chain"
-    if not slack:
-        return "on another chain that is as long"
-    return f"may take {layout.trace.unit.lasting(slack)} more, with all in this order, and the run takes as long"
 
 
 def draw_chain(layout: Layout) -> list[Diagram]:
@@ -84,8 +82,3 @@ def _corners(layout: Layout) -> list[Point]:
         turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
         corners += [(x, level(came)), *turn, (x + width, level(went))]
     return corners
-
-
-def chain_sample(width: float, height: float) -> Diagram:
-    """Return a piece of the line, for the legend."""
-    return lines([(0, height / 2, width, height / 2)], style(None, theme.CHAIN, THICK))

@@ -18,10 +18,8 @@ from .texts import plural, ranges, share_text
 
 CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
-
 HOVERS, FOUND = 1200, 8.0
 """The largest number of hover texts, and the least width of one in pixels."""
-
 Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
 
@@ -33,41 +31,37 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
     filled: dict[Look, list[Bar]] = {}
+    whole: list[Diagram] = []
+    numbers: list[Diagram] = []
     for row in layout.rows:
         middle = row.y + layout.height / 2
         for look, first, last in _runs(_cells(layout, row, cell, looks)):
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
+        count, idle = len(row.operations), row.idle(layout.trace.time)
+        said = f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
+        whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
+        numbers += over_runs(layout, row, plans)
     shapes = [
         leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color, None, 0, opacity))
         for (color, opacity, thin), items in filled.items()
     ]
-    whole = []
-    for row in layout.rows:
-        count, idle = len(row.operations), row.idle(layout.trace.time)
-        said = f"{row.full_name}: {count:,} operation{plural(count)}, {share_text(idle)} idle"
-        whole.append(unseen(said, (layout.x0, row.y, width, layout.height)))
     texts = _hover_texts(layout)
-    numbers = [number for row in layout.rows for number in over_runs(layout, row, plans)]
     return [*shapes, *whole, *([leaf(Hovers(texts, layout.height))] if texts else []), *numbers]
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
     """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
     too many, are joined to their neighbors."""
-    rows = [row for row in layout.rows if len(row.parts) == 1]
-    runs = [_computes(row) for row in rows]
-    least, found = FOUND / layout.per_tick, HOVERS + 1
+    rows, runs, least = [row for row in layout.rows if len(row.parts) == 1], [], FOUND / layout.per_tick
+    for row in rows:
+        computes = (event for event in row.events if event.length and event.stream == "compute")
+        runs.append([list(run) for _, run in groupby(computes, attrgetter("kind"))])
+    found = HOVERS + 1
     while found > HOVERS:
         runs = [list(_joined(own, least)) for own in runs]
         least, found = 2 * least, sum(map(len, runs))
     return [_run_text(layout, row, run) for row, own in zip(rows, runs, strict=True) for run in own]
-
-
-def _computes(row: Row) -> list[list[Event]]:
-    """Return the computes of a row as runs of one kind of operation."""
-    computes = (event for event in row.events if event.end > event.start and stream_of(event.kind) == "compute")
-    return [list(run) for _, run in groupby(computes, attrgetter("kind"))]
 
 
 def _joined(runs: Sequence[list[Event]], least: float) -> Iterator[list[Event]]:

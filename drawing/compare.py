@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
-from lib.running.limits import collector_off
 
 from . import theme
 from .difference import in_words as changes_in_words
@@ -82,8 +81,7 @@ def compare(
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
     traces = in_one_unit([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
-    with collector_off():
-        return small_enough(lambda rough: _figure(traces, width, links, static, rough))
+    return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
 
 def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rough: int) -> Figure:
@@ -98,11 +96,15 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
     bands: list[tuple[float, float]] = []  # from which y to which each schedule is
     machine_before = ""
     for trace, before in _with_before(traces):
-        parts += _name(trace, width, y, machine_before)
-        y, machine_before = y + NAME, _machine(trace)
+        said = machine(trace)  # once for schedules of the same machine
+        title, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
+        parts += title
+        if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
+            parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
+        y, machine_before = y + NAME, said
         if before is not None:
-            said, y = _change(before, trace, width, y)
-            parts += said
+            change, y = _change(before, trace, width, y)
+            parts += change
         if trace.attempted:
             layout = Layout(replace(trace, layers=layers, color=color), width, y, until, rough, beside=traces)
             layouts.append(layout)
@@ -121,8 +123,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]
         y += 12
-    title = " and ".join(trace.title for trace in traces)
-    return card(parts, width, y, in_words(traces), static, title)
+    return card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
 
 
 def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]]:
@@ -152,30 +153,14 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
     return parts, y + CHANGE
 
 
-def _name(trace: Trace, width: float, y: float, machine_before: str) -> list[Diagram]:
-    """Return the title of a schedule, its machine unless it is that of the schedule before, and its fault."""
-    said = _machine(trace)
-    parts, end = heading(fit(trace.title, 13, TITLES), said if said != machine_before else "", y)
-    if fault := trace.fault and fit(trace.fault, 11, width - PAD - end):
-        parts.append(label(end, y + 9, fault, 11, style(theme.BAD), "start", 600))
-    return parts
-
-
-def _machine(trace: Trace) -> str:
-    return machine(trace) + ("" if trace.attempted else " · not attempted yet")
-
-
-def _end(layout: Layout, until: float) -> list[Diagram]:
-    """Return a line and the time where a schedule ends before the longest one."""
+def _end(layout: Layout, until: float) -> Iterator[Diagram]:
+    """Yield a line and the time where a schedule ends before the longest one."""
     trace = layout.trace
-    if trace.failure is not None or trace.time >= until:
-        return []
-    x, middle = layout.x(trace.time), layout.rows[0].y + layout.height / 2
-    text = trace.unit.lasting(trace.time)
-    parts: list[Diagram] = [lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))]
-    if x + 10 + text_width(text, 11, bold=True) < layout.x1:
-        parts.append(label(x + 7, middle, text, 11, style(theme.INK), "start", 600))
-    return parts
+    if trace.failure is None and trace.time < until:
+        x, text = layout.x(trace.time), trace.unit.lasting(trace.time)
+        yield lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))
+        if x + 10 + text_width(text, 11, bold=True) < layout.x1:
+            yield label(x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600)
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
 """Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
 TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
 Corner = tuple[float, float, float]  # where a card begins, and its height
+Trail = Mapping[str, Sequence[Point]]  # right attempts at each puzzle
 MEANINGS = {
     outlines.FORWARD: (theme.work_color(FORWARD.kind, 1, 4), FORWARD.word),
     outlines.BACKWARD: (theme.work_color(BACKWARD.kind, 1, 4), BACKWARD.word),
@@ -42,7 +43,7 @@ MEANINGS = {
 def draw_course(
     solved: Collection[str] = (),
     starred: Collection[str] = (),
-    trail: Mapping[str, Sequence[Point]] = MappingProxyType({}),
+    trail: Trail = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
     """Return a map of the puzzles in order, and below it of the programs to be repaired, each with its target and the
@@ -60,10 +61,11 @@ def draw_course(
         more, y = _places(repairs, y + HEAD, trail)
         places += more
     known = [*course, *repairs]
+    done = {one.name: ", solved" * (one.name in solved) + ", with its star" * (one.name in starred) for one in known}
     for at, (puzzle, place) in enumerate(zip(known, places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
-        parts.append(_card(puzzle, place, color, _done(puzzle, solved, starred), trail))
-    words = _in_words(course, repairs, solved, starred, trail)
+        parts.append(_card(puzzle, place, color, done[puzzle.name], trail.get(puzzle.name, ())))
+    words = _in_words(course, repairs, done, trail)
     drawn = card(parts, width, y - GAP + PAD, words, static, "The course")
     drawn.links = [
         Link(x, y, WIDE, tall, there, f"Go to {puzzle.heading}")
@@ -73,26 +75,22 @@ def draw_course(
     return drawn
 
 
-def _meanings(y: float, width: float) -> list[Diagram]:
-    """Return a line that explains the colors of silhouettes, and the figures."""
+def _meanings(y: float, width: float) -> Iterator[Diagram]:
+    """Yield a line that explains the colors of silhouettes, and the figures."""
+    ink, x = style(theme.INK), PAD
+    for color, name in MEANINGS.values():
+        yield box(x, y - 5, 14, 10, style(color), 2)
+        yield label(x + 19, y, name, 10.5, ink, "start")
+        x += 19 + text_width(name, 10.5) + 14
     star_x = width - PAD - text_width(STAR_MEANS, 10.5)
     target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
-    ink, x = style(theme.INK), PAD
-    parts: list[Diagram] = []
-    for color, name in MEANINGS.values():
-        parts.append(box(x, y - 5, 14, 10, style(color), 2))
-        parts.append(label(x + 19, y, name, 10.5, ink, "start"))
-        x += 19 + text_width(name, 10.5) + 14
-    return [
-        *parts,
-        _tick(target_x - 11, y, 0.55, theme.MUTE),
-        label(target_x, y, TARGET_MEANS, 10.5, ink, "start"),
-        star(star_x - 11, y, 5.5, style(theme.MUTE)),
-        label(star_x, y, STAR_MEANS, 10.5, ink, "start"),
-    ]
+    yield _tick(target_x - 11, y, 0.55, theme.MUTE)
+    yield label(target_x, y, TARGET_MEANS, 10.5, ink, "start")
+    yield star(star_x - 11, y, 5.5, style(theme.MUTE))
+    yield label(star_x, y, STAR_MEANS, 10.5, ink, "start")
 
 
-def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Point]]) -> tuple[list[Corner], float]:
+def _places(known: Sequence[Puzzle], y: float, trail: Trail) -> tuple[list[Corner], float]:
     """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
     places = []
     for first in range(0, len(known), COLUMNS):
@@ -103,22 +101,16 @@ def _places(known: Sequence[Puzzle], y: float, trail: Mapping[str, Sequence[Poin
     return places, y
 
 
-def _ways(places: Sequence[Corner]) -> list[Diagram]:
-    """Return an arrow from each card to the next, which may begin the next line."""
-    how = style(None, theme.MUTE, 1.4)
-    parts: list[Diagram] = []
+def _ways(places: Sequence[Corner]) -> Iterator[Diagram]:
+    """Yield an arrow from each card to the next, which may begin the next line."""
     for (x, y, tall), (x2, y2, tall2) in pairwise(places):
         if y == y2:
             way = [(x + WIDE, y + tall / 2), (x2, y2 + tall2 / 2)]
         else:
             turn = y2 - GAP / 2
             way = [(x + WIDE / 2, y + tall), (x + WIDE / 2, turn), (x2 + WIDE / 2, turn), (x2 + WIDE / 2, y2)]
-        parts += [poly(way, how, closed=False), poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))]
-    return parts
-
-
-def _done(puzzle: Puzzle, solved: Collection[str], starred: Collection[str]) -> str:
-    return ", solved" * (puzzle.name in solved) + ", with its star" * (puzzle.name in starred)
+        yield poly(way, style(None, theme.MUTE, 1.4), closed=False)
+        yield poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))
 
 
 def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
@@ -129,9 +121,8 @@ def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
     return f"attempt {len(points)}: {time}, {memory}"
 
 
-def _card(puzzle: Puzzle, place: Corner, color: str, done: str, trail: Mapping[str, Sequence[Point]]) -> Diagram:
+def _card(puzzle: Puzzle, place: Corner, color: str, done: str, points: Sequence[Point]) -> Diagram:
     x, y, tall = place
-    points = trail.get(puzzle.name, ())
     ink, mute = style(theme.INK), style(theme.MUTE)
     ranks, on_color = puzzle.size["ranks"], theme.CARD if color == theme.STEP else theme.text_on(color)
     parts: list[Diagram] = [
@@ -176,11 +167,11 @@ def _tick(x: float, y: float, size: float, color: str) -> Diagram:
     return poly(corners, style(None, color, 2.7 * size), closed=False)
 
 
-def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> list[Diagram]:
-    """Return the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
+def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> Iterator[Diagram]:
+    """Yield the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
     with thin lines between them."""
     tall, wide = height / len(rows), width / outlines.CELLS
-    found: dict[str, list[tuple[float, Bar]]] = {}
+    found: dict[tuple[str, float], list[Bar]] = {}
     top = y
     for row, equal in groupby(rows):
         thick = tall * len(list(equal))
@@ -188,34 +179,25 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
         for letter, cells in groupby(row):
             length = len(list(cells))
             if letter != outlines.IDLE:
-                found.setdefault(letter, []).append((thick, (x + at * wide, top + thick / 2, length * wide)))
+                found.setdefault((letter, thick), []).append((x + at * wide, top + thick / 2, length * wide))
             at += length
         top += thick
-    parts: list[Diagram] = [box(x, y, width, height, style(theme.LANE))]
-    for letter, items in found.items():
-        for thick in dict.fromkeys(thick for thick, _ in items):
-            parts.append(leaf(Bars([bar for own, bar in items if own == thick], thick), style(MEANINGS[letter][0])))
+    yield box(x, y, width, height, style(theme.LANE))
+    for (letter, thick), bars in found.items():
+        yield leaf(Bars(bars, thick), style(MEANINGS[letter][0]))
     between = [(x, y + tall * place, x + width, y + tall * place) for place in range(1, len(rows))]
     if between:  # chalk's own renderer refuses an empty path
-        parts.append(lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall))))
-    return parts
+        yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
 
 
-def _in_words(
-    course: Collection[Puzzle],
-    repairs: Collection[Puzzle],
-    solved: Collection[str],
-    starred: Collection[str],
-    trail: Mapping[str, Sequence[Point]],
-) -> str:
+def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], done: Mapping[str, str], trail: Trail) -> str:
     def said(puzzle: Puzzle) -> str:
         target = " and ".join(puzzle.describe(puzzle.target["time"], puzzle.target["memory"]))
         if puzzle.star:
             target += f", star {' and '.join(puzzle.describe(puzzle.star['time'], puzzle.star['memory']))}"
-        done = _done(puzzle, solved, starred)
-        done += f", {tried}" if (tried := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
+        tried = f", {found}" if (found := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
         effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
-        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done}"
+        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done[puzzle.name]}{tried}"
 
     text = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
     return text + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")

@@ -61,16 +61,12 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     more = f"{show_ticks(float(abs(total)))} {unit.name} {'shorter' if total < 0 else 'longer'} than"
     head = f"{more if total else 'as long as'} {before.title}"
     said = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
-    made = f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}" if said else ""
-    return head, "; ".join(filter(None, [made, _memory(before, after)]))
-
-
-def _memory(before: Trace, after: Trace) -> str:
-    if before.peak is None or after.peak is None:
-        return ""
-    change: Elements = after.peak.memory - before.peak.memory
-    show = after.size_unit.show
-    return f"peak memory {_more(show(max(change, -change)), change)}" if change else "peak memory is the same"
+    made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}"] if said else []
+    if before.peak is not None and after.peak is not None:
+        change: Elements = after.peak.memory - before.peak.memory
+        more = _more(after.size_unit.show(max(change, -change)), change)
+        made.append(f"peak memory {more if change else 'is the same'}")
+    return head, "; ".join(made)
 
 
 def _more(size: str, change: Elements) -> str:

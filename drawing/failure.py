@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import theme
-from .layout import PAD, Layout, Rect, Row, hatching
-from .marks import Diagram, Titled, box, boxes, label, lines, poly, style, text_width
+from .layout import PAD, Layout, Row, hatching
+from .marks import Diagram, Titled, box, boxes, first_fit, label, lines, poly, style, text_width
 
 TINT, LINE, MOST = 0.12, 18.0, 6
 """The opacity of a row that waits, the height of a sentence in pixels, and the largest number of sentences."""
@@ -33,7 +33,11 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         yield Titled(f"{row.full_name}: {verb} {wait.what}\nsince {failure.at(wait.since)}, and for ever", see_through)
         said = f"{verb} {wait.what}"
         texts = [f"{said}, since {failure.at(wait.since)}", said, said.partition(" in ")[0], verb]
-        yield from _written(layout, place, texts)
+        x, y, width, height = place
+        if layout.height >= WRITTEN and (fit := first_fit(texts, [10], width - 24)):
+            middle = y + height / 2
+            yield box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
+            yield label(x + 19, middle, *fit, style(theme.BAD), "start", passive=True)
     at = layout.x(failure.tick)
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
     top, bottom = layout.top - 4, layout.bottom + 3
@@ -52,20 +56,6 @@ def flag(x: float, top: float, bottom: float) -> Diagram:
     """Return a flag whose pole stands at x."""
     corners = [(x - 1, bottom), (x - 1, top), (x + 11, top + 5), (x + 1, top + 10), (x + 1, bottom)]
     return poly(corners, style(theme.BAD, theme.CARD, 1))
-
-
-def _written(layout: Layout, place: Rect, texts: list[str]) -> Iterator[Diagram]:
-    """Yield the first text, from the longest to the shortest, that there is room for, on a background."""
-    x, y, width, height = place
-    if layout.height < WRITTEN:
-        return
-    for text in texts:
-        wide = text_width(text, 10)
-        if wide + 24 <= width:
-            middle, half = y + height / 2, 7.0
-            yield box(x + 14, middle - half, wide + 10, 2 * half, style(theme.CARD, None, 0, 0.9), 3)
-            yield label(x + 19, middle, text, 10, style(theme.BAD), "start", passive=True)
-            return
 
 
 def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator[Diagram]:

@@ -62,17 +62,14 @@ def page(title: str, content: str) -> str:
     return PAGE.format(title=escape(title), content=content)
 
 
-def write(
-    path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]], any_name: bool = False
-) -> None:
-    """Write the format of the name's ending (with ``any_name`` the only format). The file is opened last, so that no
-    error leaves half of it. Raise PuzzleError for an unknown ending, and if the file cannot be written."""
+def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]]) -> None:
+    """Write the format of the name's ending. The file is opened last, so that no error leaves half of it. Raise
+    PuzzleError for an unknown ending, and if the file cannot be written."""
     try:
         target = Path(path)
     except TypeError:
         raise PuzzleError("save takes the name of a file", where="save", got=repr(path)) from None
-    make = next(iter(formats.values())) if any_name else formats.get(target.suffix.lower())
-    if make is None:
+    if (make := formats.get(target.suffix.lower())) is None:
         raise PuzzleError(f"{target.name} has no known ending", where="save", expected=" or ".join(formats))
     made = make()
     try:
@@ -132,11 +129,10 @@ class Figure(Compose):
     def _repr_html_(self) -> str:
         if not self.static:
             return swapped(self.svg(fluid=True) + "".join(map(self._over, self.links)), self.summary)
-        data = base64.b64encode(without_hover(self.svg()).encode()).decode()
-        words, width = escape(self.summary), f"{self.size[0]:.0f}"
-        source = f"data:image/svg+xml;base64,{data}"
+        source = f"data:image/svg+xml;base64,{base64.b64encode(without_hover(self.svg()).encode()).decode()}"
         how = f"max-width:100%;height:auto;min-width:{least_width(self._body, self.size[0])}"
-        return scrolling(f'<img alt="{words}" width="{width}" style="{how}" src="{source}">')
+        words = escape(self.summary)
+        return scrolling(f'<img alt="{words}" width="{self.size[0]:.0f}" style="{how}" src="{source}">')
 
     def _over(self, link: Link) -> str:
         """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is at most
@@ -158,8 +154,5 @@ class Figure(Compose):
     ) -> None:
         """Write an SVG file; chalk's name for ``save``. ``width`` or ``height``: its default size in pixels."""
         ratio = self.size[0] / self.size[1]
-        if width is not None:
-            shown = (float(width), width / ratio)
-        else:
-            shown = (height * ratio, float(height)) if height else self.size
-        write(path, {".svg": lambda: self.svg(shown=shown)}, any_name=True)
+        wide = width or (height or self.size[1]) * ratio
+        write(path, {Path(path).suffix.lower(): lambda: self.svg(shown=(wide, wide / ratio))})

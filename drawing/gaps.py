@@ -8,8 +8,8 @@ from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
-from .layout import Layout, Rect, Row
-from .marks import Bars, Diagram, Hovers, box, label, leaf, style, text_width
+from .layout import Layout, Row
+from .marks import Bars, Diagram, Hovers, first_fit, label, leaf, style
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -37,12 +37,14 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 
 def tints(layout: Layout) -> list[Diagram]:
     """Return the tint of all gaps; behind coarse rows, a tint of the whole row, which is visible between operations."""
-    if layout.fine:
-        places = [_place(layout, row, gap) for row in layout.rows for gap in gaps_of(layout.trace, row)]
-    else:
-        places = [(layout.x0, row.y, layout.trace.time * layout.per_tick, layout.row_height) for row in layout.rows]
-    level = [(x, y + height / 2, width) for x, y, width, height in places]
-    return [leaf(Bars(level, layout.row_height), style(theme.GAP))] if level else []
+    bars = []
+    for row in layout.rows:
+        spans = (
+            [(gap.start, gap.length) for gap in gaps_of(layout.trace, row)] if layout.fine else [(0, layout.trace.time)]
+        )
+        middle = row.y + layout.row_height / 2
+        bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
+    return [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
@@ -54,12 +56,15 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         for gap in gaps_of(layout.trace, row):
             if gap.over and (layout.trace.failure is not None or not notes):
                 continue
-            x, y, width, height = place = _place(layout, row, gap)
+            x, width = layout.x(gap.start), gap.length * layout.per_tick
             if not layout.crowded or width >= FOUND:
-                bar = (round(x, 1), y + height / 2, round(width, 1))
+                bar = (round(x, 1), row.y + layout.row_height / 2, round(width, 1))
                 texts.append((bar, in_words(gap, row, layout.trace, brief=layout.crowded)))
-            short = gap.over or gap.length >= LONG * layout.trace.time
-            yield from _written(place, layout.height, gap_labels(gap, row, layout.trace)[: 1 + short])
+            said = gap_labels(gap, row, layout.trace)
+            if not gap.over and gap.length < LONG * layout.trace.time:
+                said = said[:1]
+            if layout.height >= LOWEST and (fit := first_fit(said, SIZES, width - 2 * ROOM)):
+                yield label(x + width / 2, row.y + layout.height / 2, *fit, style(theme.WAITS), passive=True)
     if texts:
         yield leaf(Hovers(texts, layout.row_height))
 
@@ -97,22 +102,3 @@ def in_words(gap: Gap, row: Row, trace: Trace, brief: bool = False) -> str:
         return f"{said}\n{between}"
     call = f"\nin {operation_in_words(gap.call, row)}" if gap.call is not None else ""
     return f"{said}{call}\n{between}: {unit.lasting(gap.length)}"
-
-
-def _written(place: Rect, height: float, texts: list[str]) -> Iterator[Diagram]:
-    x, y, width, _ = place
-    if height < LOWEST:
-        return
-    for text, size in ((text, size) for text in texts for size in SIZES):
-        if text_width(text, size) + 2 * ROOM <= width:
-            yield label(x + width / 2, y + height / 2, text, size, style(theme.WAITS), passive=True)
-            return
-
-
-def _place(layout: Layout, row: Row, gap: Gap) -> Rect:
-    return layout.x(gap.start), row.y, gap.length * layout.per_tick, layout.row_height
-
-
-def gap_sample(width: float, height: float) -> Diagram:
-    """Return a piece of the tint, for the legend."""
-    return box(0, 0, width, height, style(theme.GAP, theme.WAITS, 0.5), 2)

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from lib.basics.units import show_ticks
 from lib.record.breakdown import MEANING, WORDS, name_of, percents
-from lib.record.table import in_stream
 
 from . import theme
-from .layout import PAD, Rect
-from .marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
-from .operations import operation
+from .layout import PAD
+from .marks import Diagram, Rect, Titled, box, label, lines, poly, style, text_width
+from .operations import operation, sample_color
 from .texts import idle_and_hidden, machine, plural, size_of
 from .trace import Trace
 
@@ -56,7 +55,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     ]
     x, y = (PAD, STACKED) if stacked else (PAD + left + BETWEEN, 0.0)
     for figure, one in zip(shown, widths, strict=True):
-        parts.append(_figure(x, y, figure))
+        parts += _figure(x, y, figure)
         x += one + BETWEEN
     low = LOW + y
     place = (width - PAD - bar, 13.0, bar) if bar else (PAD, low + 8, min(inner, WIDEST_BAR))
@@ -102,23 +101,15 @@ def figures(trace: Trace) -> list[HeaderFigure]:
     return [time, memory, *hosts]
 
 
-def _figure(x: float, y: float, figure: HeaderFigure) -> Diagram:
-    color = theme.BAD if figure.met is False else theme.MUTE
-    parts: list[Diagram] = [
-        label(x, y + 18, figure.name, 10, style(theme.MUTE), "start"),
-        label(x, y + 35, figure.value, 18, style(theme.INK), "start", 600),
-        label(x, y + 52, figure.note, 10, style(color), "start"),
-    ]
-    if figure.met is not None:
-        x, y = x + text_width(figure.value, 18, bold=True) + 10, y + 35
-        tick = [(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)]
-        cross = [(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)]
-        good, bad = style(None, theme.GOOD, 2.2), style(None, theme.BAD, 2.2)
-        parts.append(poly(tick, good, closed=False) if figure.met else lines(cross, bad))
-    return together(parts)
-
-
-# -- where the time goes ---------------------------------------------------------------------
+def _figure(x: float, y: float, figure: HeaderFigure) -> Iterator[Diagram]:
+    yield label(x, y + 18, figure.name, 10, style(theme.MUTE), "start")
+    yield label(x, y + 35, figure.value, 18, style(theme.INK), "start", 600)
+    yield label(x, y + 52, figure.note, 10, style(theme.BAD if figure.met is False else theme.MUTE), "start")
+    x, y = x + text_width(figure.value, 18, bold=True) + 10, y + 35
+    if figure.met is True:
+        yield poly([(x - 5, y), (x - 1.5, y + 4), (x + 5, y - 5)], style(None, theme.GOOD, 2.2), closed=False)
+    if figure.met is False:
+        yield lines([(x - 4, y - 4, x + 4, y + 4), (x - 4, y + 4, x + 4, y - 4)], style(None, theme.BAD, 2.2))
 
 
 def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diagram], float]:
@@ -129,14 +120,16 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes" + (f" ({more})" if more else "")
     mute = style(theme.MUTE)
     parts: list[Diagram] = [label(x, y + 5, caption, SIZE, mute, "start"), *_bar(trace, (x, y + 14, width, BAR))]
-    y += 14 + BAR + 10
-    legend = _lines(trace, width)
-    for line, entries in enumerate(legend):
-        for at, part, text in entries:
-            middle = y + LINE * line
-            sample = _part(trace, part, (x + at, middle - SAMPLE / 2, SAMPLE, SAMPLE))
-            parts += [sample, label(x + at + SAMPLE + 4, middle, text, SIZE, style(theme.INK), "start")]
-    return parts, y + LINE * (len(legend) - 1) + 6
+    at, y = 0.0, y + 14 + BAR + 10
+    for part, shown in percents(trace.parts).items():
+        text = f"{name_of(part)} {shown}"
+        wide = SAMPLE + 4 + text_width(text, SIZE)
+        if at and at + wide > width:
+            at, y = 0.0, y + LINE
+        sample = _part(trace, part, (x + at, y - SAMPLE / 2, SAMPLE, SAMPLE))
+        parts += [sample, label(x + at + SAMPLE + 4, y, text, SIZE, style(theme.INK), "start")]
+        at += wide + NEXT
+    return parts, y + 6
 
 
 def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
@@ -158,32 +151,13 @@ def _part(trace: Trace, part: str, place: Rect) -> Diagram:
     if part in theme.IDLE or not theme.in_layer_color(part):
         known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
         return box(*place, style(known), 2)
-    color = theme.layer_color(trace.layers // 2, trace.layers)
-    if trace.by_operation:
-        color = theme.work_color(part, trace.batches // 2, max(trace.batches, 2))
-    return operation(part, place, color, full=trace.by_operation)
+    return operation(part, place, sample_color(part, trace), full=trace.by_operation)
 
 
 def _longest_communication(trace: Trace) -> str:
     """Return the kind of communication that takes the most time: its color stands for all."""
     lengths = defaultdict[str, float](float)
-    talk = frozenset(in_stream("collective", "message"))
     for event in trace.device_events:
-        if event.kind in talk:
-            lengths[event.kind] += event.end - event.start
-    return max(lengths, key=lambda kind: lengths[kind])
-
-
-def _lines(trace: Trace, width: float) -> list[list[tuple[float, str, str]]]:
-    """Return the entries of the legend (x, part, text) in lines of this width."""
-    lines: list[list[tuple[float, str, str]]] = [[]]
-    at = 0.0
-    for part, shown in percents(trace.parts).items():
-        text = f"{name_of(part)} {shown}"
-        wide = SAMPLE + 4 + text_width(text, SIZE)
-        if at and at + wide > width:
-            lines.append([])
-            at = 0.0
-        lines[-1].append((at, part, text))
-        at += wide + NEXT
-    return lines
+        if event.stream in ("collective", "message"):
+            lengths[event.kind] += event.length
+    return max(lengths, key=lengths.__getitem__)

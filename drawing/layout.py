@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import NamedTuple
 
 from lib.record.events import MARKS, Event
 from lib.record.waiting import idle_spans
 
 from . import theme
+from .marks import Rect
 from .texts import brief_ranks, full_ranks
 from .trace import Trace
 
@@ -32,11 +32,8 @@ LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
 """Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
-
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
-Rect = tuple[float, float, float, float]
-"""x, y, width, height in pixels."""
 
 
 class Place(NamedTuple):
@@ -91,9 +88,7 @@ class Row:
     @cached_property
     def layers(self) -> set[int]:
         """The layers that its operations work on."""
-        return {
-            event.layer for event in self.operations if event.layer is not None and theme.in_layer_color(event.kind)
-        }
+        return {one.layer for one in self.operations if one.layer is not None and theme.in_layer_color(one.kind)}
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
@@ -123,9 +118,11 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick on the axis: the room behind a failed run has none."""
-        self.rows = _in_lines(rows_of(trace.by_rank, trace.apart, trace.hosts))
+        self.rows = _in_lines(rows_of(trace))
         count = len(self.rows)
-        self.height = _height(count, tight=bool(beside))
+        known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
+        lowest = max(2.0, (240 if beside else 560) / count)
+        self.height = next((height for most, height in known if count <= most), lowest)
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
         room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
@@ -204,25 +201,16 @@ class Layout:
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
 
-def _height(rows: int, tight: bool) -> float:
-    """Return the height of each of so many rows, in pixels."""
-    known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if tight else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
-    return next((height for most, height in known if rows <= most), max(2.0, (240 if tight else 560) / rows))
-
-
-def rows_of(
-    by_rank: Mapping[int, Sequence[Event]],
-    apart: Mapping[int | None, object] = MappingProxyType({}),
-    hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
-) -> list[Row]:
+def rows_of(trace: Trace) -> list[Row]:
     """Return the rows in the order of ``by_rank``. With many ranks, those that do the same share a row, unless they
     differ in ``apart`` or only some of them are hosts."""
-    if len(by_rank) <= GROUP_ABOVE:
-        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in by_rank.items()]
+    hosts = trace.hosts
+    if len(trace.by_rank) <= GROUP_ABOVE:
+        return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
-    for rank, events in by_rank.items():
+    for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, apart.get(rank), rank in hosts), Row([], [events]))
+        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events]))
         row.ranks.append(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:

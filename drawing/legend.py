@@ -12,14 +12,13 @@ from lib.record.table import OPERATIONS, stream_of
 from lib.record.training import FORWARD
 
 from . import theme
-from .chain import chain_sample
-from .gaps import gap_sample
+from .chain import THICK
 from .layout import PAD, Layout
-from .links import arrow_sample, links_of, tie_sample, ties_of
-from .marks import Diagram, box, label, style, text_width, together
+from .links import TIE, arrows, links_of, ties_of
+from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import has_strip, notches, operation
+from .operations import STRIPPED, notches, operation, sample_color
 from .texts import plural
 from .trace import Trace
 
@@ -70,14 +69,9 @@ def _operations(layouts: Sequence[Layout], numbered: Collection[str]) -> Iterato
     for kind in [*known, *sorted(happened - {*known, *MARKS})]:
         if kind not in happened:
             continue
-        text = theme.name_of(kind)
-        color = theme.layer_color(trace.layers // 2, trace.layers)
+        text, color = theme.name_of(kind), sample_color(kind, trace)
         if stream_of(kind) == "collective" and not any(map(_has_strips, layouts)):
             color = theme.kind_color(kind)  # its foot is not seen, as in the rows
-        if trace.by_operation:
-            color = theme.kind_color(kind)
-            if theme.in_layer_color(kind):
-                color = theme.work_color(kind, trace.batches // 2, max(trace.batches, 2))
         if kind == min(numbered, default="", key=known.index):
             text += " (number: micro-batch)"
         if kind in moments:
@@ -95,40 +89,39 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
     if any(map(_has_strips, layouts)):
-        yield Entry(_strip(layouts[0].trace), WIDE, "foot: the layer of a collective")
+        layers = layouts[0].trace.layers
+        wide = WIDE / min(layers, 3)  # the colors of the first layers
+        colors = [theme.layer_color(layer, layers) for layer in range(min(layers, 3))]
+        feet = [box(wide * at, TALL * 0.7, wide, TALL * 0.3, style(color)) for at, color in enumerate(colors)]
+        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
+        yield Entry(sample, WIDE, "foot: the layer of a collective")
     ties = [kind for layout in layouts for kind in ties_of(layout, links)]
     if ties:
-        yield Entry(tie_sample(WIDE, TALL, ties[0]), WIDE, "joins the ranks of a collective")
+        color, middle = theme.kind_color(ties[0]), WIDE / 2
+        ends = boxes([(middle - 4, 0, 8, 3), (middle - 4, TALL - 3, 8, 3)], style(color))
+        tie = lines([(middle, 0, middle, TALL)], style(None, color, TIE))
+        yield Entry(together([ends, tie]), WIDE, "joins the ranks of a collective")
     if any(links_of(layout, links).arrows for layout in layouts):
-        yield Entry(arrow_sample(WIDE, TALL), WIDE, "from send to receive")
+        yield Entry(together(arrows([(1.0, 2.0, WIDE - 1, TALL - 2)])), WIDE, "from send to receive")
     if any(layout.trace.idle > 1e-9 for layout in layouts):
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
-        yield Entry(gap_sample(WIDE, TALL), WIDE, said)
+        yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
-        yield Entry(chain_sample(WIDE, TALL), WIDE, "the longest chain (all else is pale)")
+        line = lines([(0, TALL / 2, WIDE, TALL / 2)], style(None, theme.CHAIN, THICK))
+        yield Entry(line, WIDE, "the longest chain (all else is pale)")
 
 
 def _has_strips(layout: Layout) -> bool:
     """Return whether collectives have strips in the color of their layer."""
     trace = layout.trace
-    if not layout.fine or trace.by_operation or not has_strip(layout.height):
+    if not layout.fine or trace.by_operation or layout.height < STRIPPED:
         return False
     return any(
         event.stream == "collective" and event.length and not track
         for row in layout.rows
         for event, track in zip(row.events, row.tracks, strict=True)
     )
-
-
-def _strip(trace: Trace) -> Diagram:
-    """Return the foot of a collective, in the colors of the first layers."""
-    shown = min(trace.layers, 3)
-    colors = [theme.layer_color(layer, trace.layers) for layer in range(shown)]
-    feet = [
-        box(WIDE * at / shown, TALL * 0.7, WIDE / shown, TALL * 0.3, style(color)) for at, color in enumerate(colors)
-    ]
-    return together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *feet])
 
 
 def _memory(layout: Layout) -> Iterator[Entry]:

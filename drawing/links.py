@@ -11,8 +11,8 @@ from typing import NamedTuple
 from lib.record.table import RECEIVE, SEND, training
 
 from . import theme
-from .layout import Layout, Place, Rect
-from .marks import Diagram, Point, Polys, boxes, lines, poly, style, together
+from .layout import Layout, Place
+from .marks import Diagram, Point, Polys, Rect, lines, poly, style
 from .numbering import runs_of
 
 LINKS = ("auto", "none", "p2p", "groups", "all")
@@ -22,7 +22,6 @@ LOW = 11.0
 """Rows lower than so many pixels have no arrows by themselves."""
 GAP = 3.0
 """Pixels between rows that a tie needs to be seen."""
-
 TIE = 1.6
 """How thick a tie is, in pixels."""
 
@@ -50,22 +49,19 @@ def links_of(layout: Layout, links: str) -> Links:
     found = list(_messages(layout))
     if links != "auto":
         return Links(found)
-    least = _box(layout)
-    late = [message for message in found if message.waits > least]
+    computes = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
+    usual = median([run[-1].end - run[0].start for run in computes]) if computes else 0.0
+    late = {message for message in found if message.waits > usual}
     most = max(Counter(message.sent.row for message in late).values(), default=0)
     if layout.height < LOW or most * ROOM > layout.x1 - layout.x0:
-        late = []
-    shown = set(late)
-    return Links(late, [message for message in found if message not in shown])
+        late.clear()
+    return Links([one for one in found if one in late], [one for one in found if one not in late])
 
 
-def draw_arrows(layout: Layout, messages: Sequence[Message]) -> list[Diagram]:
-    """Return arrows over the boxes."""
-    arrows = [arrow_of(layout, message) for message in messages]
-    if not arrows:
-        return []
-    heads = [poly(arrow_head(arrow), style(theme.ARROW)) for arrow in arrows]
-    return [lines(arrows, style(None, theme.ARROW, 1)), *heads]
+def arrows(ways: Sequence[Rect], color: str = theme.ARROW, width: float = 1, head: float = 4.0) -> list[Diagram]:
+    """Return arrows, each from (x0, y0) to (x1, y1)."""
+    heads = [poly(arrow_head(way, head), style(color)) for way in ways]
+    return [lines(ways, style(None, color, width)), *heads] if ways else []
 
 
 def arrow_of(layout: Layout, message: Message) -> Rect:
@@ -73,11 +69,6 @@ def arrow_of(layout: Layout, message: Message) -> Rect:
     down = message.received.row > message.sent.row
     (x0, y0, wide0, tall0), (x1, y1, wide1, tall1) = layout.shape(message.sent), layout.shape(message.received)
     return x0 + wide0 / 2, y0 + tall0 * down, x1 + wide1 / 2, y1 + tall1 * (not down)
-
-
-def draw_ties(layout: Layout, links: str) -> list[Diagram]:
-    """Return lines that join the boxes of a collective, to be drawn behind all boxes."""
-    return [lines(items, style(None, theme.kind_color(kind), TIE)) for kind, items in ties_of(layout, links).items()]
 
 
 def ties_of(layout: Layout, links: str) -> dict[str, list[Rect]]:
@@ -120,12 +111,6 @@ def _slots(meetings: list[list[Rect]]) -> list[int]:
     return slots
 
 
-def _box(layout: Layout) -> float:
-    """Return how long a box of compute is, in ticks: the median."""
-    every = [run for row in layout.rows for kind in training() for run in runs_of(row, kind)]
-    return median([run[-1].end - run[0].start for run in every]) if every else 0.0
-
-
 def _messages(layout: Layout) -> Iterator[Message]:
     """Yield the messages from one row to another. The receiver may be any rank of its row."""
     places, events = layout.places(), layout.trace.events
@@ -149,16 +134,3 @@ def arrow_head(arrow: Rect, size: float = 4.0) -> list[Point]:
     ux, uy = (x1 - x0) / length * size, (y1 - y0) / length * size
     back = (x1 - ux, y1 - uy)
     return [(x1, y1), (back[0] - uy * 0.5, back[1] + ux * 0.5), (back[0] + uy * 0.5, back[1] - ux * 0.5)]
-
-
-def arrow_sample(width: float, height: float) -> Diagram:
-    """Return an arrow, for the legend."""
-    arrow = (1.0, 2.0, width - 1, height - 2)
-    return together([lines([arrow], style(None, theme.ARROW, 1)), poly(arrow_head(arrow), style(theme.ARROW))])
-
-
-def tie_sample(width: float, height: float, kind: str) -> Diagram:
-    """Return a tie between two boxes, for the legend."""
-    color = theme.kind_color(kind)
-    ends = boxes([(width / 2 - 4, 0, 8, 3), (width / 2 - 4, height - 3, 8, 3)], style(color))
-    return together([ends, lines([(width / 2, 0, width / 2, height)], style(None, color, TIE))])

@@ -18,12 +18,13 @@ from chalk.shapes import Path, Text
 from chalk.shapes.shape import Shape
 from chalk.style import Style, WidthType
 from chalk.subdiagram import Name
-from chalk.transform import P2, Affine, BoundingBox
+from chalk.transform import Affine
 from chalk.types import Diagram as Diagram
 from colour import Color
 
 Point = tuple[float, float]
 Rect = tuple[float, float, float, float]
+"""The x and the y of a corner, width and height, in pixels."""
 Bar = tuple[float, float, float]
 """The x of the left end, the y of the middle, and the length."""
 IDENTITY = Affine.identity()
@@ -64,14 +65,8 @@ class Mark(Shape):
             found += Path.from_list_of_tuples(around, closed=self.closed).loc_trails
         return Path(found)
 
-    def _points(self) -> list[Point]:
-        return [point for corners in self.outlines() for point in corners]
-
-    def get_bounding_box(self) -> BoundingBox:
-        return BoundingBox([P2(x, y) for x, y in self._points()])
-
     def get_envelope(self) -> Envelope:
-        xs, ys = zip(*self._points(), strict=True)
+        xs, ys = zip(*(point for corners in self.outlines() for point in corners), strict=True)
         return box_envelope(min(xs), min(ys), max(xs), max(ys))
 
     def get_trace(self) -> Any:
@@ -187,18 +182,18 @@ class WithArrow(ApplyName):
         self.arrow = arrow
 
 
-_NARROW, _WIDE = frozenset("ijl.,:;|'! ()[]-ftr"), frozenset("mwMW%")
+_WIDTHS = dict.fromkeys("ijl.,:;|'! ()[]-ftr", 0.36) | dict.fromkeys("mwMW%", 0.92)
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Return the approximate width of a text in a common sans font; without the font nobody can measure it."""
-    return size * sum(map(_letter_width, text)) * (1.2 if bold else 1.0)
+    widths = [_WIDTHS.get(letter) or (0.66 if letter.isupper() else 0.6) for letter in text]
+    return size * sum(widths) * (1.2 if bold else 1.0)
 
 
-def _letter_width(letter: str) -> float:
-    if letter in _NARROW:
-        return 0.36
-    return 0.92 if letter in _WIDE else 0.66 if letter.isupper() else 0.6
+def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:
+    """Return the first text for which there is room, in the first size in which there is, and that size."""
+    return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
 
 
 UNSEEN = style("#000000", None, 0, 0.0)
@@ -255,9 +250,9 @@ def label(
     return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
-def together(parts: Iterable[Diagram], x0: float = 0, y0: float = 0, x1: float = 0, y1: float = 0) -> Compose:
-    """Return diagrams as one, with a known bounding box."""
-    return Compose(box_envelope(x0, y0, x1, y1) if x1 > x0 else _POINT, list(parts))
+def together(parts: Iterable[Diagram]) -> Compose:
+    """Return diagrams as one, which takes no room beside others."""
+    return Compose(_POINT, list(parts))
 
 
 def merged(parts: Iterable[Diagram]) -> list[Diagram]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from lib.basics.units import Elements
 from lib.record.events import Event
@@ -11,8 +11,8 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout, Rect, Row, ticks
-from .marks import Diagram, Point, Titled, box, boxes, label, lines, poly, style, text_width, unseen
+from .layout import PAD, Layout, Row, ticks
+from .marks import Diagram, Point, Rect, Titled, box, boxes, label, lines, poly, style, text_width, unseen
 from .peak import held_at, moment
 from .texts import brief_size
 from .timeline import axis, fitting, grid
@@ -62,17 +62,17 @@ def _strips(
     tops = [below + place * (low + GAP) for place in range(len(others))]
     lower = [Strip(layout, profile, peak, target, y, low) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
-    bottom = strips[-1].bottom if others else below - GAP
-    ground = style(theme.CARD, theme.GRID, 1)
+    places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
     parts: list[Diagram] = [
         label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
-        boxes([(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips], ground),
+        boxes(places, style(theme.CARD, theme.GRID, 1)),
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
         parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
     # A line from the row of a host would cross the strips of the devices.
-    return [*parts, *([] if first.devices else note.line()), *said], bottom
+    parts += [*([] if first.devices else note.line()), *said]
+    return parts, strips[-1].bottom if others else below - GAP
 
 
 def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
@@ -133,14 +133,12 @@ class Strip:
         highest = max(float(peak.memory), float(target or 0)) * ROOM
         self.per_element = height / (highest or 1.0)
 
+        self.steps = steps_of(layout, profile.events)
+        """The stored amounts and the x from which on they hold."""
+
     def y(self, elements: Elements | float) -> float:
         """Return the y of an amount of elements."""
         return self.bottom - float(elements) * self.per_element
-
-    @cached_property
-    def steps(self) -> list[Step]:
-        """The stored amounts and the x from which on they hold."""
-        return steps_of(self.layout, self.profile.events)
 
     def area(self) -> list[Diagram]:
         """Return the stacked kinds, the highest first since those below are painted over it, and a line along all."""
@@ -157,37 +155,30 @@ class Strip:
         total = [poly(outline, style(None, theme.INK, 1), closed=False)] if outline else []
         return [*areas[::-1], *total]
 
-    def zones(self, least: float) -> list[Diagram]:
-        """Return invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+    def zones(self, least: float) -> Iterator[Diagram]:
+        """Yield invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
         samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
-        unit, name = layout.trace.unit, self.profile.full_name
-        parts: list[Diagram] = []
+        unit, sizes = layout.trace.unit, layout.trace.size_unit
         for start, end, samples in zones_of(layout, self.profile.events, least):
             most = max(samples, key=lambda event: event.memory)
-            when = f"from {unit.at(unit.brief(most.issued))}"
-            if len(samples) > 1:
-                when = f"{unit.at(unit.brief(most.issued))}, with the most here"
-            sizes = layout.trace.size_unit
+            when = unit.at(unit.brief(most.issued))
+            when = f"from {when}" if len(samples) == 1 else f"{when}, with the most here"
             held = [f"{theme.MEMORY[kind][0]} {sizes.show(size)}" for kind, size in memory_parts(most).items()]
-            said = "\n".join([f"{name}, {when}: {sizes.describe(most.memory)}", *held])
-            parts.append(unseen(said, (start, self.top, end - start, self.bottom - self.top)))
-        return parts
+            said = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
+            yield unseen(said, (start, self.top, end - start, self.bottom - self.top))
 
-    def around(self) -> list[Diagram]:
-        """Return the name of the strip, its maximum, and the line of the target."""
-        layout, middle, ranks = self.layout, (self.top + self.bottom) / 2, self.profile.ranks
-        name = fitting(layout, self.profile.name, 11.0)
+    def around(self) -> Iterator[Diagram]:
+        """Yield the name of the strip, its maximum, and the line of the target."""
+        layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
+        name, ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
         most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
-        parts: list[Diagram] = [
-            Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end")),
-            label(layout.x1 + 8, middle, most, 9.5, style(theme.MUTE), "start"),
-        ]
-        if len(ranks) > 1:
-            parts.append(label(layout.x1 + 8, middle + 13, f"{len(ranks)} ranks", 9.5, style(theme.MUTE), "start"))
+        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end"))
+        yield label(layout.x1 + 8, middle, most, 9.5, mute, "start")
+        if ranks > 1:
+            yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
-            parts.append(target_line(layout.trace, layout.x0, layout.x1, self.y(self.target)))
-        return parts
+            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target))
 
 
 class PeakNote:
@@ -209,14 +200,13 @@ class PeakNote:
             label(left + 3, top + height / 2, text, 10.5, style(theme.INK), "start", 600, passive=True),
             Titled(self._hover(), mark),
         ]
-        listed = self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)])
-        if listed:
+        if listed := self._list([place, (self.x - 5, strip.top, 10, strip.bottom - strip.top)]):
             return [*said, *listed], strip.bottom + GAP
-        lines = self._sum()
-        for line, words in enumerate(lines):
-            y = strip.bottom + 11 + LINE * line
-            said.append(label(self.layout.x0, y, words, 10, style(theme.INK), "start"))
-        return said, strip.bottom + 8 + LINE * len(lines) + GAP
+        y = strip.bottom + 8
+        for words in self._sum():
+            said.append(label(self.layout.x0, y + 3, words, 10, style(theme.INK), "start"))
+            y += LINE
+        return said, y + GAP
 
     def _label(self) -> tuple[Rect, str]:
         """Return the longest label that there is room for, and its place beside or above the mark."""
@@ -230,9 +220,9 @@ class PeakNote:
             if self.x - 7 - width >= layout.x0:
                 return (self.x - 7 - width, self.y - 15, width, 14), text
             if width <= layout.x1 - layout.x0:
-                left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
-                return (left, self.y - 21, width, 13), text
-        raise AssertionError("no picture is too narrow for a number")
+                break
+        left = min(max(self.x - 0.8 * width, layout.x0), layout.x1 - width)
+        return (left, self.y - 21, width, 13), text
 
     def _hover(self) -> str:
         peak, unit, size = self.peak, self.layout.trace.unit, self.layout.trace.size_unit
@@ -250,28 +240,22 @@ class PeakNote:
         height = LINE * len(rows) + 4
         target = strip.target
         line = strip.y(target) if target is not None else strip.top
-        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
-        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)]
         ends = [*[x for x, _ in strip.steps[1:]], layout.x1]
         over = [(x, end, sum(held)) for (x, held), end in zip(strip.steps, ends, strict=True)]
+        steps = int((layout.x1 - 10 - width - layout.x0) // 6) + 1  # places six pixels apart
+        lefts = [layout.x0 + 4 + 6 * step for step in range(steps)][::-1]
         most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
-        fits = (
-            (left, top)
-            for top in (line + 3, strip.top + 3)  # below the line of the target, if there is room
-            for left, size in zip(lefts[::-1], most[::-1], strict=True)
-            if top + height <= strip.y(size) - 3
-            and not any(_overlap((left - 6, top, width + 12, height), one) for one in taken)
-        )
-        place = next(fits, None)
-        if place is None:
+        for top, (left, highest) in product((line + 3, strip.top + 3), zip(lefts, most, strict=True)):
+            place = left - 6, top, width + 12, height  # below the line of the target, if there is room
+            if top + height <= strip.y(highest) - 3 and not any(_overlap(place, one) for one in taken):
+                break
+        else:
             return []
-        left, top = place
         parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)
-            color = style(theme.MEMORY[part.kind][1])
             parts += [
-                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, color, 1.5),
+                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, style(theme.MEMORY[part.kind][1]), 1.5),
                 label(left + SAMPLE + 5, y, part.text, 10, style(theme.INK), "start"),
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]

@@ -78,8 +78,7 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
     for event in row.events:
         if event.stream != "compute" or not event.length:
             continue
-        goes_on = run and (run[-1].kind, run[-1].batches, run[-1].end) == (event.kind, event.batches, event.start)
-        if run and not goes_on:
+        if run and (run[-1].kind, run[-1].batches, run[-1].end) != (event.kind, event.batches, event.start):
             yield run
             run = []
         if event.kind == kind:

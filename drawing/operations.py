@@ -12,15 +12,15 @@ from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
 
 from . import theme
-from .layout import Rect, Row
-from .marks import Diagram, Point, box, label, lines, poly, style, together
+from .layout import Row
+from .marks import Diagram, Point, Rect, box, label, lines, poly, style, together
 from .texts import plural, ranges
 from .trace import Trace
 
 LEGIBLE_SIGN = 4.5
 """The least width of a box with a sign, in pixels."""
 STRIPPED = 11.0
-"""The least height of a row with strips, in pixels."""
+"""The least height of a row with strips in the colors of layers, in pixels."""
 NOTCH = 1.2
 """The width of a notch, in pixels."""
 FEATURES = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
@@ -34,29 +34,37 @@ def operation(
 
     A forward is filled with the color of its layer, a backward is outlined and tinted, so that the two differ without
     hue. Where colors mean the operation, a backward is ``full``, too, and a little lower. All other operations have a
-    color and a sign of their own.
+    color and a sign of their own. One that takes no time is a diamond.
     """
     x, y, width, height = place
     if not width:
         opacity = theme.STRONG_TINT if theme.outlined(kind) else None
-        return lozenge(x, y, layer_color if theme.in_layer_color(kind) else theme.kind_color(kind), opacity)
+        color = layer_color if theme.in_layer_color(kind) else theme.kind_color(kind)
+        return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.in_layer_color(kind):
         return _pass(kind, (x, y, width, height), layer_color, text, size, full)
     inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
-    strip = stream_of(kind) == "collective" and has_strip(height)
+    strip = stream_of(kind) == "collective" and height >= STRIPPED
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
 
 
 def color_of(event: Event, trace: Trace) -> str:
     """Return the color of an event that works on a layer, or of the strip of a collective: the color of the layer, or
     of operation and micro-batch. In the latter case a strip has the color of its box."""
+    return _color(event.kind, trace, event.layer or 0, min(event.batches, default=0))
+
+
+def sample_color(kind: str, trace: Trace) -> str:
+    """Return the color of an operation in a legend: of a layer, or of a micro-batch, in the middle."""
+    return _color(kind, trace, trace.layers // 2, trace.batches // 2)
+
+
+def _color(kind: str, trace: Trace, layer: int, batch: int) -> str:
     if not trace.by_operation:
-        return theme.layer_color(event.layer or 0, trace.layers)
-    if not theme.in_layer_color(event.kind):
-        return theme.kind_color(event.kind)
-    return theme.work_color(event.kind, min(event.batches, default=0), trace.batches)
+        return theme.layer_color(layer, trace.layers)
+    return theme.work_color(kind, batch, trace.batches) if theme.in_layer_color(kind) else theme.kind_color(kind)
 
 
 def lower(kind: str, height: float) -> float:
@@ -69,16 +77,6 @@ def notches(at: Sequence[float], y: float, height: float) -> Diagram:
     deep = min(3.5, height / 5)
     found = [(x, edge, x, edge + way * deep) for x in at for edge, way in ((y, 1), (y + height, -1))]
     return lines(found, style(None, theme.CARD, NOTCH))
-
-
-def has_strip(height: float) -> bool:
-    """Return whether a row of this height has room for strips in the colors of layers."""
-    return height >= STRIPPED
-
-
-def lozenge(x: float, y: float, color: str, opacity: float | None = None) -> Diagram:
-    """Return the sign of an operation that takes no time."""
-    return poly([(x, y - 1.5), (x + 3, y + 2.5), (x, y + 6.5), (x - 3, y + 2.5)], style(color, None, 0, opacity))
 
 
 def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
@@ -127,14 +125,10 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     if stream_of(kind) == "compute" and width >= 9 and height >= 11:
         letters, size = letters_of(kind), min(10, height * 0.55)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
-    if theme.glyph_of(kind) and width >= LEGIBLE_SIGN and height >= 4:
-        k = min(width * 0.32, height * 0.28, 4.0)
-        middle = y + (height - strip) / 2
-        parts.append(poly(glyph(theme.glyph_of(kind), x + width / 2, middle, k), style(theme.text_on(color))))
+    if (sign := theme.glyph_of(kind)) and width >= LEGIBLE_SIGN and height >= 4:
+        middle, k = y + (height - strip) / 2, min(width * 0.32, height * 0.28, 4.0)
+        parts.append(poly(glyph(sign, x + width / 2, middle, k), style(theme.text_on(color))))
     return together(parts)
-
-
-# -- hover texts ------------------------------------------------------------------------------
 
 
 def hover(event: Event, row: Row, trace: Trace) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.basics.units import MS
 from lib.course.layouts import mesh_of
-from lib.course.outlines import HalfSchedule, Outline, Span, outline
+from lib.course.outlines import Outline, outline
 from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.grading.standing import size_of_run
@@ -20,7 +21,7 @@ from lib.running.run import Run
 
 from . import theme
 from .figure import Figure
-from .layout import PAD, Layout, Rect
+from .layout import PAD, Layout
 from .legend import draw_legend
 from .marks import Diagram, Titled, boxes, label, lines, style
 from .numbering import plan_numbers
@@ -45,7 +46,12 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     title = f"{spec.name}: the first {until} of {spec.unit.lasting(sketch.time)}"
     if sketch.others:
         title += f", on {len(sketch.ranks)} ranks; the others do the same"
-    trace = _trace(spec, title, sketch)
+    size, hosts = spec.size, mesh_of(spec.size).beside
+    by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, hosts)}
+    for event in sketch.events:
+        by_rank[event.rank].append(event)
+    nodes = size.get("node_size")
+    trace = Trace(by_rank, size["layers"], size["batches"], nodes, title, hosts=hosts, unit=spec.unit)
     layout = Layout(trace, WIDTH, PAD + HEAD, sketch.time)
     plans = plan_numbers(layout, sketch.until)
     scale, y = axis(layout, layout.bottom)
@@ -73,7 +79,13 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     spec = _puzzle_of(source, puzzle)
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
     until = max(own.until, aim.time)
-    busy = {rank: _events(aim, rank) for rank in own.by_rank}
+    # Events that stand for the busy times of a rank: what it does there is not known.
+    busy = {
+        rank: [
+            Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in aim.busy.get(rank, ())
+        ]
+        for rank in own.by_rank
+    }
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
     below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
@@ -97,60 +109,34 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     if not isinstance(source, Run):
         fix = "beside_target(run(fsdp, ranks=4, ...))"
         raise PuzzleError("beside_target takes a run", got=describe(source), fix=fix)
-    spec = find(source.name if puzzle is None else puzzle)
+    spec, error = find(source.name if puzzle is None else puzzle), partial(PuzzleError, where="beside_target")
+    prices = f"cost={written(spec.cost)}"
     if source.unit is not spec.unit:
-        fix = "beside_target(run), not beside_target(run.measured)"
-        fix = fix if source.unit is MS else f"a run at the puzzle's own prices, cost={written(spec.cost)}"
-        problem = f"the target is in {spec.unit.name}, and this run is in {source.unit.name}"
-        raise PuzzleError(problem, where="beside_target", fix=fix)
-    size, wanted = size_of_run(source), spec.size
-    if size != wanted:
-        expected, got = _arguments(wanted), _arguments(size)
-        problem = f"the target of {spec.name} is for another size"
-        raise PuzzleError(problem, where="beside_target", expected=expected, got=got)
+        measured = "beside_target(run), not beside_target(run.measured)"
+        fix = measured if source.unit is MS else f"a run at the puzzle's own prices, {prices}"
+        raise error(f"the target is in {spec.unit.name}, and this run is in {source.unit.name}", fix=fix)
+    sizes = spec.size, size_of_run(source)
+    if sizes[0] != sizes[1]:
+        expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
+        raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
     if source.models[0].dist.cost != cost_named(spec.cost):
-        problem, fix = f"the target of {spec.name} is for other prices", f"cost={written(spec.cost)}"
-        raise PuzzleError(problem, where="beside_target", fix=fix)
+        raise error(f"the target of {spec.name} is for other prices", fix=prices)
     return spec
 
 
-def _trace(puzzle: Puzzle, title: str, sketch: HalfSchedule) -> Trace:
-    size, mesh = puzzle.size, mesh_of(puzzle.size)
-    by_rank: dict[int, list[Event]] = {rank: [] for rank in below_devices(sketch.ranks, mesh.beside)}
-    for event in sketch.events:
-        by_rank[event.rank].append(event)
-    return Trace(
-        by_rank, size["layers"], size["batches"], size.get("node_size"), title, hosts=mesh.beside, unit=puzzle.unit
-    )
-
-
-def _events(outline: Outline, rank: int) -> list[Event]:
-    """Return events that stand for the busy times of a rank: what it does there is not known."""
-    spans = outline.busy.get(rank, ())
-    return [Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in spans]
-
-
-def _silhouette(layout: Layout, outline: Outline) -> list[Diagram]:
-    """Return the rows of a target, strong where it computes and faint where it only communicates."""
-
-    def bars(by_rank: Mapping[int, Sequence[Span]]) -> list[Rect]:
-        return [
+def _silhouette(layout: Layout, outline: Outline) -> Iterator[Diagram]:
+    """Yield the rows of a target, strong where it computes and faint where it only communicates."""
+    yield from empty_rows(layout)
+    kinds = (("only communicates", outline.busy, theme.HATCH), ("computes", outline.compute, theme.MUTE))
+    for does, by_rank, color in kinds:
+        bars = [
             (layout.x(start), row.y, (end - start) * layout.per_tick, layout.height)
             for row in layout.rows
             for start, end in by_rank.get(row.ranks[0], ())
         ]
-
-    return [
-        *empty_rows(layout),
-        Titled("the target only communicates", boxes(bars(outline.busy), style(theme.HATCH))),
-        Titled("the target computes", boxes(bars(outline.compute), style(theme.MUTE))),
-        *row_names(layout),
-    ]
+        yield Titled(f"the target {does}", boxes(bars, style(color)))
+    yield from row_names(layout)
 
 
 def _figures(trace: Trace) -> str:
     return f"{trace.unit.lasting(trace.time)}, {share_text(trace.idle)} idle"
-
-
-def _arguments(size: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in size.items())

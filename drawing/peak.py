@@ -76,9 +76,9 @@ def moment(peak: Event, trace: Trace, several: bool) -> str:
     Memory is sampled when an operation is issued, so the result of a compute is first in the sample of the operation
     after it. If that is communication at the same moment, both are named.
     """
+    if peak.kind == END:
+        return "the end of the program"
     if peak.kind in MARKS:
-        if peak.kind == END:
-            return "the end of the program"
         return f"{peak.kind} of {_place(peak, several)}".removesuffix(" of ")
     said = f"{_named(peak, several)} begins"
     before = _just_ended(peak, trace)
@@ -99,7 +99,7 @@ def _named(event: Event, several: bool) -> str:
     if event.stream == "message" and len(event.group) == 2:
         sender, receiver = event.group
         way = f"to rank {receiver}" if event.rank == sender else f"from rank {sender}"
-        return f"{name} {'' if several else way}".rstrip()
+        return name if several else f"{name} {way}"
     return f"{name} of {place}" if place else name
 
 

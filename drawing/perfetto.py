@@ -33,15 +33,12 @@ from .trace import Trace, trace_of
 
 TICK = 1000.0
 """Microseconds for a tick, which Perfetto shows as a millisecond, or for a measured millisecond."""
-
 TALK = frozenset(in_stream("collective", "message"))
 ENDS = {SEND.kind: '"ph":"s"', RECEIVE.kind: '"ph":"f","bp":"e"'}
 """The two ends of a flow."""
 MOMENTS = frozenset(MARKS)
 INSTANT = ',"ph":"i","s":"t"}'  # what takes no time
 FEW = 3  # groups with fewer ranks are compared by their ranks, others by their identity
-
-kind_of, held_of = attrgetter("kind"), attrgetter("held")  # functions of C: asked of every event
 
 Json = dict[str, Any]
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -82,10 +79,7 @@ def perfetto(source: object) -> Export:
 def _about(trace: Trace) -> Json:
     """Return the description of the file: the title, the meaning of a millisecond, and the targets, if any."""
     about: Json = {"title": trace.title, "1 ms is": f"1 {trace.unit.one}", "issued": "at the start, if nothing is said"}
-    if trace.scale:
-        about["scale"] = trace.scale
-    if trace.note:
-        about["note"] = trace.note
+    about |= {name: said for name, said in (("scale", trace.scale), ("note", trace.note)) if said}
     if trace.time_target is not None:
         about["target, time"] = trace.unit.lasting(trace.time_target)
     if trace.memory_target is not None:
@@ -123,21 +117,10 @@ def _threads(events: Sequence[Event]) -> list[int]:
     threads = [0] * len(events)
     talk = [(event.start, event.end, at) for at, event in enumerate(events) if event.kind in TALK]
     for start, end, at in sorted(talk):
-        for thread, until in enumerate(free, 1):
-            if until <= start:
-                free[thread - 1], threads[at] = end, thread
-                break
-        else:
-            free.append(end)
-            threads[at] = len(free)
+        thread = next((thread for thread, until in enumerate(free) if until <= start), len(free))
+        free[thread : thread + 1] = [end]
+        threads[at] = thread + 1
     return threads
-
-
-@lru_cache(maxsize=1 << 8)
-def _thread_named(thread: int) -> str:
-    """Return the name of a thread as JSON."""
-    name = "compute" if not thread else "communication" if thread == 1 else f"communication {thread}"
-    return encode({"name": name})
 
 
 def _messages(trace: Trace) -> dict[object, int]:
@@ -160,7 +143,7 @@ class Writer:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.messages = _messages(trace)
-        held = [*map(held_of, trace.events)]
+        held = [*map(attrgetter("held"), trace.events)]
         samples = dict(zip(map(id, held), held, strict=True)).values()  # ranks that do the same share them
         used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
@@ -181,7 +164,8 @@ class Writer:
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})
         for thread in range(max([1, *self.threads]) + 1):
-            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{_thread_named(thread)}}}'
+            name = f"communication {thread}" if thread > 1 else ("compute", "communication")[thread]
+            yield f'{{"ph":"M","pid":{rank},"tid":{thread},"ts":0,"name":"thread_name","args":{{"name":"{name}"}}}}'
 
     def log(self, rank: int, events: Sequence[Event]) -> list[str]:
         """Return the entries of a rank, for operations and changes of memory, as parts of a longer text."""
@@ -220,7 +204,8 @@ class Writer:
                         known = said.details[key] = self._details(event, batches, said)
                     details = known
                 if issued != start:
-                    details = self._issued(details, issued)
+                    moment = f"{self.issued}:{_short(issued)}}}"
+                    details = f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
                 entries.append(f"{place}{at}{name}{category}{details}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
                     entries.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
@@ -251,13 +236,14 @@ class Writer:
     def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
         """Return the details of an operation that do not depend on its moment and rank. ``unnamed``: the micro-batches
         that are not part of its name."""
-        details = dict(_details(event, self.trace.size_unit.name, unnamed, said))
+        details: Json = {"micro-batches": said[unnamed]} if unnamed else {}
+        if event.tensor:
+            details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
+        if ADAPTER in event.words:
+            details["adapter"] = True
+        if event.group:
+            details["ranks"] = said[event.group]
         return f',"args":{encode(details)}' if details else ""
-
-    def _issued(self, details: str, issued: float) -> str:
-        """Return the details of an operation that was issued before it started."""
-        moment = f"{self.issued}:{_short(issued)}}}"
-        return f"{details[:-1]},{moment}" if details else f',"args":{{{moment}'
 
 
 @lru_cache(maxsize=1 << 12)
@@ -268,16 +254,3 @@ def _named(kind: str, layer: int | tuple[int, ...] | None, tensor: str | None) -
     by_batch = (tensor in KINDS and KINDS[tensor].by_batch) or (row is not None and row.by_batch)  # for pipelines
     name = encode(theme.name_of(kind) + of_layers)
     return f',"name":{name[:-1]}', f'","cat":{encode(kind)}', by_batch
-
-
-def _details(event: Event, unit: str, unnamed: frozenset[int], said: RangeTexts) -> Iterator[tuple[str, object]]:
-    """Yield the details of an operation, with the micro-batches that are not part of its name."""
-    if unnamed:
-        yield "micro-batches", said[unnamed]
-    if event.tensor:
-        yield "tensor", event.tensor
-        yield unit, _number(event.elements)
-    if ADAPTER in event.words:
-        yield "adapter", True
-    if event.group:
-        yield "ranks", said[event.group]

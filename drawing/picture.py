@@ -72,34 +72,26 @@ def draw(
         return card([words], min(width, NARROWEST), 52, summary(trace), static, trace.title)
     if trace.chain is not None and links == "auto":
         links = "none"  # the chain leads from rank to rank itself, and other lines would hide it
-    with collector_off():  # it would take half of the time to look for cycles, of which there are none
-        return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
+    return small_enough(lambda rough: _schedule(trace, width, links, memory, static, rough))
 
 
 def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callable[[Any], int] | None = None) -> Shown:
     """Return the finest ``make(rough)`` with at most so many bytes, by default of its output in a notebook."""
     size = size or (lambda figure: len(figure._repr_html_()))
-    figure, rough = make(0), 1.0
-    reached = size(figure)
-    while reached > most and rough < ROUGHEST:
-        figure = make(int(rough))
+    with collector_off():  # it would take half of the time to look for cycles, of which there are none
+        figure, rough = make(0), 1.0
         reached = size(figure)
-        rough = max(2 * rough, rough * reached / most)
+        while reached > most and rough < ROUGHEST:
+            figure = make(int(rough))
+            reached = size(figure)
+            rough = max(2 * rough, rough * reached / most)
     return figure
 
 
-def picture_for_player(trace: Trace, room: float, rough: int = 0) -> Figure:
-    """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis. The
-    page itself shows the memory, and who waits in a failed run."""
-    with collector_off():
-        return _schedule(replace(trace, chain=None), WIDTH, "auto", False, False, rough, room)
-
-
-def static_picture(trace: Trace, most: int) -> Figure:
-    """Return the picture of a schedule as an image of about so many bytes at most."""
-    plain = replace(trace, chain=None)
-    with collector_off():
-        return small_enough(lambda rough: _schedule(plain, WIDTH, "auto", True, True, rough), most)
+def picture_for_player(trace: Trace, rough: int, room: float = 0.0) -> Figure:
+    """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis, where
+    the page itself shows the memory, and who waits in a failed run. Without room it is an image that has both."""
+    return _schedule(replace(trace, chain=None), WIDTH, "auto", not room, not room, rough, room)
 
 
 def check_choice(name: str, choice: object, choices: Sequence[str], where: str) -> None:

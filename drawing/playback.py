@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from textwrap import dedent
 from types import CodeType
 from typing import Any
@@ -30,14 +29,19 @@ SECONDS = 14.0
 MOST_CODE = 1000
 """The largest number of lines of code shown."""
 
-Table = defaultdict[Hashable, int]
-"""Equal items once, each with its index: a new item gets the next one."""
+
+class Table(dict[Hashable, int]):
+    """Equal items once, each with its index: a new item gets the next one."""
+
+    def __missing__(self, item: Hashable) -> int:
+        self[item] = index = len(self)
+        return index
 
 
 def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]:
     """Return the data of the page without its picture, ready for JSON. What occurs many times is in a table, and an
     index stands for it. ``left_out``: a sentence on the ranks that are not among ``rows``, if any."""
-    words, looks, held, failure = _table(), _table(), _table(), trace.failure
+    words, looks, held, failure = Table(), Table(), Table(), trace.failure
     waits = [wait.line for wait in trace.waits.values() if wait.line]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
@@ -62,12 +66,6 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "error": failure and {"says": failure.says, "line": str(failure.line), "sentences": failure.sentences()},
         "left_out": left_out,
     }
-
-
-def _table() -> Table:
-    table = Table()
-    table.default_factory = table.__len__
-    return table
 
 
 def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
@@ -126,7 +124,7 @@ def _stuck(trace: Trace, row: Row, code: Code) -> list[Any] | None:
     """Return since when a row of a failed run is stuck, a text, and the index of its line of code."""
     failure, wait = trace.failure, trace.waits.get(row.ranks[0])
     if wait is not None:
-        return [wait.since, f"wait{'s' * (len(row.ranks) == 1)} {wait.what}", code.place(wait.line)]
+        return [wait.since, f"wait{'s' * row.one} {wait.what}", code.place(wait.line)]
     if failure is None or row.ranks[0] in failure.ended:
         return None
     since = max((event.end for event in row.operations), default=0.0)
@@ -140,7 +138,7 @@ def _words(event: Event, row: Row) -> str:
     if event.stream == "message":
         sender, receiver = event.group
         other = f" to rank {receiver}" if event.rank == sender else f" from rank {sender}"
-        return said + other if len(row.ranks) == 1 else said
+        return said + other * row.one
     code = code_of(event)
     if code.layer is not None:
         said += f" {show_layers(code.layers or code.layer)}"
@@ -153,12 +151,14 @@ class Code:
     """The source of the functions that operations come from, as far as it is available; of code outside functions, the
     whole cell or file. What ran first comes first. ``spot``: the line of an error, which is always included."""
 
-    def __init__(self, lines: Iterable[Line], spot: Spot | None = None) -> None:
+    def __init__(self, ran: Iterable[Line], spot: Spot | None = None) -> None:
         found: dict[tuple[str, int], str] = {}
-        for code in dict.fromkeys(line.code for line in lines):
+        for code in dict.fromkeys(line.code for line in ran):
             found |= {(code.co_filename, number): text for number, text in _source(code)}
         if spot is not None and (spot.file, spot.number) not in found:
-            found |= {(spot.file, number): text for number, text in _around(spot)}
+            first, last = max(1, spot.number - AROUND), spot.number + AROUND
+            around = linecache.getlines(spot.file)[first - 1 : last]
+            found |= {(spot.file, number): text for number, text in enumerate(around, first)}
         files = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in found))}
         known = sorted(found, key=lambda place: (files[place[0]], place[1]))[:MOST_CODE]
         self.lines = [*zip((number for _, number in known), _to_the_left(known, found), strict=True)]
@@ -178,22 +178,16 @@ def _to_the_left(known: Sequence[tuple[str, int]], found: dict[tuple[str, int], 
     for file, number in known:
         if (file, number - 1) != before:
             pieces.append([])
-        pieces[-1].append(found[file, number].expandtabs(4))
+        pieces[-1].append(found[file, number].rstrip("\n").expandtabs(4))
         before = file, number
     return [line for piece in pieces for line in dedent("\n".join(piece)).split("\n")]
 
 
-def _source(code: CodeType) -> list[tuple[int, str]]:
+def _source(code: CodeType) -> Iterator[tuple[int, str]]:
     if code.co_name.startswith(("<module", "<cell")):  # each statement of a cell is compiled by itself
-        return [(at, line.rstrip("\n")) for at, line in enumerate(linecache.getlines(code.co_filename), 1)]
+        return enumerate(linecache.getlines(code.co_filename), 1)
     try:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
-        return []
-    return [(first + at, line.rstrip("\n")) for at, line in enumerate(lines)]
-
-
-def _around(spot: Spot) -> list[tuple[int, str]]:
-    lines = linecache.getlines(spot.file)
-    wanted = range(max(1, spot.number - AROUND), min(len(lines), spot.number + AROUND) + 1)
-    return [(number, lines[number - 1].rstrip("\n")) for number in wanted]
+        return iter(())
+    return enumerate(lines, first)

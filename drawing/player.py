@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lib.basics.units import Elements
 from .figure import Figure, write
 from .figure import page as page_of
 from .layout import Row, rows_of
-from .picture import LARGEST, draw, picture_for_player, small_enough, static_picture
+from .picture import LARGEST, draw, picture_for_player, small_enough
 from .playback import CARDS, failed_ranks, places, playback
 from .svg import escape
 from .texts import ranges
@@ -49,23 +49,19 @@ class Player:
         """Write the page: one ``.html`` file that needs nothing else. Raise PuzzleError if it cannot be written."""
         write(path, {".html": lambda: self.page})
 
-    @cached_property
-    def _static(self) -> str:
-        return self._instead()._repr_html_()
-
     def _repr_html_(self) -> str:
-        frame = escape(self.page)
-        size = len(frame) + len(self._static)
+        frame, still = escape(self.page), self._instead()._repr_html_()
+        size = len(frame) + len(still)
         if size > LARGEST:
             words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_FIX}"
-            return f"<div><p>{escape(words)}</p>{self._static}</div>"
+            return f"<div><p>{escape(words)}</p>{still}</div>"
         how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
         title = escape(f"player of {self.title}")
         # Who takes frames out, GitHub or a notebook that is not trusted, takes style sheets out as well: so this one
         # hides the picture exactly where the player is.
         inside = f"A player was here, and this page takes players out. Run the cell again, or: {_FIX}"
         return (
-            f'{_SWAP}<div class="ltp-still">{self._static}<p>{inside}</p></div>'
+            f'{_SWAP}<div class="ltp-still">{still}<p>{inside}</p></div>'
             f'<iframe class="ltp-player" srcdoc="{frame}" title="{title}" style="{how}" loading="lazy"></iframe>'
         )
 
@@ -98,12 +94,11 @@ def play(
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
     room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
     most = room if room > ROOM else LARGEST
-    figure = small_enough(
-        lambda rough: picture_for_player(trace, STRIP, rough), most, lambda figure: len(escape(figure.svg()))
-    )
+    drawn = partial(picture_for_player, trace)
+    figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape(figure.svg())))
     page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
     below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # roughly: where it can, the page sends its height
-    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: static_picture(trace, STILL))
+    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: small_enough(drawn, STILL))
 
 
 def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
@@ -115,19 +110,16 @@ def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:
     """Return the rows to play, and a sentence on what is left out. Raise PuzzleError if no row can be played."""
-    rows = rows_of(trace.by_rank, trace.apart, trace.hosts)
+    rows = rows_of(trace)
     wanted = _evenly(trace, rows) if ranks is None else _named(trace, rows, ranks)
-    taken: list[int] = []
-    left = OPERATIONS
+    taken, left = list[int](), OPERATIONS
     for place in wanted:
-        count = len(rows[place].operations)
-        if count <= left:
+        if (count := len(rows[place].operations)) <= left:
             taken.append(place)
             left -= count
     if not taken or (ranks is not None and len(taken) < len(wanted)):
-        got = f"{sum(len(rows[place].operations) for place in wanted):,}"
+        expected, got = f"at most {OPERATIONS:,}", f"{sum(len(rows[place].operations) for place in wanted):,}"
         fix = "draw(run) draws any size" if ranks is None else "name fewer ranks"
-        expected = f"at most {OPERATIONS:,}"
         raise PuzzleError("too many operations to play", where="play", expected=expected, got=got, fix=fix)
     found = [rows[place] for place in sorted(taken)]
     if len(found) == len(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Iterator
 from typing import Any, NamedTuple
 
 from lib.basics.arguments import describe
@@ -17,8 +17,8 @@ from lib.running.run import run
 from . import theme
 from .figure import Figure
 from .layout import PAD
-from .links import arrow_head
-from .marks import Diagram, box, label, lines, poly, style
+from .links import arrows
+from .marks import Diagram, box, label, lines, style
 from .operations import operation
 from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
@@ -74,8 +74,8 @@ def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
     after: dict[int, Tensor | None] = {}
 
     async def program(model: Model) -> Model:
-        before[model.rank], bring = _brought(kind, model, activations)
-        after[model.rank] = await bring()
+        before[model.rank], result = _brought(kind, model, activations)
+        after[model.rank] = await result
         return model
 
     done = run(program, ranks=ranks, layers=1, batches=1 if activations else ranks)
@@ -84,26 +84,16 @@ def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
     return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)
 
 
-def _brought(
-    kind: str, model: Model, activations: bool
-) -> tuple[Tensor | None, Callable[[], Coroutine[Any, Any, Tensor | None]]]:
-    """Return what a rank has before, and the call that turns it into what it has after."""
+def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None, Awaitable[Any]]:
+    """Return what a rank has before, and the operation that turns it into what it has after."""
     if kind != SEND.kind:
         row = collective(kind)
         brought = (row.of_activations if activations and row.of_activations else row.example)(model)
-        return brought, lambda: _awaited(getattr(model, kind)(brought, brought.layer if brought else 0))
+        return brought, getattr(model, kind)(brought, brought.layer if brought else 0)
     if model.rank:
-        return None, lambda: _awaited(model.receive(0))
+        return None, model.receive(0)
     own = model.get_activation([model.rank])
-    return own, lambda: _awaited(model.pass_to(1, own))
-
-
-async def _awaited(call: Any) -> Tensor | None:
-    result: Tensor | None = await call
-    return result
-
-
-# -- the picture -----------------------------------------------------------------------------
+    return own, model.pass_to(1, own)
 
 
 def _x(rank: int) -> float:
@@ -124,15 +114,14 @@ def _head(exchange: Exchange) -> list[Diagram]:
     ]
 
 
-def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> list[Diagram]:
-    parts: list[Diagram] = [label(PAD, y + TALL / 2, word, 11, style(theme.MUTE), "start")]
+def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> Iterator[Diagram]:
+    yield label(PAD, y + TALL / 2, word, 11, style(theme.MUTE), "start")
     for rank, tensor in held.items():
-        parts.append(box(_x(rank), y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
+        yield box(_x(rank), y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
         if tensor is None:
-            parts.append(label(_x(rank) + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE)))
+            yield label(_x(rank) + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE))
         else:
-            parts.append(icon(tensor, _x(rank), y))
-    return parts
+            yield icon(tensor, _x(rank), y)
 
 
 def _operations(exchange: Exchange, y: float) -> list[Diagram]:
@@ -141,22 +130,20 @@ def _operations(exchange: Exchange, y: float) -> list[Diagram]:
     centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
     color = theme.kind_color(exchange.kind)
     across = (centers[0], middle, centers[-1] - (wide / 2 if exchange.kind == SEND.kind else 0), middle)
-    parts: list[Diagram] = [lines([across], style(None, color, 1.6))]
-    if exchange.kind == SEND.kind:
-        parts.append(poly(arrow_head(across, 7), style(color)))
+    joined = (
+        arrows([across], color, 1.6, 7) if exchange.kind == SEND.kind else [lines([across], style(None, color, 1.6))]
+    )
     downs = []
     for rank, x in enumerate(centers):
         if exchange.before[rank] is not None:
             downs.append((x, y + 3, x, middle - tall / 2 - 2))
         if exchange.after[rank] is not None:
             downs.append((x, middle + tall / 2 + 2, x, y + BETWEEN - 3))
-    parts.append(lines(downs, style(None, theme.MUTE, 1.2)))
-    parts += [poly(arrow_head(down, 6), style(theme.MUTE)) for down in downs]
-    layer_color = theme.layer_color(0, 1)
-    for rank, x in enumerate(centers):
-        place = (x - wide / 2, middle - tall / 2, wide, tall)
-        parts.append(operation(exchange.events[rank].kind, place, layer_color))
-    return parts
+    signs = [
+        operation(exchange.events[rank].kind, (x - wide / 2, middle - tall / 2, wide, tall), theme.layer_color(0, 1))
+        for rank, x in enumerate(centers)
+    ]
+    return [*joined, *arrows(downs, theme.MUTE, 1.2, 6), *signs]
 
 
 def _in_words(exchange: Exchange) -> str:

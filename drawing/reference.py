@@ -21,13 +21,13 @@ from lib.running.sweep import sweep
 from .attempts import draw_attempts
 from .compare import compare
 from .figure import page, write
-from .group import draw_group
 from .outline import beside_target
 from .picture import draw
 from .player import play
 from .primitives import draw_primitive, primitives
 from .svg import escape
 from .sweep import draw_sweep
+from .tensors import draw_group
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
@@ -61,7 +61,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 TALK = ("collective", "message")
 RANKS = 4
 """In the pictures of collectives: a number by which sizes can be divided."""
-STARS = {"VAR_POSITIONAL": 1, "VAR_KEYWORD": 2}
 PRICES = "Prices: Cost(...), in ticks (_across: between nodes), and sizes in elements"
 ROW = "display:flex;flex-wrap:wrap;gap:2px 14px;padding:4px 0"
 CALL, SAYS = "flex:38 1 0;min-width:min(100%,270px)", "flex:62 1 0;min-width:min(100%,316px);margin:0"
@@ -79,14 +78,10 @@ class Reference:
     def entries(self) -> dict[str, list[tuple[str, str]]]:
         """Return all there is, group by group: how each thing is written, and what it does."""
         verbs = {"Operations": (*in_stream("compute"), "set_final_weight"), "Communication": in_stream(*TALK)}
-        found = {
-            group: [(_written(_method(name), _verb(name)), _says(_verb(name))) for name in names]
-            for group, names in (MODEL | verbs).items()
-        }
-        found[TENSORS] = [(_written(f"tensor.{name}", _piece(name)), _says(_piece(name))) for name in PIECES]
+        found = {group: [*map(_method, names)] for group, names in (MODEL | verbs).items()}
+        found[TENSORS] = [_piece(name) for name in PIECES]
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
-        prices = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
-        found[PRICES] = prices
+        found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         return found
 
     def __str__(self) -> str:
@@ -110,8 +105,8 @@ class Reference:
             parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
             parts.append(f'<dl style="margin:0;{GRID if group == PRICES else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
-                shown = (draw_primitive(kind, ranks=RANKS)._repr_html_() for kind in primitives())
-                cells = (f'<div style="{PICTURE}">{picture}</div>' for picture in shown)
+                drawn = (draw_primitive(kind, ranks=RANKS) for kind in primitives())
+                cells = (f'<div style="{PICTURE}">{picture._repr_html_()}</div>' for picture in drawn)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
 
@@ -136,19 +131,17 @@ def _sizes() -> str:
     )
 
 
-def _method(name: str) -> str:
-    return f"{'Model' if isinstance(Model.__dict__.get(name), staticmethod) else 'model'}.{name}"
+def _method(name: str) -> tuple[str, str]:
+    """Return how a method of Model is written, or what an operation has in place of one, and what it does."""
+    owner = "Model" if isinstance(Model.__dict__.get(name), staticmethod) else "model"
+    verb = getattr(Model, name, None) or partial(cast(Any, operation(name).verb), None)
+    return _written(f"{owner}.{name}", verb), _says(verb)
 
 
-def _verb(name: str) -> Any:
-    """Return the method of Model of that name, or what its row has in place of one."""
-    found = getattr(Model, name, None)
-    return found if found is not None else partial(cast(Any, operation(name).verb), None)
-
-
-def _piece(name: str) -> Any:
-    """Return the method of tensors of that name."""
-    return getattr(Weight, name)
+def _piece(name: str) -> tuple[str, str]:
+    """Return the same of a method of tensors."""
+    method = getattr(Weight, name)
+    return _written(f"tensor.{name}", method), _says(method)
 
 
 def _written(name: str, thing: Any) -> str:
@@ -158,15 +151,12 @@ def _written(name: str, thing: Any) -> str:
     parameters = [
         p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "model") and p.name[0] != "_"
     ]
-    shown = [p.name if p.default is p.empty else f"{p.name}={_default(p.default)}" for p in parameters]
-    shown = ["*" * STARS.get(p.kind.name, 0) + text for p, text in zip(parameters, shown, strict=True)]
+    # A default that is a function has no short name.
+    shown = [
+        f"{p.name}=..." if inspect.isfunction(p.default) else str(p.replace(annotation=p.empty)) for p in parameters
+    ]
     awaited = "await " if stream_of(name.removeprefix("model.")) in TALK else ""
     return f"{awaited}{name}({', '.join(shown)})"
-
-
-def _default(value: object) -> str:
-    """Return a default as one writes it; of a function, which has no short name, only that there is one."""
-    return "..." if inspect.isfunction(value) else repr(value)
 
 
 def _says(thing: Any) -> str:

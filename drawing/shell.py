@@ -33,13 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         functions = [function_in(what) for what in options.what]
         _check_output(options)
-    except Usage as error:
-        print(f"{called()} draw: {error}", file=sys.stderr)
-        return USAGE
-    try:
         pairs = [_run(function, options) for function in functions]
         _show([done for done, _ in pairs], options)
         failed = [found for _, found in pairs if found is not None]
+    except Usage as error:
+        print(f"{called()} draw: {error}", file=sys.stderr)
+        return USAGE
     except PuzzleError as error:
         failed = [error]
     for found in failed:
@@ -66,21 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("what", nargs="+", metavar="FILE:function", help="a .py or .ipynb file and a function in it; several: compare")
-    add(
-        "-o",
-        "--out",
-        metavar="F",
-        help="file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout",
-    )
+    written = "file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout"
+    add("-o", "--out", metavar="F", help=written)
     add_machine(parser)
     add("--play", action="store_true", help="with .html: a page that plays the schedule")
     add("--title", help="title of the picture")
-    add(
-        "--links",
-        choices=LINKS,
-        default="auto",
-        help="arrows of sends, ties of collectives (auto: where there is room)",
-    )
+    links = "arrows of sends, ties of collectives (auto: where there is room)"
+    add("--links", choices=LINKS, default="auto", help=links)
     add("--no-memory", action="store_true", help="without the memory of the ranks")
     add("--width", metavar="PIXELS", type=float, default=WIDTH, help=f"width of the picture ({WIDTH:g})")
     add("--timeout", metavar="S", type=float, default=60.0, help="seconds for a run (60)")
@@ -101,22 +92,19 @@ def _check_output(options: argparse.Namespace) -> None:
 
 
 def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
+    text = "\n\n".join(map(str, runs))
     if options.out is None:
-        print("\n\n".join(map(str, runs)))
+        print(text)
         return
-
     names = [run.name for run in runs]
     titles = names if len(set(names)) == len(names) else options.what
-    target = Path(options.out)
+    target, how = Path(options.out), {"links": options.links, "width": options.width}
     if options.play:
         play(runs[0], title=options.title).save(target)
-    elif target.suffix.lower() in (".svg", ".html"):
-        how = {"links": options.links, "width": options.width}
-        if len(runs) > 1:
-            compare(*runs, titles=titles, **how).save(target)
-        else:
-            draw(runs[0], memory=not options.no_memory, title=options.title, **how).save(target)
+    elif target.suffix.lower() not in (".svg", ".html"):
+        write(target, {".json": lambda: perfetto(runs[0]), ".txt": lambda: f"{text}\n"})
+    elif len(runs) > 1:
+        compare(*runs, titles=titles, **how).save(target)
     else:
-        texts = {".json": lambda: perfetto(runs[0]), ".txt": lambda: "\n\n".join(map(str, runs)) + "\n"}
-        write(target, texts)
+        draw(runs[0], memory=not options.no_memory, title=options.title, **how).save(target)
     print(f"{target} is written")

@@ -13,6 +13,7 @@ from functools import lru_cache
 from chalk.core import ApplyTransform, Compose, Primitive
 from chalk.style import Style
 from chalk.types import Diagram
+from colour import Color
 
 from . import theme
 from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Lines, Mark, Point, Titled, WithArrow
@@ -133,7 +134,9 @@ def body(parts: Iterable[Diagram]) -> str:
 def _leaf(node: Primitive, known: Attributes) -> str:
     shape = node.shape
     if isinstance(shape, Bars):
-        return f'<path{_bar_attributes(node.style, shape.thick)} d="{path_data(shape)}"/>'
+        stroke, role = _painted("stroke", node.style.fill_color_, node.style.fill_opacity_)
+        how = f'{stroke} stroke-width="{number(shape.thick)}"{_classes(role)}'
+        return f'<path fill="none"{how} d="{path_data(shape)}"/>'
     if isinstance(shape, Hovers):
         return _hovers(shape)
     if isinstance(shape, ArrowHovers):
@@ -172,34 +175,26 @@ def _moved(transform: tuple[float, ...]) -> str:
 def _attributes(how: Style, text: bool) -> str:
     if how is UNSEEN:
         return ' fill-opacity="0"'
-    fill, classes = _fill(how)
+    fill, role = _painted("fill", how.fill_color_, how.fill_opacity_)
     width = how.line_width_[1] if how.line_width_ else 0
-    stroke = ""
-    if width and how.line_color_ is not None and not text:
-        color = how.line_color_.hex_l
-        stroke = f' stroke="{color}" stroke-width="{number(width)}"'
-        if color in ROLE_OF:
-            classes.append(f"s-{ROLE_OF[color]}")
-        if how.dashing_ is not None:
-            stroke += f' stroke-dasharray="{" ".join(map(number, how.dashing_[0]))}"'
-    return fill + stroke + (f' class="{" ".join(classes)}"' if classes else "")
+    if text or not width or how.line_color_ is None:
+        return fill + _classes(role)
+    stroke, other = _painted("stroke", how.line_color_)
+    dash = f' stroke-dasharray="{" ".join(map(number, how.dashing_[0]))}"' if how.dashing_ else ""
+    return f'{fill}{stroke} stroke-width="{number(width)}"{dash}{_classes(role, other)}'
 
 
-def _bar_attributes(how: Style, thick: float) -> str:
-    """Return the attributes of a bar: its fill is the stroke of a line."""
-    fill, classes = _fill(how)
-    classes = [f"s-{name[2:]}" for name in classes]
-    stroke = fill.replace("fill", "stroke")
-    return f' fill="none"{stroke} stroke-width="{number(thick)}"' + (f' class="{classes[0]}"' if classes else "")
+def _painted(what: str, color: Color | None, opacity: float | None = None) -> tuple[str, str]:
+    """Return the color of a "fill" or a "stroke" as attributes, and the class by which a dark theme changes it."""
+    if color is None:
+        return f' {what}="none"', ""
+    shade = color.hex_l
+    thin = "" if opacity is None or opacity == 1 else f' {what}-opacity="{number(opacity)}"'
+    return f' {what}="{shade}"{thin}', f"{what[0]}-{ROLE_OF[shade]}" if shade in ROLE_OF else ""
 
 
-def _fill(how: Style) -> tuple[str, list[str]]:
-    if how.fill_color_ is None:
-        return ' fill="none"', []
-    color = how.fill_color_.hex_l
-    opacity = how.fill_opacity_
-    thin = "" if opacity is None or opacity == 1 else f' fill-opacity="{number(opacity)}"'
-    return f' fill="{color}"{thin}', [f"f-{ROLE_OF[color]}"] if color in ROLE_OF else []
+def _classes(*roles: str) -> str:
+    return f' class="{" ".join(filter(None, roles))}"' if any(roles) else ""
 
 
 def _hovers(shape: Hovers) -> str:
@@ -232,19 +227,14 @@ def path_data(shape: Mark) -> str:
         return _bars(shape)
     if isinstance(shape, Boxes):
         return "".join(f"M{n(x)} {n(y)}h{n(w)}v{n(h)}h{n(-w)}z" for x, y, w, h in shape.items)
-    if isinstance(shape, Lines):
-        return _lines(shape)
+    if isinstance(shape, Lines):  # of many, vertical ones are written by their length, which takes a third less
+        many = len(shape.items) > MANY
+        return "".join(
+            f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
+            for a, b, c, d in shape.items
+        )
     ending = "z" if shape.closed else ""
     return "".join(_outline(corners) + ending for corners in shape.outlines())
-
-
-def _lines(shape: Lines) -> str:
-    """Return the path of lines. Of many, vertical ones are written by their length, which takes a third less."""
-    n, many = number, len(shape.items) > MANY
-    return "".join(
-        f"M{n(a)} {n(b)}v{n(round(d, 2) - round(b, 2))}" if many and a == c else f"M{n(a)} {n(b)}L{n(c)} {n(d)}"
-        for a, b, c, d in shape.items
-    )
 
 
 def _bars(shape: Bars) -> str:

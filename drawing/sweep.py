@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from lib.basics.errors import PuzzleError
@@ -16,6 +16,7 @@ from .marks import Diagram, Titled, box, label, poly, style
 from .texts import plural
 from .time_memory import MARKS, MEANINGS, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
+TITLE = "Time and memory"
 SHOWN, DESCRIBED = 14, 4
 """The largest number of programs in the legend, and of runs in the alternative text: the table below has all."""
 
@@ -39,19 +40,17 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     wrong = len(sweep.trials) - len(right)
     said = f"{len(right)} run{plural(len(right))}"
     said += f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
-    parts: list[Diagram] = [
-        *(target_area(chart, target, f"within the target of {target.name}") if target else []),
-        *_fronts(front, chart),
-        *[_point(trial, chart, names, trial in front, sweep) for trial in right],
-        *_legend(names, target, sweep),
-    ]
-    title, note = "Time and memory", said
-    if target:
-        said += f"; the target of {target.name}: {_figures(target, sweep)}"
-    words = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
-    words += f"; and {len(front) - DESCRIBED} more." if len(front) > DESCRIBED else "."
-    words = f"{title}: {said}. What no other of the same size beats: {words}"
-    return draw_chart(chart, sweep.unit, sweep.size_unit, title, note, parts, words, static)
+    parts = [*(target_area(chart, target, f"within the target of {target.name}") if target else ())]
+    parts += _fronts(front, chart)
+    for trial in right:
+        mark = _mark(names.index(trial.name), *chart.at(trial), trial in front, len(names))
+        parts.append(Titled(f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}", mark))
+    parts += _legend(names, target, sweep)
+    aim = f"; the target of {target.name}: {_figures(target, sweep)}" if target else ""
+    best = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
+    best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
+    words = f"{TITLE}: {said}{aim}. What no other of the same size beats: {best}."
+    return draw_chart(chart, sweep.unit, sweep.size_unit, TITLE, said, parts, words, static)
 
 
 def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
@@ -65,19 +64,12 @@ def _target(trials: Sequence[Trial], cost: Cost | None) -> Trial | None:
     return trials[0]._replace(name=known[0].name, time=target["time"], memory=target["memory"])
 
 
-def _fronts(front: list[Trial], chart: Chart) -> list[Diagram]:
-    """Return a staircase for each size with several points on its front, from fast to small."""
-    parts: list[Diagram] = []
+def _fronts(front: list[Trial], chart: Chart) -> Iterator[Diagram]:
+    """Yield a staircase for each size with several points on its front, from fast to small."""
     for _, alike in groupby(sorted(front, key=_size), key=_size):
         places = [chart.at(trial) for trial in sorted(alike, key=lambda trial: trial.time)]
         if len(places) > 1:
-            parts.append(stairs(places, 1.2))
-    return parts
-
-
-def _point(trial: Trial, chart: Chart, names: list[str], best: bool, sweep: Sweep) -> Diagram:
-    said = f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}"
-    return Titled(said, _mark(names.index(trial.name), *chart.at(trial), best, len(names)))
+            yield stairs(places, 1.2)
 
 
 def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
@@ -94,19 +86,19 @@ def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
 
 
-def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> list[Diagram]:
-    parts: list[Diagram] = []
-    y = TOP
+def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> Iterator[Diagram]:
+    y, mute = TOP, style(theme.MUTE)
     for number, name in enumerate(names[:SHOWN]):
-        parts += [_mark(number, MARKS, y, True, len(names)), *meaning(y, name)]
+        yield _mark(number, MARKS, y, True, len(names))
+        yield from meaning(y, name)
         y += 22
     if len(names) > SHOWN:
-        parts.append(label(MEANINGS, y, f"and {len(names) - SHOWN} more", 11.5, style(theme.MUTE), "start"))
+        yield label(MEANINGS, y, f"and {len(names) - SHOWN} more", 11.5, mute, "start")
     if target:
-        parts += [target_sample(MARKS, y), *meaning(y, "the target", [_figures(target, sweep)])]
+        yield target_sample(MARKS, y)
+        yield from meaning(y, "the target", [_figures(target, sweep)])
         y += 38
-    said = "filled: no other of its size beats it"
-    return [*parts, label(MARKS - 8, y + 10, said, 10.5, style(theme.MUTE), "start")]
+    yield label(MARKS - 8, y + 10, "filled: no other of its size beats it", 10.5, mute, "start")
 
 
 def _size(trial: Trial) -> str:

@@ -1,21 +1,22 @@
-"""Small pictures of tensors: which layer of how many, which shards, which micro-batches of how many. A slice of an
-activation is a part of the width; a partial sum, full of lines, has the sign of a sum and of how many."""
+"""Small pictures of tensors, alone or in dictionaries: which layer of how many, which shards, which micro-batches. A
+slice of an activation is a part of the width; a partial sum, full of lines, has the sign of a sum and of how many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from lib.basics.units import Elements
+from lib.basics.arguments import describe
+from lib.basics.errors import PuzzleError
 from lib.learner.tensors import Tensor
 from lib.record.kinds import KINDS, SHARD
-from lib.record.labels import WHOLE
+from lib.record.labels import WHOLE, Labels
 
 from . import theme
 from .figure import Figure
 from .header import fit
-from .layout import Rect, hatching
-from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width, together
+from .layout import hatching
+from .marks import Diagram, Rect, Titled, box, boxes, label, lines, style, text_width, together
 from .texts import plural, ranges
 
 WIDE, TALL = 120.0, 92.0
@@ -24,58 +25,18 @@ CELLS = 32
 """Shards or micro-batches drawn one by one at most. More are drawn as so many groups."""
 SIGN = 10.0
 """Size of the sign of a sum in pixels."""
-
-
-class View(NamedTuple):
-    """What a picture shows of a tensor, with None for what its kind does not have."""
-
-    name: str
-    color: str
-    """The color of its kind of memory."""
-    layer: int
-    layers: int
-    shards: frozenset[int] | None
-    total: int
-    batches: frozenset[int] | None
-    total_batches: int
-    step: int | None
-    memory: Elements
-    parts: frozenset[int] = WHOLE
-    of: int = 1
-    piece: str = SHARD
-    """What a piece of it is called."""
-    thin: bool = False
-    """Whether it is of an adapter, which is drawn as the thin thing that it is."""
-
-    @property
-    def sliced(self) -> bool:
-        """Whether its shards are pieces of each micro-batch, such as slices of a sequence."""
-        return self.piece != SHARD
-
-
 THIN = 0.36
-"""How high the body of an adapter is, as a part of that of a weight."""
+"""How high the body of an adapter is, as a part of that of a weight: it is drawn as the thin thing that it is."""
 
+MOST, LINES = 256, 64
+"""The largest numbers of tensors and lines. Of further ones only the number is shown."""
+NAMES = 140.0
+"""The largest width of a line's name, in pixels."""
+COLUMNS, GAP, KEY = 6, 8.0, 16.0
+"""The largest number of pictures in a line, then the room between them and for a key above each, in pixels."""
 
-def view_of(tensor: Tensor) -> View:
-    """Return what a picture shows of a tensor."""
-    row, adapter = KINDS[type(tensor).__name__], getattr(tensor, "adapter", False)
-    return View(
-        row.of_adapter if adapter else row.word,
-        theme.MEMORY[row.memory][1],
-        tensor.layer,
-        tensor.layers,
-        getattr(tensor, "shards", None),
-        getattr(tensor, "total", 1),
-        getattr(tensor, "batches", None),
-        getattr(tensor, "total_batches", 0),
-        getattr(tensor, "step", None),
-        tensor.memory(),
-        getattr(tensor, "parts", WHOLE),
-        getattr(tensor, "of", 1),
-        row.piece,
-        adapter,
-    )
+Pieces = tuple[Iterable[int], int]
+"""Some pieces, and of how many they are."""
 
 
 def draw_tensor(tensor: Tensor) -> Figure:
@@ -86,103 +47,97 @@ def draw_tensor(tensor: Tensor) -> Figure:
 
 def in_words(tensor: Tensor) -> str:
     """Return a tensor in words, with its size."""
-    view = view_of(tensor)
-    said = [f"{view.name} of layer {view.layer} of {view.layers}"]
-    if not view.sliced and view.shards is not None:
-        said.append(_shards(view) or "complete")
-    elif view.sliced:
-        said += _pieces(view)
-    if view.batches is not None:
-        batches = ranges(view.batches) or "none"
-        said.append(f"micro-batch{plural(view.batches, 'es')} {batches} of {view.total_batches}")
-    if view.step is not None:
-        said.append(f"step {view.step}")
-    return f"{', '.join(said)}: {tensor._token.size_unit.describe(view.memory)}"
+    labels = tensor._token.labels
+    kind = KINDS[labels.kind]
+    said = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
+    if _sliced(labels):
+        said += _pieces(labels)
+    elif "shards" in kind.fields:
+        said.append(_shards(labels) or "complete")
+    if kind.batched:
+        batches = ranges(labels.batches) or "none"
+        said.append(f"micro-batch{plural(labels.batches, 'es')} {batches} of {labels.total_batches}")
+    if kind.stepped:
+        said.append(f"step {labels.step}")
+    return f"{', '.join(said)}: {tensor._token.size_unit.describe(tensor.memory())}"
 
 
 def icon(tensor: Tensor, x: float, y: float) -> Diagram:
     """Return the picture of a tensor, WIDE by TALL, with its upper left corner at (x, y)."""
-    view, middle = view_of(tensor), x + WIDE / 2
+    labels, middle, ink = tensor._token.labels, x + WIDE / 2, style(theme.INK)
+    step = f", step {labels.step}" if labels.step else ""
     parts: list[Diagram] = [
-        box(x + 8, y + 17, WIDE - 16, 2.5, style(view.color)),
-        label(middle, y + 9.5, view.name, 10, style(theme.INK), weight=600),
-        *_layers(view, (x + 10, y + 25, 7, 34)),
-        *_body(view, (x + 23, y + 25, WIDE - 33, 34)),
-        label(
-            middle,
-            y + 68,
-            f"layer {view.layer}" + (f", step {view.step}" if view.step else ""),
-            9.5,
-            style(theme.INK),
-        ),
-        label(middle, y + 80, _part(view), 9, style(theme.MUTE)),
+        box(x + 8, y + 17, WIDE - 16, 2.5, style(theme.MEMORY[KINDS[labels.kind].memory][1])),
+        label(middle, y + 9.5, _name(labels), 10, ink, weight=600),
+        # A column of all layers, the first at the bottom, with the tensor's own filled.
+        *_cells((x + 10, y + 25, 7, 34), ([labels.layers - 1 - labels.layer], labels.layers), _color(labels), True),
+        *_body(labels, (x + 23, y + 25, WIDE - 33, 34)),
+        label(middle, y + 68, f"layer {labels.layer}{step}", 9.5, ink),
+        label(middle, y + 80, _part(labels), 9, style(theme.MUTE)),
     ]
     return Titled(in_words(tensor), together(parts))
 
 
-def _shards(view: View) -> str:
+def _name(labels: Labels) -> str:
+    """Return the field's word for a tensor."""
+    kind = KINDS[labels.kind]
+    return kind.of_adapter if labels.adapter else kind.word
+
+
+def _sliced(labels: Labels) -> bool:
+    """Return whether its shards are pieces of each micro-batch, such as slices of a sequence."""
+    return KINDS[labels.kind].piece != SHARD
+
+
+def _shards(labels: Labels) -> str:
     """Return which shards of how many, or an empty text for a complete tensor."""
-    shards = view.shards or frozenset()
-    return "" if view.total == 1 else f"{view.piece}{plural(shards)} {ranges(shards) or 'none'} of {view.total}"
+    shards, piece = labels.shards, KINDS[labels.kind].piece
+    return "" if labels.total == 1 else f"{piece}{plural(shards)} {ranges(shards) or 'none'} of {labels.total}"
 
 
-def _pieces(view: View) -> list[str]:
+def _pieces(labels: Labels) -> list[str]:
     """Return of what an activation is a slice, and of what a partial sum."""
-    partial_sum = f"partial sum{plural(view.parts)} {ranges(view.parts) or 'none'} of {view.of}"
-    return [*filter(None, [_shards(view)]), *[partial_sum] * (view.of > 1)]
+    partial_sum = f"partial sum{plural(labels.parts)} {ranges(labels.parts) or 'none'} of {labels.of}"
+    return [*filter(None, [_shards(labels)]), *[partial_sum] * (labels.of > 1)]
 
 
-def _part(view: View) -> str:
+def _part(labels: Labels) -> str:
     """Return which part of the whole, briefly."""
-    said = _pieces(view) if view.sliced else [_shards(view)]
-    if view.batches is not None and not (said and view.total_batches == 1 and view.sliced):
-        said.append(f"mb {ranges(view.batches) or 'none'} of {view.total_batches}")
-    return fit(", ".join(filter(None, said)) or "complete", 9, 1.2 * WIDE)
+    said, kind = _pieces(labels), KINDS[labels.kind]
+    if kind.batched and not (said and labels.total_batches == 1 and _sliced(labels)):
+        said.append(f"mb {ranges(labels.batches) or 'none'} of {labels.total_batches}")
+    return fit(", ".join(said) or "complete", 9, 1.2 * WIDE)
 
 
-def _layers(view: View, place: Rect) -> list[Diagram]:
-    """Return a column of all layers, the first at the bottom, with the tensor's own filled."""
-    return _cells(place, [view.layers - 1 - view.layer], view.layers, _color(view), down=True)
-
-
-def _color(view: View) -> str:
+def _color(labels: Labels) -> str:
     """Return the color of the layer. The last activation, which no layer reads, has that of the last layer."""
-    return theme.layer_color(min(max(view.layer, 0), view.layers - 1), view.layers)
+    return theme.layer_color(min(max(labels.layer, 0), labels.layers - 1), labels.layers)
 
 
-def _body(view: View, place: Rect) -> list[Diagram]:
+def _body(labels: Labels, place: Rect) -> list[Diagram]:
     """Return shards side by side, micro-batches in rows, and for a weight gradient one above the other."""
-    color, (x, y, width, height) = _color(view), place
-    batches = view.batches or frozenset()
-    if view.sliced or view.shards is None:
-        return _rows(view, place, batches)
-    if view.batches is None:
-        return _cells(_thinner(place) if view.thin else place, view.shards, view.total, color)
-    upper, lower = (x, y, width, height * 0.62), (x, y + height * 0.62 + 3, width, height * 0.38 - 3)
-    upper = _thinner(upper) if view.thin else upper
-    filled = view.shards if batches else frozenset()
-    activations = theme.MEMORY["activations"][1]
+    kind, color, (x, y, width, height) = KINDS[labels.kind], _color(labels), place
+    if _sliced(labels) or "shards" not in kind.fields:
+        return _rows(labels, place)
+    tall = height * 0.62 if kind.batched else height
+    upper = (x, y + tall * (1 - THIN) / 2, width, tall * THIN) if labels.adapter else (x, y, width, tall)
+    if not kind.batched:
+        return _cells(upper, (labels.shards, labels.total), color)
+    lower = (x, y + tall + 3, width, height - tall - 3)
     return [
-        *_cells(upper, filled, view.total, color),
-        *_cells(lower, batches, view.total_batches, activations),
+        *_cells(upper, (labels.shards if labels.batches else (), labels.total), color),
+        *_cells(lower, (labels.batches, labels.total_batches), theme.MEMORY["activations"][1]),
     ]
 
 
-def _thinner(place: Rect) -> Rect:
-    """Return a strip in the middle of a place."""
-    x, y, width, height = place
-    return x, y + height * (1 - THIN) / 2, width, height * THIN
-
-
-def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
+def _rows(labels: Labels, place: Rect) -> list[Diagram]:
     """Return a row for each micro-batch: of a slice a part of its width, of a partial sum lines and a sign."""
-    cells = _cells(
-        place, batches, view.total_batches, _color(view), down=True, across=(view.shards or WHOLE, view.total)
-    )
-    if view.of == 1:
+    batches, slices = (labels.batches, labels.total_batches), (labels.shards, labels.total)
+    cells = _cells(place, batches, _color(labels), True, slices)
+    if labels.of == 1:
         return cells
     x, y, width, height = place
-    middle, said = (x + width / 2, y + height / 2), f"\u03a3 {len(view.parts)}/{view.of}"
+    middle, said = (x + width / 2, y + height / 2), f"\u03a3 {len(labels.parts)}/{labels.of}"
     wide = text_width(said, SIGN, bold=True) + 8
     return [
         *cells,
@@ -192,32 +147,112 @@ def _rows(view: View, place: Rect, batches: frozenset[int]) -> list[Diagram]:
     ]
 
 
-def _cells(
-    place: Rect,
-    have: Iterable[int],
-    total: int,
-    fill: str,
-    *,
-    down: bool = False,
-    across: tuple[frozenset[int], int] = (WHOLE, 1),
-) -> list[Diagram]:
-    """Return the whole as ``total`` cells, side by side or going down, with those of ``have`` filled: of cells that go
-    down, the parts of their width that ``across`` names."""
-    count = max(1, min(total, CELLS))
-    wanted = {piece * count // max(total, 1) for piece in have if 0 <= piece < total}
-    cells = _divided(place, count, down)
-    parts: list[Diagram] = [boxes(cells, style(theme.LANE, theme.HATCH, 0.75))]
-    slices = sorted({piece * min(across[1], CELLS) // across[1] for piece in across[0]})
-    filled = [
-        part
-        for cell in sorted(wanted)
-        for part in ([_divided(cells[cell], min(across[1], CELLS), False)[piece] for piece in slices])
-    ]
-    return [*parts, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else parts
+def _cells(place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1)) -> list[Diagram]:
+    """Return the whole as cells, side by side or going down, with these pieces filled: of cells that go down, these
+    slices of their width."""
+    cells = _divided(place, pieces[1], down)
+    filled = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
+    whole = boxes(cells, style(theme.LANE, theme.HATCH, 0.75))
+    return [whole, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else [whole]
 
 
-def _divided(place: Rect, count: int, down: bool) -> Sequence[Rect]:
-    x, y, width, height = place
+def _places(pieces: Iterable[int], total: int) -> list[int]:
+    """Return in which cells pieces of so many are, where there may be fewer cells than pieces."""
+    return sorted({piece * min(total, CELLS) // total for piece in pieces if 0 <= piece < total})
+
+
+def _divided(place: Rect, total: int, down: bool) -> Sequence[Rect]:
+    """Return a place in so many cells, or as many as can be told apart."""
+    (x, y, width, height), count = place, max(1, min(total, CELLS))
     if down:
         return [(x, y + height * cell / count, width, height / count) for cell in range(count)]
     return [(x + width * cell / count, y, width / count, height) for cell in range(count)]
+
+
+class Line(NamedTuple):
+    """A dictionary: its name, and its tensors by their keys."""
+
+    name: str
+    tensors: list[tuple[str, Tensor]]
+
+
+def draw_group(group: object, *, static: bool = False) -> Figure:
+    """A picture of a dictionary of tensors, such as ``model.weights``: one tensor beside the other, each with its key.
+
+    It also takes a dictionary of named dictionaries, or several tensors. ``static=True``: an image without hover texts,
+    for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
+    """
+    lines, left_out = _shown(_lines(group))
+    left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
+    left = 12.0 + (left + 12.0 if left else 0.0)
+    columns = min(COLUMNS, max([1, *(len(line.tensors) for line in lines)]))
+    parts: list[Diagram] = []
+    y = 8.0
+    for line in lines:
+        more, y = _row(line, left, y)
+        parts += more
+    if left_out:
+        parts.append(label(left, y + 10, f"and {left_out:,} more", 10, style(theme.MUTE), "start"))
+        y += 28
+    width = left + columns * (WIDE + GAP) + 4
+    frame = box(0.5, 0.5, width - 1, y - 1, style(theme.CARD, theme.GRID, 1), 6)
+    words = " ".join(map(_line_in_words, lines)) + (f" And {left_out:,} more." if left_out else "")
+    return Figure([frame, *parts], width, y, words, static, "Tensors")
+
+
+def _lines(group: object) -> list[Line]:
+    if isinstance(group, Mapping) and group and all(isinstance(inner, Mapping) for inner in group.values()):
+        return [Line(fit(str(name), 11, NAMES), _named(inner)) for name, inner in group.items()]
+    return [Line("", _named(group))]
+
+
+def _shown(lines: list[Line]) -> tuple[list[Line], int]:
+    """Return the first tensors of the first lines, and how many tensors, or lines, are left out."""
+    room, shown = MOST, []
+    for line in lines[:LINES]:
+        shown.append(line._replace(tensors=line.tensors[:room]))
+        room -= len(shown[-1].tensors)
+        if not room:
+            break
+    left_out = sum(len(line.tensors) for line in lines) - (MOST - room)
+    return shown, left_out or len(lines) - len(shown)
+
+
+def _named(group: object) -> list[tuple[str, Tensor]]:
+    """Return tensors with their keys, if they have any. Raise PuzzleError for anything else."""
+    if isinstance(group, Mapping):
+        pairs = [(fit(repr(key), 10, WIDE + GAP), tensor) for key, tensor in group.items()]
+    elif isinstance(group, Iterable) and not isinstance(group, str):
+        pairs = [("", tensor) for tensor in group]
+    else:
+        pairs = [("", group)]
+    if not all(isinstance(tensor, Tensor) for _, tensor in pairs):
+        fix = "a dictionary of them, such as model.weights"
+        raise PuzzleError("draw_group takes tensors", got=describe(group), fix=fix)
+    return pairs
+
+
+def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
+    """Return the pictures of a line from ``y`` down, and the y where they end."""
+    ink, mute = style(theme.INK), style(theme.MUTE)
+    parts: list[Diagram] = [] if line.tensors else [label(left, y + 10, "empty", 10, mute, "start")]
+    if line.name:
+        middle = y + (KEY + TALL / 2 if line.tensors else 10)
+        parts.append(label(12, middle, line.name, 11, ink, "start", 600))
+    keyed = any(key for key, _ in line.tensors)
+    step = TALL + GAP + (KEY if keyed else 0.0)
+    for place, (key, tensor) in enumerate(line.tensors):
+        x, top = left + place % COLUMNS * (WIDE + GAP), y + place // COLUMNS * step
+        if keyed:
+            parts.append(label(x + WIDE / 2, top + KEY / 2, key, 10, mute))
+            top += KEY
+        parts.append(box(x, top, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
+        parts.append(icon(tensor, x, top))
+    rows = -(-len(line.tensors) // COLUMNS)
+    return parts, y + (rows * step if rows else 28.0)
+
+
+def _line_in_words(line: Line) -> str:
+    name = f"{line.name}: " if line.name else ""
+    named = (f"{key}: {in_words(tensor)}" if key else in_words(tensor) for key, tensor in line.tensors)
+    return f"{name}{'; '.join(named) or 'empty'}."

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.record.breakdown import in_words
-from lib.record.events import MARKS, Event
+from lib.record.events import MARKS
 from lib.record.table import OPERATIONS
 
 from .theme import name_of
@@ -120,20 +120,16 @@ def _figures(trace: Trace) -> str:
     head = f"{trace.title}: {machine(trace).replace(' · ', ', ')}; {trace.fault and trace.fault + '; '}"
     if peak is None:
         return f"{head}time {trace.unit.lasting(trace.time)}."
+    shares = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
     return (
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time_target, trace.fast_enough, '{:,.10g}'.format)}; "
         f"peak memory {trace.size_unit.describe(peak.memory)} on rank {peak.rank} "
         f"at {trace.unit.at(trace.unit.brief(peak.issued))}"
         f"{_met(trace.memory_target, trace.small_enough, trace.size_unit.show)}; "
         + (f"on a host {trace.size_unit.describe(trace.host_peak.memory)}; " if trace.host_peak else "")
-        + f"{time_shares(trace)}."
+        + "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
+        + "."
     )
-
-
-def time_shares(trace: Trace) -> str:
-    """Return where the time of all ranks goes, how much of it they are idle, and what is hidden by compute."""
-    shares = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
-    return "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
 
 
 def idle_and_hidden(trace: Trace) -> str:
@@ -143,12 +139,13 @@ def idle_and_hidden(trace: Trace) -> str:
 
 
 def machine(trace: Trace) -> str:
-    """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and a note."""
+    """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""
     said += f" · {len(trace.hosts)} host{plural(trace.hosts)}" if trace.hosts else ""
-    return said + (f" · {trace.scale}" if trace.scale else "") + (f" · {trace.note}" if trace.note else "")
+    more = (trace.scale, trace.note, "" if trace.attempted else "not attempted yet")
+    return " · ".join(filter(None, [said, *more]))
 
 
 def _met(target: Any, met: bool | None, show: Callable[[Any], str]) -> str:
@@ -167,19 +164,14 @@ def _shape(trace: Trace) -> str:
     kinds = [kind for kind in OPERATIONS if any(c[kind] for c in counts.values())]
     amounts = [f"{_span([c[kind] for c in counts.values()], str)} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
-    spans = [_computing(events) for events in trace.by_rank.values()]
-    starts, ends = [s for s, _ in spans], [e for _, e in spans]
+    computes = [[event for event in events if event.stream == "compute"] for events in trace.by_rank.values()]
+    starts = [min((event.start for event in own), default=0.0) for own in computes]
+    ends = [max((event.end for event in own), default=0.0) for own in computes]
     if len(set(starts)) > 1:
         unit = trace.unit
         first, last = (unit.at(_span(times, unit.brief)) for times in (starts, ends))
         said += f" Ranks begin to compute at {first} and end at {last}."
     return said
-
-
-def _computing(events: Sequence[Event]) -> tuple[float, float]:
-    """Return the first start and the last end of compute."""
-    times = [(event.start, event.end) for event in events if event.stream == "compute"]
-    return min((a for a, _ in times), default=0.0), max((b for _, b in times), default=0.0)
 
 
 def _span(numbers: Sequence[N], show: Callable[[N], str]) -> str:

@@ -81,7 +81,6 @@ MEMORY = {
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
-
 HUES = {"forward": 255, "backward": 50, "backward_input": 50, "backward_weight": 135}
 OTHER_HUE = 320
 """Blue, orange and green, and for operations that are added: degrees in OKLCH. Blue and orange differ for everybody."""
@@ -103,8 +102,7 @@ def in_layer_color(kind: str) -> bool:
 
 def outlined(kind: str) -> bool:
     """Return whether an operation is drawn as an outline with a tint, as those that go backwards are."""
-    row = OPERATIONS.get(kind)
-    return row is not None and row.trains and row.backward
+    return in_layer_color(kind) and OPERATIONS[kind].backward
 
 
 def kind_color(kind: str) -> str:
@@ -126,7 +124,7 @@ def layer_color(layer: int, layers: int) -> str:
     stop = min(int(place), len(RAMP) - 2)
     part = place - stop
     mixed = [a + (b - a) * part for a, b in zip(RAMP[stop], RAMP[stop + 1], strict=True)]
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in _oklch(*mixed))
+    return _oklch(*mixed)
 
 
 @cache
@@ -135,12 +133,11 @@ def work_color(kind: str, batch: int, batches: int) -> str:
     the first one dark and the last one light."""
     first, last = LIGHTNESS
     place = 0.4 if batches == 1 else batch / (batches - 1)
-    mixed = _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in mixed)
+    return _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
 
 
-def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
-    """Return the sRGB (0 to 1) of OKLCH (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
+def _oklch(lightness: float, chroma: float, hue: float) -> str:
+    """Return a color of OKLCH as #rrggbb (Bjorn Ottosson, "A perceptual color space for image processing", 2020)."""
     a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -151,7 +148,7 @@ def _oklch(lightness: float, chroma: float, hue: float) -> list[float]:
         -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
     )
     curved = [12.92 * v if v <= 0.0031308 else 1.055 * max(v, 0.0) ** (1 / 2.4) - 0.055 for v in linear]
-    return [min(1.0, max(0.0, v)) for v in curved]
+    return "#" + "".join(f"{round(255 * min(1.0, max(0.0, v))):02x}" for v in curved)
 
 
 def luminance(color: str) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from lib.basics.units import Elements, SizeUnit, Unit
+from lib.basics.units import SizeUnit, Unit
+from lib.grading.progress import Point
+from lib.running.sweep import Trial
 
 from . import theme
 from .figure import Figure
 from .layout import PAD, ticks
-from .marks import Diagram, Point, box, label, lines, poly, style, text_width
+from .marks import Diagram, box, label, lines, poly, style, text_width
 from .picture import WIDTH, card
 from .texts import brief_size
 
@@ -25,16 +27,8 @@ WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 """The look of the area within a target."""
 
 
-class Figures(Protocol):
-    """Anything with a time and a memory."""
-
-    @property
-    def time(self) -> float:
-        """In ticks."""
-
-    @property
-    def memory(self) -> Elements | float:
-        """In elements."""
+Figures = Point | Trial
+"""Anything with a time and a memory."""
 
 
 class Scale(NamedTuple):
@@ -87,7 +81,7 @@ class Chart(NamedTuple):
 
 
 def draw_chart(
-    chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str, parts: Sequence[Diagram], words: str, static: bool
+    chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str, parts: Iterable[Diagram], words: str, static: bool
 ) -> Figure:
     """Return the picture of a chart: a title and a note, the grid with its figures, the names of the axes, and
     ``parts``. ``words`` describe it."""
@@ -107,7 +101,7 @@ def draw_chart(
     return card([*axes, *parts], WIDTH, HEIGHT, words, static, title)
 
 
-def stairs(points: Sequence[Point], width: float) -> Diagram:
+def stairs(points: Sequence[tuple[float, float]], width: float) -> Diagram:
     """Return a dashed staircase through points."""
     corners = [*points[:1]]
     for x, y in points[1:]:
@@ -115,21 +109,19 @@ def stairs(points: Sequence[Point], width: float) -> Diagram:
     return poly(corners, style(None, theme.MUTE, width, dash=(4, 3)), closed=False)
 
 
-def meaning(y: float, text: str, notes: Sequence[str] = ()) -> list[Diagram]:
-    """Return what a mark of the legend means, with notes in the lines below."""
-    small = [
-        label(MEANINGS, y + 16 * line, note, 10.5, style(theme.MUTE), "start") for line, note in enumerate(notes, 1)
-    ]
-    return [label(MEANINGS, y, text, 11.5, style(theme.INK), "start", 600), *small]
+def meaning(y: float, text: str, notes: Sequence[str] = ()) -> Iterator[Diagram]:
+    """Yield what a mark of the legend means, with notes in the lines below."""
+    yield label(MEANINGS, y, text, 11.5, style(theme.INK), "start", 600)
+    for line, note in enumerate(notes, 1):
+        yield label(MEANINGS, y + 16 * line, note, 10.5, style(theme.MUTE), "start")
 
 
-def target_area(chart: Chart, target: Figures, words: str) -> list[Diagram]:
-    """Return the area of all points within a target, with a text in its corner."""
+def target_area(chart: Chart, target: Figures, words: str) -> Iterator[Diagram]:
+    """Yield the area of all points within a target, with a text in its corner."""
     x, y = chart.at(target)
-    parts: list[Diagram] = [box(LEFT, y, x - LEFT, BOTTOM - y, WITHIN)]
+    yield box(LEFT, y, x - LEFT, BOTTOM - y, WITHIN)
     if text_width(words, 10) + 16 < x - LEFT and BOTTOM - y > 24:
-        parts.append(label(LEFT + 8, BOTTOM - 12, words, 10, style(theme.MUTE), "start", passive=True))
-    return parts
+        yield label(LEFT + 8, BOTTOM - 12, words, 10, style(theme.MUTE), "start", passive=True)
 
 
 def target_sample(x: float, y: float) -> Diagram:

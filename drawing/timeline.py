@@ -13,7 +13,7 @@ from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
 from .layout import PAD, Layout, Row, ticks
-from .links import draw_arrows, draw_ties, links_of
+from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
@@ -24,14 +24,12 @@ NOTE = 9.5
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
-    parts = [*empty_rows(layout), *draw_gaps(layout, notes), *draw_ties(layout, links)]
+    parts = [*empty_rows(layout), *draw_gaps(layout, notes)]
+    parts += [lines(ties, style(None, theme.kind_color(kind), TIE)) for kind, ties in ties_of(layout, links).items()]
     found = links_of(layout, links)
-    if layout.fine:
-        parts += Boxes(layout, plans, found.on_hover).draw()
-    else:
-        parts += draw_coarse(layout, plans)
-    over = [*draw_arrows(layout, found.arrows), *draw_chain(layout), *draw_failure(layout)]
-    return [*parts, *over, *row_names(layout, notes)]
+    parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
+    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout)]
+    return [*parts, *over, *draw_failure(layout), *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
@@ -81,10 +79,12 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         if middle - last < size:
             continue
         last = middle
-        layers = _layers(layout, row)
+        layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
+        listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
+        listed = listed and text_width(layers, 8.5) <= layout.names - 8
         name, ink = fitting(layout, row.name, size), style(theme.INK)
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * bool(layers), name, size, ink, "end"))
-        if layers:
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end"))
+        if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
         yield from _notes(layout)
@@ -108,14 +108,6 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
         yield label(x, middle, text, NOTE, style(theme.MUTE), "start")
-
-
-def _layers(layout: Layout, row: Row) -> str:
-    """Return the layers of a row, if colors do not show them and there is room."""
-    if not layout.trace.by_operation or layout.height < 20 or not row.layers:
-        return ""
-    said = f"layer{plural(row.layers)} {ranges(row.layers)}"
-    return said if text_width(said, 8.5) <= layout.names - 8 else ""
 
 
 def fitting(layout: Layout, name: str, size: float) -> str:

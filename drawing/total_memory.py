@@ -36,13 +36,12 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
 
     end = layout.x(trace.time)
     corners = stairs([(x, at(sum(held))) for x, held in steps_of(layout, trace.by_rank[peak.rank])], end)
-    unit, middle = trace.unit, (y + bottom) / 2
+    unit, sizes, middle = trace.unit, trace.size_unit, (y + bottom) / 2
     x, top = min(layout.x(peak.issued), layout.x1 - 1.5), at(peak.memory)
-    said = f"memory of rank {peak.rank}, whose peak is the highest: {trace.size_unit.describe(peak.memory)} at "
-    said += unit.at(unit.brief(peak.issued))
+    when = unit.at(unit.brief(peak.issued))
+    said = f"memory of rank {peak.rank}, whose peak is the highest: {sizes.describe(peak.memory)} at {when}"
     end = max(end, x)
-    size = brief_size(trace.size_unit, peak.memory)
-    highest = size if trace.size_unit.says_itself else f"peak {size}"  # a unit leaves no room for a word
+    highest = "peak " * (not sizes.says_itself) + brief_size(sizes, peak.memory)  # a unit leaves no room for a word
     parts: list[Diagram] = [
         box(layout.x0, y, end - layout.x0, HEIGHT, style(theme.LANE)),
         Titled(said, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
@@ -53,8 +52,7 @@ def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], fl
         label(layout.x1 + 8, middle - 5, highest, 9.5, style(theme.INK), "start", 600),
     ]
     if trace.memory_target is not None:
-        line = at(trace.memory_target)
-        parts.append(target_line(trace, layout.x0, end, line))
-        goal = f"target {brief_size(trace.size_unit, trace.memory_target)}"
+        parts.append(target_line(trace, layout.x0, end, at(trace.memory_target)))
+        goal = f"target {brief_size(sizes, trace.memory_target)}"
         parts.append(label(layout.x1 + 8, middle + 7, goal, 9.5, style(theme.MUTE), "start"))
     return parts, bottom

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -10,6 +11,7 @@ from functools import cached_property
 from itertools import groupby
 from numbers import Real
 from operator import attrgetter
+from typing import Any
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
@@ -165,8 +167,7 @@ class Trace:
 
     def traffic(self, between: bool) -> float:
         """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
-        kinds = frozenset(in_stream("collective", "message"))
-        talk = (event for event in self.device_events if event.kind in kinds)
+        talk = (event for event in self.device_events if event.stream in ("collective", "message"))
         found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
         return part_of_time(found, self.time, self.ranks)
 
@@ -219,24 +220,28 @@ def trace_of(
         return source
     models = _models(source)
     if isinstance(source, Run):
-        by_rank = _split(source.events)
-        if source.failure is not None:
-            by_rank = {rank: by_rank.get(rank, ()) for rank in range(source.ranks + source.hosts)}
+        own = defaultdict[int, list[Event]](list)
+        for rank, events in groupby(source.events, key=attrgetter("rank")):
+            own[rank].extend(events)
+        ranks = sorted(own) if source.failure is None else range(source.ranks + source.hosts)
+        by_rank: dict[int, Sequence[Event]] = {rank: tuple(own[rank]) for rank in ranks}
     else:
         models, by_rank = _logs(models)
-    cost, hosts = models[0].dist.cost, _hosts(models, by_rank)
+    dist, hosts = models[0].dist, {}
+    if all(model.dist is dist for model in models):
+        hosts = {rank: near for rank, near in dist._mesh.beside.items() if rank in by_rank}
     name = source.name if isinstance(source, Run) else "schedule"
     trace = Trace(
         {rank: by_rank[rank] for rank in below_devices(by_rank, hosts)},
         layers=max(model.LAYERS for model in models),
         batches=max(model.BATCHES for model in models),
-        node_size=models[0].dist.node_size,
+        node_size=dist.node_size,
         title=name if title is None else str(title),
         time_target=time_target,
         memory_target=memory_target,
         models=models,
-        unit=cost.time_unit,
-        size_unit=cost.size_unit,
+        unit=dist.cost.time_unit,
+        size_unit=dist.cost.size_unit,
         hosts=hosts,
     )
     return _of_run(trace, source) if isinstance(source, Run) else trace
@@ -244,32 +249,17 @@ def trace_of(
 
 def _of_run(trace: Trace, run: Run) -> Trace:
     """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
-    trace = replace(
-        trace,
-        unit=run.unit,
-        tick=run.tick and 1e3 * run.tick,
-        note=run.note,
-        failure=run.failure,
-        fault=run.fault if _trains(run) else "",
-    )
+    # Only a run that is meant to train the model can do so wrongly.
+    trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
+    trains = trains or any(state.finals for state in run.final_states)
+    tick, fault = run.tick and 1e3 * run.tick, run.fault if trains else ""
+    trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault)
     targeted = trace.time_target is not None or trace.memory_target is not None
     puzzle, refused = (None, "") if targeted else standing_of(run)
     if puzzle is None:
         return trace
-    return replace(
-        trace,
-        time_target=puzzle.target["time"],
-        memory_target=puzzle.target["memory"],
-        scored=True,
-        fault=trace.fault or refused,
-    )
-
-
-def _hosts(models: Sequence[Model], by_rank: Mapping[int, object]) -> dict[int, tuple[int, ...]]:
-    """Return the devices of each host among these ranks, or nothing if they are of several machines."""
-    if len({id(model.dist) for model in models}) > 1:
-        return {}
-    return {rank: near for rank, near in models[0].dist._mesh.beside.items() if rank in by_rank}
+    time, memory = puzzle.target["time"], puzzle.target["memory"]
+    return replace(trace, time_target=time, memory_target=memory, scored=True, fault=fault or refused)
 
 
 def with_chain(trace: Trace, wanted: bool | None) -> Trace:
@@ -280,12 +270,10 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
     slow = trace.fast_enough is False and not trace.failure
     if wanted is False or (wanted is None and not slow):
         return trace
-    if trace.unit is MS:
-        if wanted is None:
-            return trace
-        problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
-        raise PuzzleError(problem, where="draw", expected="a run in ticks", fix=fix, line="")
     try:
+        if trace.unit is MS:
+            problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
+            raise PuzzleError(problem, where="draw", expected="a run in ticks", fix=fix, line="")
         return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
         if wanted is None:
@@ -320,25 +308,16 @@ def _in_ms(trace: Trace, tick: float) -> Trace:
     return replace(trace, by_rank=by_rank, unit=MS, tick=tick, time_target=trace.time_target and ms(trace.time_target))
 
 
-def _trains(run: Run) -> bool:
-    """Return whether a run is meant to train the model."""
-    ends = any(state.finals for state in run.final_states)
-    return run.failed or ends or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
-
-
 def _models(source: object) -> list[Model]:
     """Return the models of a source of ``draw``. Raise PuzzleError if there are none."""
-    models: list[object] = []
+    models: list[Any] = [source]
     if isinstance(source, Run):
-        models = list(source.writers)
-    elif isinstance(source, Model):
-        models = [source]
+        models = [*source.writers]
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):
-        models = list(source)
-    found = [model for model in models if isinstance(model, Model)]
-    if not found or len(found) != len(models):
+        models = [*source]
+    if not models or not all(isinstance(model, Model) for model in models):
         raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), fix=_fix_for(source))
-    return found
+    return models
 
 
 def _fix_for(source: object) -> str:
@@ -349,14 +328,6 @@ def _fix_for(source: object) -> str:
     if isinstance(source, Iterable):
         return "let the function end in `return model`, and pass the list of what the ranks return"
     return f"draw(run({getattr(source, '__name__', 'fsdp')}, ranks=4, layers=6, batches=4))"
-
-
-def _split(events: Iterable[Event]) -> dict[int, Sequence[Event]]:
-    """Return the events of a run by rank."""
-    by_rank: dict[int, list[Event]] = {}
-    for rank, own in groupby(events, key=attrgetter("rank")):
-        by_rank.setdefault(rank, []).extend(own)
-    return {rank: tuple(by_rank[rank]) for rank in sorted(by_rank)}
 
 
 def _logs(models: Sequence[Model]) -> tuple[list[Model], dict[int, Sequence[Event]]]:

@@ -17,6 +17,7 @@ A figure that a text gives in any other way fails the build, so that no page con
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,11 +32,11 @@ from lib.basics.units import exact
 from lib.course.bounds import bounds_of
 from lib.course.specs import Puzzle, cost_named
 from lib.engines.torch_order import TORCH
-from lib.grading.submission import load
 from lib.record.breakdown import idle_of, time_parts
 from lib.record.kinds import MEMORY_KINDS
 
 from . import facts
+from .definitions import definitions
 
 TAG = "figures"
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
@@ -126,12 +127,14 @@ def broken(source: str) -> dict[str, Any]:
     """Return what the notebook of a source defines as learners get it, with its mistakes."""
     from . import build  # which imports this module
 
-    blanks = (
-        build.blank(cell.source)
+    code = [
+        cell
         for cell in build.read_cells(build.source(source))
-        if cell.kind == "code"
+        if cell.kind == "code" and TAG not in cell.tags
+    ]
+    return program(
+        f"{source}, as it is given", "\n".join(build.blank(cell.source) for cell in code)
     )
-    return program(f"{source}, as it is given", "\n".join(blanks))
 
 
 RECORDED = Path(__file__).parent.parent / "tests" / "torch_truth" / "TABLE.md"
@@ -205,7 +208,10 @@ class Goal:
 @cache
 def program(file: str, text: str) -> dict[str, Any]:
     """Return what a source defines, without its figures. Its runs are those of ``once``."""
-    names: dict[str, Any] = load(file, text)[0]
+    names: dict[str, Any] = {"__name__": "page"}
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    kept = list(definitions(ast.parse(text, file).body))
+    exec(compile(ast.Module(kept, []), file, "exec", dont_inherit=True), names)
     if "run" in names:
         names["run"] = once
     return names

@@ -177,7 +177,7 @@ def test_mistakes_with_shards_lead_to_their_cure(name: str) -> None:
     right, wrong, fix = SHARDED[name]
     source = (ROOT / "solutions" / "p03_wsdp.py").read_text(encoding="utf-8")
     assert right in source
-    names, _ = load("mine.py", source.replace(right, wrong, 1))
+    names, *_ = load("mine.py", source.replace(right, wrong, 1))
     verdict = grade(names["wsdp"], "wsdp", seed=1)
     assert verdict.status == "FAIL" and fix in verdict.message
 
@@ -251,7 +251,7 @@ TABLE = [
 def test_a_natural_mistake_leads_to_its_cure(row: tuple[str, str, list[tuple[str, str]], str, str, str]) -> None:
     name, puzzle, edits, problem, fix, line = row
     program = changed(puzzle, name, *edits)
-    names, _ = load("mine.py", program.source)
+    names, *_ = load("mine.py", program.source)
     verdict = grade(names[puzzle], puzzle, seed=1).verdict
     assert verdict.status == "FAIL" and verdict.error is not None, verdict.message
     assert any(words in verdict.message for words in problem.split("|")), verdict.message

@@ -6,75 +6,120 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lib.course.specs import puzzles
+from lib.grading.submission import load
 from lib.referee import attempts
-from lib.referee.attempts import LARGEST, MOST_FILES, Student, Unreadable, attempts_in, attempts_of, read, submissions
-from lib.referee.referee import Submission
+from lib.referee.attempts import (
+    LARGEST,
+    MOST_FILES,
+    Student,
+    Unreadable,
+    attempts_in,
+    files_of,
+    read,
+    seems_to_define,
+    submissions,
+)
+from lib.referee.examiner import Judge
+from lib.referee.referee import Referee, Submission
+from lib.referee.worker import defined
 
+HELPER = "def honest(model): pass\n\nfsdp = ddp = other = whole = honest\n"
 ATTEMPTED = {
     "def fsdp(model): pass": "fsdp",
     "x = 1\nasync  def\tfsdp (\n    model\n): pass": "fsdp",
     "if True:\n    async def fsdp(model): pass": "fsdp",
+    "if x:\n    fsdp = honest\nelse:\n    fsdp = print": "fsdp",
+    "match x:\n    case 1:\n        fsdp = honest": "fsdp",
+    "with open('/dev/null'):\n    fsdp = honest": "fsdp",
     "class fsdp:\n    def __call__(self, model): pass": "fsdp",
-    "fsdp = honest": "fsdp",
     "fsdp=honest": "fsdp",
-    "fsdp: Callable[[Model], Model] = honest": "fsdp",
+    "fsdp: object = honest": "fsdp",
     "fsdp, other = honest, None": "fsdp",
-    "other, fsdp = None, honest": "fsdp",
     "(fsdp, ddp) = honest, honest": "ddp fsdp",
-    "[*rest, fsdp] = all_of_them": "fsdp",
+    "[*rest, fsdp] = 1, 2, honest": "fsdp",
     "other = fsdp = honest": "fsdp",
     "x = 1; fsdp = honest": "fsdp",
+    "print(fsdp := honest)": "fsdp",
     "from helper import fsdp": "fsdp",
-    "from helper import ddp, other, fsdp": "ddp fsdp",
-    "from .helper import whole as fsdp, other  # and more": "fsdp",
-    "from helper import (\n    basic,  # the first\n    ddp as other,\n    fsdp,\n)": "basic fsdp",
-    "from helper import basic\nfrom x import (gpipe, pipeline)": "basic gpipe pipeline",
+    "from helper import *": "ddp fsdp",
+    "from helper import whole as fsdp, other  # and more": "fsdp",
     "try:\n    from helper import fsdp\nexcept ImportError:\n    pass": "fsdp",
-    "import x as fsdp": "fsdp",
-    "import os, x.y as fsdp": "fsdp",
+    "try:\n    from nowhere import fsdp\nexcept ImportError:\n    fsdp = honest": "fsdp",
+    "globals()['ddp'] = honest": "ddp",
+    "exec('def ddp(model): pass')": "ddp",
+    "def setup():\n    global ddp\n    ddp = honest\n\nsetup()": "ddp",
     "def basic(m): pass\ndef fsdp(m): pass\nddp = fsdp": "basic ddp fsdp",
-    # -- no more than named
+    # -- no more than that
     "# ddp = data parallel": "",
-    "# a basic = easy start\ndef fsdp(model): pass": "fsdp",
-    "x = 1  # def ddp(model)": "",
-    "from ddp import helper": "",
+    "def fsdp(model):\n    '''\n    ddp = all of it\n    def ddp(model): pass\n    '''": "fsdp",
+    "def fsdp(model):\n    def prefetch(layer): pass": "fsdp",
+    "def fsdp(model): pass\nbuckets = 4": "fsdp",
+    "fsdp = honest\ndel fsdp": "",
+    "import helper as fsdp": "",
+    "ddp = 1": "",
     "from helper import fsdp as other": "",
-    "import fsdp": "",
-    "import lib.ddp": "",
-    "ddp == 1": "",
-    "x = ddp == 1": "",
-    "x = call(ddp=1)": "",
-    "model.ddp = 1": "",
+    "honest.ddp = 1": "",
     "def other(m):\n    pipeline = 1": "",
-    "other = ddp": "",
-    "my_ddp = ddp_too = 1": "",
     "def ddp_too(m): pass": "",
-    "undef ddp(m)": "",
-}  # fmt: skip
+}
+"""A file, after the lines of the helper, and the puzzles that it attempts."""
 
 
-def found(text: str, name: str = "x.py") -> str:
-    return " ".join(sorted(attempt.puzzle.name for attempt in attempts_in(Submission(name, text))))
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "helper.py").write_text(HELPER)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.usefixtures("helper")
 @pytest.mark.parametrize("source", ATTEMPTED)
-@pytest.mark.parametrize("form", ["script", "cell", "lines of a cell", "compact", "with carriage returns"])
-def test_what_a_file_attempts(source: str, form: str) -> None:
-    if form == "script":
-        assert found(source) == ATTEMPTED[source]
-        return
+@pytest.mark.parametrize("form", ["script", "cell", "lines of a cell", "an older notebook", "with carriage returns"])
+def test_what_a_file_attempts_is_what_it_defines(source: str, form: str) -> None:
+    text = f"x = 1\nfrom helper import honest\n{source}\n"
     if form == "with carriage returns":
-        source = source.replace("\n", "\r\n")
-    written: object = source.splitlines(keepends=True) if form == "lines of a cell" else source
-    cells = [{"cell_type": "code", "source": "say = 'def \\n'\n"}, {"cell_type": "code", "source": written}]
-    notebook = json.dumps({"cells": cells}, indent=None if form == "compact" else 1)
-    assert found(notebook, "x.ipynb") == ATTEMPTED[source.replace("\r", "")]
+        text = text.replace("\n", "\r\n")
+    if form in ("script", "with carriage returns"):
+        names, failed, *_ = load("x.py", text)
+    else:
+        written: object = text.splitlines(keepends=True) if form == "lines of a cell" else text
+        cell = {"cell_type": "code", ("input" if form == "an older notebook" else "source"): written}
+        sheet = {"cells": [{"cell_type": "markdown", "source": "def ddp(model)"}, cell]}
+        whole = {"worksheets": [sheet]} if form == "an older notebook" else sheet
+        names, failed, *_ = load("x.ipynb", json.dumps(whole))
+    assert not failed
+    assert defined(names) == sorted(ATTEMPTED[source].split(), key=[*puzzles()].index)
+    sys.modules.pop("helper", None)
+
+
+BROKEN = {
+    "def fsdp(model)\n    pass": "fsdp",
+    "async def ddp(model):\n    return (\n\ndef fsdp(model):\n    pass": "ddp fsdp",
+    "@decorated\ndef fsdp(model):\n    pass": "fsdp",
+    "x = (": "",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("source", BROKEN)
+@pytest.mark.parametrize("name", ["x.py", "x.ipynb"])
+def test_what_cannot_be_taken_is_attempted_all_the_same_and_its_verdict_says_why(source: str, name: str) -> None:
+    cells = {"cells": [{"cell_type": "code", "source": source.splitlines(keepends=True)}]}
+    submission = Submission(name, json.dumps(cells, indent=1) if name.endswith("ipynb") else source)
+    judge = Judge(Referee(20.0))
+    attempts = attempts_in(submission, judge.found(submission))
+    assert " ".join(attempt.puzzle.name for attempt in attempts) == BROKEN[source]
+    for attempt in attempts:
+        verdict = judge.verdict(attempt, 1)
+        assert verdict.status == "FAIL" and "these lines could not be taken: " in verdict.message, verdict.message
+    judge.close()
 
 
 SIZE = LARGEST // 10
@@ -104,13 +149,12 @@ ANYTHING = [
 
 
 @pytest.mark.parametrize("text", ANYTHING, ids=[repr(text[:16]) for text in ANYTHING])
-@pytest.mark.parametrize("name", ["x.py", "x.ipynb"])
-def test_looking_takes_a_moment_whatever_is_in_the_file(text: str, name: str) -> None:
+def test_looking_takes_a_moment_whatever_is_in_the_file(text: str) -> None:
     """Beside reading it character by character, once: what grows faster than the file takes minutes at this size."""
     begun = time.process_time()
     re.findall(".", text, re.DOTALL)
     read = time.process_time()
-    found(text, name)
+    seems_to_define(text)
     assert (time.process_time() - read) / (read - begun) < 10
 
 
@@ -123,6 +167,13 @@ def test_a_file_may_say_in_what_it_is_encoded(tmp_path: Path) -> None:
         source = f"#!/usr/bin/python\n# -*- coding: {encoding} -*-\r\nx = '{letter}'\r\n"
         (tmp_path / "x.py").write_bytes(source.encode(encoding))
         assert read(tmp_path / "x.py", None).text == source.replace("\r", "")
+
+
+def test_utf_16_is_read_as_its_first_bytes_say(tmp_path: Path) -> None:
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        mark = "" if encoding == "utf-16" else "\ufeff"
+        (tmp_path / "x.py").write_bytes(f"{mark}x = '\xe4'\n".encode(encoding))
+        assert read(tmp_path / "x.py", None).text == "x = '\xe4'\n"
 
 
 @pytest.mark.parametrize("encoding", ["punycode", "idna", "zip", "rot13", "unicode_escape", "no_such", "x" * 5000])
@@ -193,29 +244,6 @@ def test_a_students_files_are_read_up_to_a_size(tmp_path: Path, monkeypatch: pyt
     paths = [tmp_path / name for name in ("a.py", "b.py", "c.py")]
     for path in paths:
         path.write_text("def fsdp(model): pass")
-    found, trouble = attempts_of(Student("anna", paths, []), tmp_path)
-    assert [attempt.submission.file for attempt in found if attempt.submission] == ["a.py"]
+    found, trouble = files_of(Student("anna", paths, []), tmp_path)
+    assert [submission.file for submission in found] == ["a.py"]
     assert "b.py and others are not read" in trouble
-
-
-def test_of_a_notebook_only_the_code_counts() -> None:
-    """Words and outputs may speak of any puzzle; a notebook that is broken still attempts what is written in it."""
-    says = "async def ddp(model):\n    pass\n"
-    output = {"output_type": "stream", "text": [says]}
-    cells = [
-        {"cell_type": "markdown", "source": says},
-        {"cell_type": "code", "source": ["def fsdp(model):\n", "    pass"], "outputs": [output]},
-        {"cell_type": "code", "source": says.replace("ddp", "basic"), "outputs": []},
-    ]
-    text = json.dumps({"cells": cells})
-    assert [found.puzzle.name for found in attempts_in(Submission("x.ipynb", text))] == ["basic", "fsdp"]
-    assert [found.puzzle.name for found in attempts_in(Submission("x.ipynb", text[:-1]))] == ["basic", "ddp", "fsdp"]
-    for broken in (
-        "[]",
-        "{}",
-        '{"cells": 1}',
-        '{"cells": [1]}',
-        '{"cells": [{"cell_type": "code", "source": 1}]}',
-        "[" * 99999,
-    ):
-        assert attempts_in(Submission("x.ipynb", broken)) == []

@@ -126,7 +126,7 @@ def test_the_sums_are_those_of_puzzles() -> None:
 
 def test_the_honest_corpus_has_such_chains() -> None:
     for program in HONEST:
-        names, _ = load("attempt.py", program.source)
+        names, *_ = load("attempt.py", program.source)
         spec, size = puzzles()[program.puzzle], small_size(program.puzzle)
         check_chain(run(names[program.puzzle], **size, cost=cost_named(spec.cost)))
 

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,16 +25,15 @@ import pytest
 import lib
 from lib import PuzzleError, grade
 from lib.basics.units import SECONDS
-from lib.course.layouts import Size
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.grading.verdict import FAIL, PASS, TODO, Verdict
-from lib.machine.outcome import Outcome
 from lib.recording.wire import Wire
 from lib.referee import sandbox, worker
 from lib.referee.attempts import Attempt
-from lib.referee.examiner import verdict_on
-from lib.referee.referee import Referee, Submission
+from lib.referee.examiner import Judge
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS
 from tests.corpus import HEAD, Program
 from tests.corpus.cheats import APART, CHEATS
@@ -84,7 +84,10 @@ class StandIn(NamedTuple):
     def end(self, patience: float = 0.0) -> int:
         return 0
 
-    def printed(self) -> str:
+    def written(self) -> int:
+        return 0
+
+    def printed(self, start: int) -> str:
         return ""
 
     def close(self) -> None:
@@ -92,35 +95,35 @@ class StandIn(NamedTuple):
 
 
 class Near(Referee):
-    """A referee whose worker is this thread: the same tasks, line, simulator and verdicts, and no process for each
-    run."""
+    """A referee whose worker is this thread: the same tasks, line, simulator and verdicts, and no process."""
 
-    def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+    def __init__(self) -> None:
+        super().__init__(LONG)
         ours, self.theirs = socket.socketpair()
         self.ours = StandIn(Wire(ours))
-        wire = Wire(self.theirs)
-        with ThreadPoolExecutor(1) as pool:
-            judged = pool.submit(super().run, submission, name, size, printed, cost)
-            worker._work(wire, wire.receive(longest=None))
-            wire.wait_for_end()
-            wire.close()
-            return judged.result()
 
-    def _start(self, folder: str | None, seconds: float) -> Any:
+    def _start(self, folder: str | None) -> Any:
         return self.ours
 
 
 @cache
 def near(program: Program) -> Verdict:
     """The verdict of the shell's grader where the program shares its process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "_make_quiet", lambda hidden: None)  # that is for a process that has one task only
-        return verdict_of(program, Near(LONG))
+    referee = Near()
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        for alone in ("_make_quiet", "_limit_next"):  # these are for a process that does nothing else
+            patch.setattr(worker, alone, lambda _: None)
+        judged = pool.submit(verdict_of, program, referee)
+        wire = Wire(referee.theirs)
+        with suppress(EOFError):
+            worker._work(wire, wire.receive(longest=None))
+        wire.close()
+        return judged.result()
 
 
 def verdict_of(program: Program, referee: Referee) -> Verdict:
     attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
-    return verdict_on(attempt, referee, seed=1)
+    return Judge(referee).verdict(attempt, seed=1)
 
 
 @pytest.mark.parametrize("program", HONEST_NEAR, ids=titles(HONEST_NEAR))
@@ -235,7 +238,7 @@ def children(process: int) -> list[int]:
 
 
 def function(program: Program) -> object:
-    names, trouble = load("attempt.py", program.source)
+    names, trouble, *_ = load("attempt.py", program.source)
     assert program.puzzle in names, trouble
     return names[program.puzzle]
 

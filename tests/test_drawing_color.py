@@ -45,6 +45,12 @@ def test_a_pipeline_is_colored_by_operation_and_all_else_by_layer() -> None:
     )
 
 
+def test_head_and_legend_have_the_color_of_the_boxes_where_there_is_one_micro_batch() -> None:
+    shown = fills(draw(staged_run(4, 1)))
+    only, first = theme.work_color("forward", 0, 1), theme.work_color("forward", 0, 2)
+    assert only in shown and first not in shown
+
+
 @pytest.mark.parametrize("color", ["layers", "", None, 3])
 def test_another_color_is_refused(color: object) -> None:
     with pytest.raises(PuzzleError, match="no such color") as refused:

@@ -79,7 +79,7 @@ def test_blocking_communication_stays_in_the_row() -> None:
 def test_ranks_share_a_row_only_above_sixteen_and_only_when_equal() -> None:
     def rows(count: int, odd: int | None = None) -> list[list[int]]:
         ranks = {rank: chain(rank, 6, offset=rank == odd) for rank in range(count)}
-        return [row.ranks for row in rows_of(ranks)]
+        return [row.ranks for row in rows_of(trace(*ranks.values()))]
 
     assert rows(16) == [[rank] for rank in range(16)]
     assert rows(17) == [list(range(17))]
@@ -87,8 +87,8 @@ def test_ranks_share_a_row_only_above_sixteen_and_only_when_equal() -> None:
 
 
 def test_a_shared_row_knows_whether_its_micro_batches_differ() -> None:
-    alike = rows_of({rank: chain(rank, 4) for rank in range(20)})
-    unlike = rows_of({rank: [event(rank, "forward", 0, 1, batches=[rank])] for rank in range(20)})
+    alike = rows_of(trace(*[chain(rank, 4) for rank in range(20)]))
+    unlike = rows_of(trace(*[[event(rank, "forward", 0, 1, batches=[rank])] for rank in range(20)]))
     assert [row.same_batches for row in alike] == [True]
     assert [row.same_batches for row in unlike] == [False]
 

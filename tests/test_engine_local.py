@@ -179,7 +179,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
 
     def walk(rank: RankState, operands: Any) -> None:
         held = [0] * 5
-        stored = [tensor for store in models[rank.rank].storage() for tensor in store.tokens()]
+        stored = [one._token for store in models[rank.rank].storage() for one in store.values()]
         for tensor in stored + [tensor for tensor in operands if not tensor.stored]:
             held[SLOT[tensor.labels.kind]] += counted(tensor.value)
         walked[rank.rank].append(held)

@@ -275,7 +275,7 @@ def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleErr
 
 
 def compile_(source: str, name: str) -> Any:
-    names, trouble = load("mutant.py", source)
+    names, trouble, *_ = load("mutant.py", source)
     return names.get(name), trouble
 
 

@@ -26,7 +26,7 @@ from lib.recording.replay import Replay
 from lib.recording.wire import ProtocolError
 from solutions.outlined import as_kept
 from tests.corpus.mistakes import MISTAKES
-from tests.drawing_events import event
+from tests.drawing_events import event, trace
 from tests.marks import needs_torch
 from tests.test_recording import through_a_recording
 from tests.toys import TOY_BROADCAST, register, unregister
@@ -750,8 +750,8 @@ def test_many_ranks_share_a_row_only_with_the_same_lists() -> None:
     from drawing.layout import rows_of
 
     same = event(0, "allgather", 0, 1, layer=0)
-    logs = {rank: [same._replace(rank=rank, layers=(0, 1) if rank % 2 else (0, 2))] for rank in range(40)}
-    assert [row.ranks for row in rows_of(logs)] == [[*range(0, 40, 2)], [*range(1, 40, 2)]]
+    logs = [[same._replace(rank=rank, layers=(0, 1) if rank % 2 else (0, 2))] for rank in range(40)]
+    assert [row.ranks for row in rows_of(trace(*logs))] == [[*range(0, 40, 2)], [*range(1, 40, 2)]]
 
 
 def test_a_sketch_keeps_the_layers() -> None:

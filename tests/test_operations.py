@@ -25,7 +25,8 @@ from lib.record.kinds import KINDS, MEMORY_KINDS, SLOT
 from lib.record.labels import Labels, of_batches
 from lib.record.table import OPERATIONS, add, collective, computation, grantable, in_stream, operation
 from lib.record.training import FORWARD
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 from tests import toys
 from tests.marks import needs_torch
 

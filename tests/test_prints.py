@@ -8,7 +8,8 @@ import pytest
 
 from lib import Dist, Model, run
 from lib.course.specs import puzzles
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:

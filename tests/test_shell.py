@@ -26,7 +26,8 @@ from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import called
 from lib.referee import examiner, shell
 from lib.referee.attempts import Attempt
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Loaded, Submission
+from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS
 from lib.referee.script import FINDS
 from solutions import build
@@ -166,7 +167,7 @@ def test_what_was_left_out_is_named_when_it_is_missed(lib: Lib, tmp_path: Path) 
     (tmp_path / "mine.py").write_text(experiment + "def basic(model):\n    model.load_weights(layers)\n")
     result = lib("grade", "mine.py")
     assert result.code == 1
-    assert "name 'layers' is not defined" in result.out and "mine.py, line 5 (it runs something)" in result.out
+    assert "name 'layers' is not defined" in result.out and "mine.py, line 5 (it calls run)" in result.out
 
 
 FILLED = """
@@ -210,7 +211,7 @@ def test_what_was_not_run_is_told_with_every_error_that_may_come_of_it(lib: Lib,
     experiment = "from lib import run\n\ntable = {}\nfor ranks in (1, 2):\n    table[ranks] = run(print, ranks=ranks)\n"
     (tmp_path / "mine.py").write_text(experiment + "other = run(print)\ndef basic(model):\n    table[1]\n")
     result = lib("grade", "mine.py")
-    assert "KeyError" in result.out and "mine.py, line 4 (it runs something)" in result.out, result.out
+    assert "KeyError" in result.out and "mine.py, line 4 (it calls run)" in result.out, result.out
     assert "line 6" not in result.out  # nothing uses it
 
 
@@ -270,7 +271,7 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
     [
         (("grade", "fsdq"), "did you mean 'fsdp'"),
         (("grade", "missing.py"), "there is no file missing.py"),
-        (("grade", "empty.py"), "empty.py defines none of the puzzles"),
+        pytest.param(("grade", "empty.py"), "empty.py defines none of the puzzles", marks=pytest.mark.process),
         (("grade", "folder"), "--each folder"),
         (("grade", "latin.py"), "no text in UTF-8"),
         (("grade", "-k", "nothing"), "selects no puzzle"),
@@ -496,9 +497,10 @@ def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
     asked = examiner.Examiner.ask
     seen: list[str] = []
 
-    def dies(self: examiner.Examiner, attempt: Attempt, seed: int) -> None:
-        asked(self, attempt, seed)
-        seen.append(str(attempt.submission and attempt.submission.folder))
+    def dies(self: examiner.Examiner, request: Attempt | Submission, seed: int) -> None:
+        asked(self, request, seed)
+        submission = request.submission if isinstance(request, Attempt) else request
+        seen.append(str(submission and submission.folder))
         if self.process is not None and seen[-1].endswith("bob"):
             self.process.kill()
 
@@ -506,20 +508,20 @@ def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
     assert lib("grade", "0", "--each", "class", "--json", "a.json").code == 3
     rows = {row["student"]: row for row in json.loads((tmp_path / "a.json").read_text())["results"]}
     assert {name: row["status"] for name, row in rows.items()} == {"anna": "PASS", "bob": "ERROR", "cleo": "PASS"}
-    assert "the process that judges has ended" in rows["bob"]["message"] and len(seen) == 3
+    assert "the process that judges has ended" in rows["bob"]["message"] and len(seen) == 6
 
 
 def hang(monkeypatch: pytest.MonkeyPatch, whom: str) -> None:
     """The grader hangs over that student's code, in a call that it cannot interrupt."""
-    begun = Referee.run
+    begun = Loaded.run
 
-    def hangs(self: Referee, submission: Submission, *rest: Any) -> Any:
-        if submission.folder and submission.folder.endswith(whom):
+    def hangs(self: Loaded, *rest: Any) -> Any:
+        if self.submission.folder and self.submission.folder.endswith(whom):
             self.watch(self.timeout)
             time.sleep(300)
-        return begun(self, submission, *rest)
+        return begun(self, *rest)
 
-    monkeypatch.setattr(Referee, "run", hangs)
+    monkeypatch.setattr(Loaded, "run", hangs)
 
 
 @pytest.mark.process

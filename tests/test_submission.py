@@ -17,9 +17,9 @@ def test_annotations_are_values_unless_the_file_says_otherwise() -> None:
     assert load("x.py", KINDS)[0]["kind"] is int
     assert load("x.py", "'''Mine.'''\nfrom __future__ import annotations\n" + KINDS)[0]["kind"] == "int"
     cells = ["from __future__ import annotations\n", "def later(x: NotYet): pass\n" + KINDS]
-    names, trouble = load("x.ipynb", notebook(*cells))
+    names, trouble, *_ = load("x.ipynb", notebook(*cells))
     assert names["kind"] == "int" and not trouble
-    _, trouble = load("x.py", "from __future__ import braces\n" + KINDS)
+    _, trouble, *_ = load("x.py", "from __future__ import braces\n" + KINDS)
     assert trouble == ["x.py, line 1: SyntaxError: not a chance (x.py, line 1)"]
 
 
@@ -44,7 +44,7 @@ CELLS = {
 @pytest.mark.parametrize("name", CELLS)
 def test_ipythons_own_lines_cost_nothing_else(name: str) -> None:
     cell = CELLS[name] + "def fsdp(model):\n    return 1 / 0\n"
-    names, trouble = load("x.ipynb", notebook(cell))
+    names, trouble, *_ = load("x.ipynb", notebook(cell))
     assert not trouble and names["fsdp"].__code__.co_firstlineno == cell.split("\n").index("def fsdp(model):") + 1
     if "T" in names:
         assert names["T"] == "\nwhy?\n%x\n!ls\n"
@@ -53,7 +53,7 @@ def test_ipythons_own_lines_cost_nothing_else(name: str) -> None:
 
 
 def test_what_is_no_python_is_still_said() -> None:
-    _, trouble = load("x.ipynb", notebook("!ls\nx = (\n% y\n"))
+    _, trouble, *_ = load("x.ipynb", notebook("!ls\nx = (\n% y\n"))
     assert trouble == ["cell 1 of x.ipynb, line 2: '(' was never closed"]
     assert load("x.ipynb", notebook("if x:\n!ls\n"))[1] == [
         "cell 1 of x.ipynb, line 2: expected an indented block after 'if' statement on line 1"

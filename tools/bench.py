@@ -45,7 +45,8 @@ from lib.record.score import work as work_of
 from lib.record.waiting import Waiting
 from lib.recording.recorder import Recorder, recorder_for
 from lib.recording.replay import Replay
-from lib.referee.referee import Referee, Submission
+from lib.referee.loaded import Submission
+from lib.referee.referee import Referee
 from lib.running.execution import execute
 from lib.running.run import Settings, train_on
 from lib.running.workload import Workload

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..basics.errors import PuzzleError
+from ..basics.errors import Place, PuzzleError
 from ..running.workload import Workload
 
 
@@ -60,8 +60,7 @@ class Agreement:
         """Raise PuzzleError that names layer, rank, error and tolerance, unless all is right."""
         if self.ok:
             return
-        row = self.worst
-        where = ""
+        row, rank = self.worst, None
         if row.relative <= self.work.tolerance:
             row = max(self.rows, key=lambda row: badness(row.spread))
             problem = "ranks end with different numbers in the same part of the weight"
@@ -73,15 +72,13 @@ class Agreement:
             fix = f"after update: model.set_final_weight({row.layer}, weight)"
         else:
             problem = "the final weight has wrong numbers: they are not what torch's autograd and Adam give"
-            where = f"rank {row.rank}, "
-            expected = f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})"
-            got = "nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update"
-            got += (
-                f", at number {row.at:,} (the rank has {row.span[0]:,} to {row.span[1] - 1:,} of {self.parameters:,})"
-            )
+            rank, expected = row.rank, f"a relative error of at most {self.work.tolerance:g} ({self.work.dtype})"
+            off = "nan" if math.isnan(row.relative) else f"{row.relative:.2g} of the largest update"
+            first, end = row.span
+            got = f"{off}, at number {row.at:,} (the rank has {first:,} to {end - 1:,} of {self.parameters:,})"
             fix = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, "
             fix += "or a state or weight that went stale"
-        raise PuzzleError(problem, where=f"{where}layer {row.layer}", expected=expected, got=got, fix=fix, line="")
+        raise PuzzleError(problem, where=Place(rank, layer=row.layer), expected=expected, got=got, fix=fix, line="")
 
     def __str__(self) -> str:
         head = f"{'agrees' if self.ok else 'DOES NOT AGREE'} with the reference: "

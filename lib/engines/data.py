@@ -31,38 +31,30 @@ def target(work: Workload, batch: int) -> torch.Tensor:
 
 
 def weight(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that make nothing larger. A
-    deep model would make a rounding large as well."""
+    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that enlarge nothing."""
     numbers = _normal(work, "weight", layer, parameters(work.layer, work.hidden))
     parts = split(work.layer, work.hidden, numbers)
     scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(max(part.shape)) for part in parts]
     return _cast(work, torch.cat([part.flatten() for part in scaled]))
 
 
-def moments(work: Workload, layer: int) -> torch.Tensor:
-    """Return Adam's m and v of a layer after WARM steps, (2, parameters). They are as large as gradients of this size
-    of batch are, so that the update depends on both."""
-    return _moments(work, "moments", layer, parameters(work.layer, work.hidden))
-
-
-def _moments(work: Workload, kind: str, layer: int, count: int) -> torch.Tensor:
+def moments(work: Workload, layer: int, of_adapter: bool = False) -> torch.Tensor:
+    """Return Adam's m and v of a layer, or of its adapter, after WARM steps, (2, numbers). They are as large as
+    gradients of this size of batch are, so that the update depends on both."""
+    kind, count = "moments", parameters(work.layer, work.hidden)
+    if of_adapter:
+        kind, count = "moments of the adapter", len(adapter(work, layer))
     drawn = _normal(work, kind, layer, 2, count)
     size = 0.4 / math.sqrt(work.length * work.batches)
     return _cast(work, torch.stack([size * drawn[0], (size * (1 + drawn[1].abs())) ** 2]))
 
 
 def adapter(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat adapter, as it is in the middle of a training: one that is about to begin has zeros in the
-    second matrix of each pair."""
+    """Return a layer's flat adapter as it is during training: at first the second matrix of each pair would be zero."""
     shapes = shapes_of_adapter(work.layer, work.hidden)
     numbers = _normal(work, "adapter", layer, sum(map(math.prod, shapes)))
     parts = zip(numbers.split([math.prod(shape) for shape in shapes]), shapes, strict=True)
     return _cast(work, torch.cat([part / math.sqrt(max(shape)) for part, shape in parts]))
-
-
-def adapter_moments(work: Workload, layer: int) -> torch.Tensor:
-    """Return Adam's m and v of a layer's adapter after WARM steps, (2, numbers)."""
-    return _moments(work, "moments of the adapter", layer, len(adapter(work, layer)))
 
 
 def loss_scale(work: Workload) -> float:

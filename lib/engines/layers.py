@@ -36,8 +36,7 @@ class Layer(NamedTuple):
     function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap], torch.Tensor]
     """The output, for input and parameters."""
     partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
-    """What some units add to the output, for a kind that can be computed in pieces. The parameters are its units, one
-    after the other: rows of the first of them."""
+    """What some units, rows of the first parameter, add to the output, for a kind that is computed in pieces."""
 
 
 def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
@@ -45,12 +44,6 @@ def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -
     output can be computed without the others (Shoeybi and others, "Megatron-LM", 2019, arXiv 1909.08053)."""
     up, down = units.split(x.shape[-1], 1)
     return cheap(lambda inner, down: functional.gelu(inner) @ down, x @ up.T, down)
-
-
-def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
-    """Return ``x + gelu(x A) B``. A is (hidden, hidden / 2), so there are as many parameters as a simulated weight has
-    elements."""
-    return x + units_of_mlp(x, parameters[0], cheap)
 
 
 def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
@@ -80,7 +73,11 @@ def heads(hidden: int) -> int:
 
 
 LAYERS = {
-    "mlp": Layer(lambda h: (((h + 1) // 2, 2 * h),), residual_mlp, units_of_mlp),
+    "mlp": Layer(
+        lambda h: (((h + 1) // 2, 2 * h),),  # about as many numbers as a simulated weight has elements
+        lambda x, parameters, cheap: x + units_of_mlp(x, parameters[0], cheap),
+        units_of_mlp,
+    ),
     "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
 }
 """The kinds of layer (``lib.running.workload.KINDS``)."""
@@ -153,8 +150,7 @@ def apply_adapted(
 
 
 def unit(kind: str, hidden: int) -> int | None:
-    """Return how many numbers of the flat weight belong together when a layer is computed in pieces, or None for a kind
-    that cannot be."""
+    """Return the numbers of a unit, the smallest piece of a layer that can be computed, or None if none can be."""
     return None if LAYERS[kind].partial_sum is None else LAYERS[kind].shapes(hidden)[0][1]
 
 
@@ -171,8 +167,7 @@ def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once
 
 
 def apply_units(kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once) -> torch.Tensor:
-    """Return what some units of a layer, one after the other in ``flat``, add to its output. With ``bypass`` they are
-    those that add x as well."""
+    """Return what the units of a layer in ``flat``, one after the other, add to its output; with ``bypass`` x, too."""
     partial_sum: Any = LAYERS[kind].partial_sum
     added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap)
     return x + added if bypass else added

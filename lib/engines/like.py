@@ -59,12 +59,12 @@ _every_rank = _among_all(lambda model: model.BATCHES // model.RANKS)  # each has
 _stages = _among_all(lambda model: model.BATCHES)  # all ranks work on each micro-batch
 
 
-def _box(model: Model) -> Rank:
+def _replicas(model: Model) -> Rank:
     members, twins = _axis(model, "shard"), _axis(model, "replica")
     return Rank(model.axis_index("shard"), members, model.LAYERS, model.BATCHES // model.RANKS, twins)
 
 
-def _ring(model: Model) -> Rank:
+def _looped(model: Model) -> Rank:
     turns = model.BATCHES // model.axis_size("shard")
     return Rank(model.axis_index("stage"), _axis(model, "stage"), model.LAYERS, turns)
 
@@ -87,11 +87,11 @@ COUNTERPARTS = {
     "replica_fsdp": Counterpart(
         "fully_shard on a mesh of replicas and shards, with set_requires_all_reduce(False) before the last micro-batch",
         torch_order.fully_shard,
-        _box,
+        _replicas,
     ),
     "one_f_one_b": Counterpart("Schedule1F1B", torch_order.one_f_one_b, _stages),
     "interleaved": Counterpart("ScheduleInterleaved1F1B", torch_order.interleaved, _stages),
-    "breadth_first": Counterpart("ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _ring, False),
+    "breadth_first": Counterpart("ScheduleLoopedBFS, collectives left out", torch_order.looped_bfs, _looped, False),
     "zero_bubble": Counterpart(
         "ScheduleInterleavedZeroBubble with one layer a stage", torch_order.zero_bubble, _stages
     ),
@@ -210,9 +210,6 @@ def _why(theirs: Sequence[Step], yours: Sequence[Step]) -> str:
         return WHY[its.kind, mine.kind]
     words = [f"{step} ({operation(step.kind).word})" for step in (its, mine)]
     return f"PyTorch starts {words[0]} here, and this rank {words[1]}."
-
-
-# -- in words ------------------------------------------------------------------------------------------------------
 
 
 def beside(name: str, models: Sequence[Model], other: Counterpart, found: Difference | None) -> str:

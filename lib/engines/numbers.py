@@ -61,11 +61,8 @@ class Numbers:
         self.whole_adapter: Spans = ((0, self.of_adapter),)
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
-        self.cost = Cost(
-            weight_elements=self.parameters,
-            activation_elements=work.length * work.hidden,
-            adapter_elements=self.of_adapter,
-        )
+        inputs = work.length * work.hidden
+        self.cost = Cost(weight_elements=self.parameters, activation_elements=inputs, adapter_elements=self.of_adapter)
         """Sizes of the real tensors, by which what is stored is counted."""
 
     def weight(self, piece: Labels) -> Real:
@@ -75,8 +72,8 @@ class Numbers:
 
     def opt_state(self, piece: Labels) -> Real:
         """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
-        flat = (data.adapter_moments if piece.adapter else data.moments)(self.work, piece.layer)
-        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device), data.WARM)
+        flat = data.moments(self.work, piece.layer, piece.adapter).to(self.device)
+        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat, data.WARM)
         return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
 
     def inputs(self, batches: frozenset[int]) -> Real:
@@ -89,8 +86,7 @@ class Numbers:
         return Real(self.fingerprints.forward(inp.mark, weight.mark, partial), numbers)
 
     def keeping(self, inp: Real, weight: Real, keep: str, partial: bool = False) -> tuple[Real, Real]:
-        """Return what ``forward`` does, and autograd's graph of it, without what is cheap to make again unless all is
-        kept."""
+        """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
         flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
         graphs = self._graphs(inp, flat, layer)
         numbers = {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}
@@ -107,8 +103,7 @@ class Numbers:
     def backward(
         self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, *, partial: bool = False
     ) -> tuple[Real, Real]:
-        """Return the gradients of the weight, summed over micro-batches, and of the input. Computes the layer again,
-        unless its graph was kept."""
+        """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
         mark = None if saved is None else saved.mark
         of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial=partial)
         graphs = None if saved is None else saved.data
@@ -131,8 +126,7 @@ class Numbers:
         return Real(self.fingerprints.adapted(weight.mark, adapter.mark), both)
 
     def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
-        """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
-        piece of which no part of the layer can be computed."""
+        """Return the numbers of a weight, and its layer as a function. Raise PuzzleError for a cut unit."""
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight.data, Adapted):
             frozen, flat = weight.data
@@ -171,8 +165,7 @@ class Numbers:
         return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
 
     def add(self, values: Sequence[Real]) -> Real:
-        """Return a sum of gradients or of partial sums, added from the first to the last, or nan if they are of
-        different pieces."""
+        """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
         if isinstance(values[0].data, dict):
             mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
             return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
@@ -186,7 +179,8 @@ class Numbers:
             return value
         mark = self.fingerprints.cut(value.mark, piece)
         if isinstance(value.data, dict):
-            return Real(mark, {batch: self._slice(value.data[batch], piece) for batch in sorted(piece.batches)})
+            slices = {batch: self._part(self._in_spans(value.data[batch]), piece) for batch in sorted(piece.batches)}
+            return Real(mark, {batch: self._sequence(one) for batch, one in slices.items()})
         return Real(mark, self._part(_pieces(value), piece))
 
     def join(self, values: Sequence[Real]) -> Real:
@@ -217,9 +211,8 @@ class Numbers:
         return self.of(labels, self.fingerprints.made_up(labels), flat)
 
     def expand(self, value: Real, labels: Labels) -> torch.Tensor:
-        """Return the numbers of a tensor with these labels, in the shape that ``shape`` says, ascending by micro-batch
-        or shard, contiguous, not to be written to. The value may have more shards; a gradient of no micro-batches gives
-        zeros."""
+        """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
+        written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value.data, dict):
             spans, rows = self._spans(labels), [self._in_spans(value.data[batch]) for batch in sorted(labels.batches)]
             return torch.stack([select(row, spans)[0] for row in rows])
@@ -228,10 +221,8 @@ class Numbers:
         return select(_pieces(value), self._spans(labels)).contiguous()
 
     def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
-        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``.
-
-        Raise ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches.
-        """
+        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``. Raise
+        ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches."""
         if labels.kind == "WeightGrad" and not labels.batches:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
@@ -248,8 +239,7 @@ class Numbers:
         return torch.empty(self.shape(labels), dtype=self.dtype, device=self.device)
 
     def _spans(self, labels: Labels) -> Spans:
-        """Return which numbers of the flat whole these are: of a weight, of an adapter, or of a sequence, which is cut
-        between tokens."""
+        """Return which numbers of a flat weight, adapter or sequence these are. Sequences are cut between tokens."""
         if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
         tokens = spans_of(labels.shards, labels.total, self.work.length)
@@ -263,10 +253,6 @@ class Numbers:
     def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
         return part.flat.view(self.work.length, self.work.hidden) if part.spans == self.sequence else part
-
-    def _slice(self, one: torch.Tensor | Pieces, piece: Labels) -> torch.Tensor | Pieces:
-        spans = self._spans(piece)
-        return self._sequence(Pieces(spans, select(self._in_spans(one), spans)))
 
     def _inputs(self, value: Real) -> dict[int, torch.Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""

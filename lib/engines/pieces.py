@@ -54,10 +54,8 @@ def nothing(like: torch.Tensor, spans: Spans) -> torch.Tensor:
 
 
 def select(part: Pieces, spans: Spans) -> torch.Tensor:
-    """Return the numbers of a part in these spans, (rows, numbers), and nan for those that it does not have.
-
-    It is a copy, unless it is all of the part: a view would keep all of it in memory.
-    """
+    """Return the numbers of a part in these spans, (rows, numbers), with nan for what it lacks: a copy, unless it is
+    all of the part, since a view would keep all of it in memory."""
     if part.spans == spans:
         return part.flat
     taken = nothing(part.flat, spans)

@@ -42,8 +42,7 @@ START = 60.0  # seconds within which the ranks have to be there
 
 
 def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
-    """Run as ``lib.run``, here first and then in a process for each rank. ``settings.timeout``: seconds for which one
-    may be silent."""
+    """Run here first, then in a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     # Pickled first: what the function changes in its surroundings when it runs here must not travel.
     function = _pickled(fn, fn, name_of(fn))
     machine = _pickled((shape, work, settings), shape.cost, "cost")
@@ -63,8 +62,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
 
 
 def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starter, alone: float) -> ProcessRun:
-    """Watch the ranks that come to a door carry out a simulated run. Return what they have measured when all have
-    ended. ``alone``: seconds that the function took to run here."""
+    """Watch the ranks that come to a door, and return their run. ``alone``: seconds that the function took here."""
     begun = time.monotonic()
     ranks = door.admit(START, starter)
     reports = Supervisor(done, plan, ranks, starter, settings.timeout, alone).serve()
@@ -74,8 +72,7 @@ def watch(done: Run, plan: Plan, settings: Settings, door: Door, starter: Starte
 
 
 def _pickled(thing: object, learners: object, name: str) -> bytes:
-    """Return something pickled, with what the learner's part of it needs of a notebook. Raise PuzzleError if it cannot
-    be."""
+    """Return something pickled, with what it needs of the learner's module. Raise PuzzleError if it cannot be."""
     import cloudpickle
 
     module = sys.modules.get(getattr(learners, "__module__", None) or "__main__")
@@ -88,12 +85,9 @@ def _pickled(thing: object, learners: object, name: str) -> bytes:
             cloudpickle.register_pickle_by_value(module)
         return bytes(cloudpickle.dumps(thing))
     except Exception as error:
-        raise PuzzleError(
-            f"it cannot be sent to other processes: {type(error).__name__}: {error}",
-            where=name,
-            fix="let it use only what can be pickled: functions, classes, constants",
-            line="",
-        ) from None
+        problem = f"it cannot be sent to other processes: {type(error).__name__}: {error}"
+        fix = "let it use only what can be pickled: functions, classes, constants"
+        raise PuzzleError(problem, where=name, fix=fix, line="") from None
     finally:
         if own:
             cloudpickle.unregister_pickle_by_value(module)
@@ -114,14 +108,13 @@ class ForkServer:
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         }
         with its:
+            nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "lib.engines.distributed.fork_server", str(its.fileno())],
                 pass_fds=[its.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, **environment},
+                **nothing,  # type: ignore[call-overload]
             )
         self.left, self.dead = 0, dict[int, str]()
         with suppress(EOFError, OSError):
@@ -129,11 +122,8 @@ class ForkServer:
                 self.line.recv()
                 return
         self.end()
-        raise PuzzleError(
-            "the process that starts the ranks did not come up",
-            fix="see what it says: python -c 'import torch, torch.distributed'",
-            line="",
-        )
+        fix = "see what it says: python -c 'import torch, torch.distributed'"
+        raise PuzzleError("the process that starts the ranks did not come up", fix=fix, line="")
 
     @classmethod
     def get(cls) -> ForkServer:

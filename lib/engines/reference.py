@@ -21,14 +21,13 @@ from .pieces import Pieces, Span
 
 @lru_cache(maxsize=4)
 def reference(work: Workload) -> tuple[torch.Tensor, ...]:
-    """Return what is trained of every layer, its weight or its adapter, after a step of plain training: flat, on the
-    CPU in the work's dtype."""
+    """Return each layer's weight, or its adapter, after a step of plain training: flat, on the CPU, in work's dtype."""
     adapters, frozen = trains_adapters(work), [data.weight(work, layer) for layer in range(work.layers)]
-    begun, moments = (data.adapter, data.adapter_moments) if adapters else (data.weight, data.moments)
+    begun = data.adapter if adapters else data.weight
     weights = [torch.nn.Parameter(begun(work, layer)) for layer in range(work.layers)]
     adam = torch.optim.Adam(weights, lr=data.RATE, betas=data.BETAS, eps=data.EPSILON)
     for layer, weight in enumerate(weights):
-        m, v = moments(work, layer)
+        m, v = data.moments(work, layer, adapters)
         adam.state[weight] = {"step": torch.tensor(float(data.WARM)), "exp_avg": m, "exp_avg_sq": v}
     with torch.enable_grad():
         loss = torch.zeros((), dtype=weights[0].dtype)
@@ -44,10 +43,8 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
 
 
 def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreement:
-    """Return how far the ranks' final weights, {rank: {layer: value}}, are from the reference.
-
-    A rank may have any part of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``.
-    """
+    """Return how far the ranks' final weights, {rank: {layer: value}}, are from the reference. A rank may have any part
+    of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``."""
     rows: list[LayerError] = []
     begun = data.adapter if trains_adapters(work) else data.weight
     for layer, right in enumerate(reference(work)):

@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import Any
 
 from ..basics.units import MS
-from ..machine.interface import Piece
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
 from ..record.score import makespan
 from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement
+from .distributed.recording import only_fingerprints
 
 
 class RealRun(Run):
@@ -26,13 +26,7 @@ class RealRun(Run):
     def __init__(self, outcome: Outcome, engine: str, wall: float, agreement: Agreement) -> None:
         """Add to an outcome, whose final values may be numbers with their fingerprints, what only real tensors have."""
         vars(self).update(vars(outcome))
-        self.final_states = tuple(
-            state._replace(
-                kept=tuple(map(_only_fingerprint, state.kept)),
-                finals={layer: _only_fingerprint(piece) for layer, piece in state.finals.items()},
-            )
-            for state in outcome.final_states
-        )
+        self.final_states = tuple(map(only_fingerprints, outcome.final_states))
         self.engine, self.wall, self.agreement = engine, wall, agreement
         self.work, self.dtype = agreement.work, agreement.work.dtype
 
@@ -46,10 +40,6 @@ class RealRun(Run):
         self.agreement.check()
         off = f"off by {self.agreement.relative:.1e} of the largest update"
         return f"Correct! With real tensors ({self.engine}, {self.work.layer}, {self.dtype}) {off}"
-
-
-def _only_fingerprint(piece: Piece) -> Piece:
-    return piece._replace(value=getattr(piece.value, "mark", piece.value))
 
 
 class ProcessRun(RealRun):
@@ -90,12 +80,13 @@ class ProcessRun(RealRun):
                 there = start - clock[event.rank]
                 together[event.op] = max(there, together.get(event.op, there))
         self._timed = []
-        """Events with the seconds at which they began and ended, where a clock saw that. What waits for others has not
-        begun, as in a simulated run."""
+        """Events with the seconds at which they began and ended. What waits for others has not begun."""
         for event, (start, end) in seen:
             start, end = start - clock[event.rank], end - clock[event.rank]
             self._timed.append((event, (max(start, min(together.get(event.op, start), end)), end)))
-        self.tick = pace or self._forward()
+        kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
+        forwards = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
+        self.tick = pace or (sum(forwards) / len(forwards) if forwards else None)
 
     def facts(self) -> list[str]:
         """Return what there is to say besides time and memory, a line each."""
@@ -112,18 +103,9 @@ class ProcessRun(RealRun):
             ],
         ]
 
-    def _forward(self) -> float | None:
-        """Return the seconds that a micro-batch took on average to go through a layer, if any did."""
-        kinds = {row.kind for row in OPERATIONS.values() if row.trains and not row.backward}
-        spans = [(end - start) / len(event.batches) for event, (start, end) in self._timed if event.kind in kinds]
-        return sum(spans) / len(spans) if spans else None
-
     @cached_property
     def measured(self) -> Run:
-        """The run with its events at the times at which they really happened, in milliseconds.
-
-        They count from where the first operation begins: making the first numbers is not part of training.
-        """
+        """The run with its events at the times when they really happened, in ms from the first operation on."""
         zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
 
         def ms(second: float) -> float:

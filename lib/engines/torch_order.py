@@ -68,8 +68,7 @@ def plain(at: Rank) -> list[Step]:
 
 
 def ddp(at: Rank) -> list[Step]:
-    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. Each layer
-    fills a bucket."""
+    """``DistributedDataParallel`` from the second step on, ``no_sync()`` but in the last turn, a layer a bucket."""
     steps = []
     for step in plain(at):
         steps.append(step)
@@ -171,8 +170,7 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
 
 
 def _steps(at: Rank, work: Iterable[Work], share: int = 1) -> list[Step]:
-    """Return each piece of work, layer by layer, and after it the send of its result to the rank that has the next.
-    ``share``: the layers of a stage."""
+    """Return work layer by layer, each followed by the send of its result. ``share``: the layers of a stage."""
     steps, ranks = [], len(at.members)
     for kind, stage, turn in work:
         first, end = stage * share, (stage + 1) * share

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -29,16 +30,13 @@ from .processes import watch
 from .result import ProcessRun
 
 LOOKING, LEAVING = 0.5, 1.5
-"""Seconds after SIGTERM for which the supervisor looks for a rank that was lost before it, and after which a rank
-ends."""
+"""Seconds after SIGTERM for which the supervisor looks for a rank lost before, and after which a rank ends."""
 
 
 class Torchrun:
-    """What is known of torchrun, which has started the ranks (``Starter``): that it ends them.
-
-    As soon as one rank has died, torchrun sends SIGTERM to all the others, also to the one with the supervisor. So that
-    these can say who it was, a rank that is sent SIGTERM ends a moment later.
-    """
+    """What is known of torchrun, which has started the ranks (``Starter``): that it ends them. As soon as one rank has
+    died, torchrun sends SIGTERM to all the others, also to the one with the supervisor. So that these can say who it
+    was, a rank that is sent SIGTERM ends a moment later."""
 
     engine, patience = "torchrun", 0.0  # it says how a rank has ended only when the run is over
 
@@ -71,8 +69,7 @@ def work_for(
     settings: Settings,
     show: Callable[[ProcessRun], None],
 ) -> NoReturn:
-    """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
-    run, where it may raise PuzzleError."""
+    """Be the rank that torchrun's environment names, and end this process. On rank 0 ``show(run)`` is called last."""
     open_standard_streams()
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone
@@ -90,17 +87,8 @@ def work_for(
             leave(False)
         alone, door = time.monotonic() - begun, Door("", ranks)
         store.set("supervisor", json.dumps(door.place(os.environ["MASTER_ADDR"])))
-
-        def supervise() -> None:
-            try:
-                with closing(door):
-                    finished = watch(done, plan, settings, door, torchrun, alone)
-                show(finished)
-            except BaseException as error:
-                print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
-                leave(False)
-
-        supervisor = threading.Thread(target=supervise, name="supervisor", daemon=True)
+        watched = partial(watch, done, plan, settings, door, torchrun, alone)
+        supervisor = threading.Thread(target=_supervise, args=(door, watched, show), name="supervisor", daemon=True)
         supervisor.start()
 
     def recorded(numbers: Numbers) -> Plan:
@@ -119,6 +107,17 @@ def work_for(
         supervisor.join()
         right = True  # or else it would have ended this process
     leave(right)
+
+
+def _supervise(door: Door, watched: Callable[[], ProcessRun], show: Callable[[ProcessRun], None]) -> None:
+    """Watch over the ranks that come to a door, and show their run. End this process if anything is wrong."""
+    try:
+        with closing(door):
+            finished = watched()
+        show(finished)
+    except BaseException as error:
+        print(error if isinstance(error, PuzzleError) else traceback.format_exc(), file=sys.stderr)
+        leave(False)
 
 
 def leave(right: bool) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..course.specs import cost_named, puzzles
 from ..machine.check import TRAINED
-from .submission import load
+from .submission import load_quietly
 
 
 class Usage(Exception):
@@ -63,7 +63,7 @@ def function_in(what: str) -> Callable[..., Any]:
         name, wanted = what, ""
     path = Path(name)
     try:
-        names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+        names, trouble, *_ = load_quietly(path.name, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, PuzzleError) as error:
         raise Usage(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     own = {key: value for key, value in names.items() if inspect.isfunction(value) and value.__module__ == "submission"}

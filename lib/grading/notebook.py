@@ -29,7 +29,7 @@ from .answers import answer_in, answer_of, renamed
 from .judge import judge, new_seed
 from .progress import Progress, next_hint, notebook_of
 from .seal import broken_seal
-from .submission import load
+from .submission import load_quietly
 from .verdict import ERROR, FAIL, Verdict
 
 # In a clone of the project, not in lib: a worker can read lib, and no submission may find a solution there.
@@ -214,7 +214,7 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
     spec = find(getattr(puzzle, "__name__", puzzle))
     for path in (Path(f"{spec.file}{ending}") for ending in (".ipynb", ".py")):
         if path.is_file():
-            names, trouble = load(path.name, path.read_text(encoding="utf-8"))
+            names, trouble, *_ = load_quietly(path.name, path.read_text(encoding="utf-8"))
             if callable(found := names.get(spec.name)):
                 return found  # type: ignore[no-any-return]
             raise PuzzleError(f"{path.name} defines no function {spec.name}", got="; ".join(trouble), line="")

@@ -1,30 +1,96 @@
-"""Load a learner's notebook or script: imports, definitions, constants, and loops and calls that fill these.
+"""Load a learner's notebook or script: every statement is run as a notebook runs it, but for those that experiment.
 
-Other statements, such as ``grade(fsdp)``, pictures and experiments, are not run.
+What calls ``run``, ``grade`` or ``draw`` ends there, and the next statement begins: only definitions count here.
 """
 
 import ast
+import asyncio
 import codeop
+import importlib
+import inspect
+import io
 import json
 import linecache
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, shown_files
 
-EXPERIMENTS = ("lib", "drawing", "asyncio")
-"""Packages whose calls are experiments: their results are no constants."""
-
-DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-if sys.version_info >= (3, 12):
-    DEFINITIONS += (ast.TypeAlias,)
-ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
-GUARDS = (ast.If, ast.Try)
-FILLS = (*ASSIGNMENTS, ast.For, ast.While, ast.With)
+EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
+"""What a file imports of lib to try its functions. All of drawing is of that kind, too."""
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+LONGEST = 300  # characters of a line on a statement, at most
+
+
+class Loading(NamedTuple):
+    """The names that a file defines. Of its statements there is a line for each that ``failed``, that was ``left_out``
+    although it changes what a function uses, and that was ``skipped`` and may have done more than to experiment."""
+
+    names: dict[str, Any]
+    failed: list[str]
+    left_out: list[str]
+    skipped: list[str]
+
+
+class Skipped(BaseException):
+    """Raised by an experiment, so that its statement ends there."""
+
+
+class Experiment:
+    """What stands for a function that experiments: while a file is loaded, its calls end a statement; later it is the
+    function itself, or nothing where that is not to be had."""
+
+    loading = False
+
+    def __init__(self, name: str, function: Callable[..., Any] | None = None) -> None:
+        self.name, self.function = name, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise Skipped while a file is loaded, and call the function later."""
+        if Experiment.loading:
+            raise Skipped(self.name)
+        return self.function(*args, **kwargs) if self.function else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Experiment(f"{self.name}.{name}")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def switch_off(functions: bool = False) -> Callable[[], None]:
+    """Put experiments in place of all that experiments, with the ``functions`` behind them or without. Return what
+    takes them back."""
+    package: Any = sys.modules[__name__.partition(".")[0]]
+    known, before = {name: getattr(package, name) for name in EXPERIMENTS}, sys.modules.get("drawing")
+    drawing = ModuleType("drawing")
+
+    def of_drawing(name: str) -> Experiment:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return getattr(importlib.import_module("drawing"), name)(*args, **kwargs)
+
+        return Experiment(name, function if functions else None)
+
+    drawing.__dict__["__getattr__"] = of_drawing
+    sys.modules["drawing"] = drawing
+    for name, function in known.items():
+        setattr(package, name, Experiment(name, function if functions else None))
+
+    def switch_on() -> None:
+        for name, function in known.items():
+            setattr(package, name, function)
+        del sys.modules["drawing"]
+        if before is not None:
+            sys.modules["drawing"] = before
+
+    return switch_on
 
 
 def sources(name: str, text: str) -> list[tuple[str, str]]:
@@ -32,9 +98,12 @@ def sources(name: str, text: str) -> list[tuple[str, str]]:
     if not name.endswith(".ipynb"):
         return [(name, text)]
     try:
-        cells = json.loads(text)["cells"]
+        whole = json.loads(text)
+        cells = (
+            whole["cells"] if "cells" in whole else [cell for sheet in whole["worksheets"] for cell in sheet["cells"]]
+        )
         return [
-            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", ""))))
+            (f"cell {number} of {name}", _plain_python("".join(cell.get("source", cell.get("input", "")))))
             for number, cell in enumerate(cells, 1)
             if cell.get("cell_type") == "code"
         ]
@@ -74,73 +143,91 @@ def _plain_python(source: str) -> str:
     return "\n".join(lines)
 
 
-def load(name: str, text: str, left_out: list[str] | None = None, path: str = "") -> tuple[dict[str, Any], list[str]]:
-    """Return the names that a file defines, and a line for each of its statements that failed.
+def load(name: str, text: str, path: str = "") -> Loading:
+    """Run the statements of a file, and return what it defines. Raise PuzzleError for an unreadable notebook.
 
-    ``path``: the ``__file__`` of a script. A line is appended to ``left_out`` for each statement that was not run
-    although it changes something that a function of the file uses. Raise PuzzleError for an unreadable notebook.
-    """
+    ``path``: the ``__file__`` of a script."""
+    cells = sources(name, text)
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
-    names: dict[str, Any] = module.__dict__
     if path and not name.endswith(".ipynb"):
-        names["__file__"] = path
-    trouble: list[str] = []
-    origins: dict[str, str] = {}
+        module.__dict__["__file__"] = path
+    switch_on = switch_off(functions=True)
+    Experiment.loading = True
+    try:
+        return _loaded(cells, module.__dict__, name.endswith(".ipynb"))
+    finally:
+        Experiment.loading = False
+        switch_on()
+
+
+class Nowhere(io.TextIOBase):
+    """A stream of which nothing is kept."""
+
+    def write(self, text: str) -> int:
+        """Return that all was written."""
+        return len(text)
+
+
+def load_quietly(name: str, text: str) -> Loading:
+    """Load a file in this process, without what its statements print."""
+    with redirect_stdout(Nowhere()):
+        return load(name, text)
+
+
+def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: bool) -> Loading:
+    found = Loading(names, [], [], [])
     used: set[str] = set()
     skipped: list[tuple[str, ast.stmt]] = []
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
-    for place, source in sources(name, text):
+    compiled.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebook else 0
+    for place, source in cells:
         linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
         shown_files.add(place)
         try:
             tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            trouble.append(f"{place}{at}: {getattr(error, 'msg', error)}")
+            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}"[:LONGEST])
             continue
         for statement in tree.body:
-            origins |= _origins(statement)
-            if not _is_taken(statement, origins, names):
-                skipped.append((f"{place}, line {statement.lineno}", statement))
-                continue
-            used |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+            at = f"{place}, line {statement.lineno}"
             try:
-                exec(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
+                _run(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
+                used |= _read(statement)
+            except Skipped as experiment:
+                skipped.append((f"{at} (it calls {experiment})", statement))
             except (Exception, SystemExit) as error:  # parse_args ends a program
-                trouble.append(f"{place}, line {statement.lineno}: {type(error).__name__}: {error}"[:300])
-    if left_out is not None:
-        left_out += [f"{at} (it runs something)" for at, statement in skipped if _changed(statement) & used]
-    return names, trouble
-
-
-def _origins(statement: ast.stmt) -> dict[str, str]:
-    """Return the names that a statement imports, with their packages."""
-    found: dict[str, str] = {}
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                package = alias.name.split(".")[0]
-                found[alias.asname or package] = package
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {alias.asname or alias.name: node.module.split(".")[0] for alias in node.names}
+                found.failed.append(f"{at}: {type(error).__name__}: {error}"[:LONGEST])
+    for line, statement in skipped:
+        if _changed(statement) & used:
+            found.left_out.append(line)
+        elif hasattr(statement, "body") or _called(statement) & _functions(names):  # it may do more
+            found.skipped.append(line)
     return found
 
 
-def _is_taken(statement: ast.stmt, origins: dict[str, str], names: dict[str, Any]) -> bool:
-    """Return whether a statement at the top level is run: an import, a definition, a class, a constant, or a loop or a
-    method call that fills one."""
-    if isinstance(statement, GUARDS):
-        blocks, fields = [statement, *getattr(statement, "handlers", ())], ("body", "orelse", "finalbody")
-        inside = [inner for block in blocks for field in fields for inner in getattr(block, field, ())]
-        return all(_is_taken(inner, origins, names) or isinstance(inner, ast.Pass) for inner in inside)
-    called = statement.value if isinstance(statement, ast.Expr) else None
-    method = isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and _first(called.func) in names
-    if method or isinstance(statement, FILLS):
-        now = [*_run_now(statement)]
-        calls = [_first(node.func) for node in now if isinstance(node, ast.Call)]
-        awaits = any(isinstance(node, ast.Await) for node in now)
-        return not awaits and not any(origins.get(name) in EXPERIMENTS for name in calls)
-    return isinstance(statement, DEFINITIONS)
+def _run(code: Any, names: dict[str, Any]) -> None:
+    result = eval(code, names)
+    if inspect.iscoroutine(result):  # of a statement that awaits
+        try:
+            asyncio.run(result)
+        finally:
+            result.close()
+
+
+def _read(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement reads, in functions as well. What only shows something reads none."""
+    nodes = () if isinstance(statement, ast.Expr) else ast.walk(statement)
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _called(statement: ast.stmt) -> set[str]:
+    return {_first(node.func) for node in _run_now(statement) if isinstance(node, ast.Call)}
+
+
+def _functions(names: dict[str, Any]) -> set[str]:
+    """Return the functions that the file itself defines."""
+    return {name for name, value in names.items() if getattr(value, "__module__", "") == "submission"}
 
 
 def _run_now(statement: ast.AST) -> Iterator[ast.AST]:
@@ -159,11 +246,14 @@ def _first(expression: ast.expr) -> str:
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement assigns, whose items or attributes it sets, or whose methods it calls."""
+    """Return the names that a statement defines or assigns, whose items or attributes it sets, or whose methods it
+    calls."""
     changed = set()
     for node in [statement, *_run_now(statement)]:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             changed.add(_first(node))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             changed.add(_first(node.func))
+        elif isinstance(node, DEFINED):
+            changed.add(node.name)
     return changed

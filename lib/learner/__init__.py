@@ -1,12 +1,11 @@
-"""What a learner touches: labels and opaque tokens, and no decision.
+"""What a learner touches. It has labels and opaque tokens, and decides nothing.
 
 ========  ======================================================================
 tensors   the kinds of tensor
 storage   the five dictionaries
-watch     knowing when everyone waits under somebody else's loop
+watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later
 dist      the machine as the learner names it
 model     a rank: five dictionaries, and the verbs of training
-examples  what two ranks bring to a collective and get, for docstrings
 ========  ======================================================================
 """

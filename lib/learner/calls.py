@@ -19,7 +19,7 @@ _PENDING = object()
 
 
 class Caller(NamedTuple):
-    """What calls have to know of the rank that makes them."""
+    """The rank that makes a call, and who decides for it."""
 
     rank: int
     simulator: AnySimulator
@@ -27,12 +27,12 @@ class Caller(NamedTuple):
     watch: Watch | None  # who has to know that a coroutine waits; None where the loop knows
 
     def share(self) -> None:
-        """Several coroutines may run in this rank from now on."""
+        """Tell the simulator that several coroutines may run in this rank from now on."""
         self.simulator.share(self.handle, running_task)
 
 
 def running_task() -> object:
-    """The task that is running; None in plain code and in callbacks."""
+    """Return the task that is running, or None in plain code and in callbacks."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -64,7 +64,7 @@ class Call:
         return self._take()
 
     def _waiting(self) -> asyncio.Future[None]:
-        """The future that a waiter blocks on."""
+        """Return the future on which whoever waits for the call blocks."""
         future = self._future
         if future is None or future.cancelled():  # cancelling a waiter does not withdraw the call
             future = self._future = asyncio.Future(loop=asyncio.get_running_loop())
@@ -73,12 +73,13 @@ class Call:
         return future
 
     def _wake(self) -> None:
-        """The simulator: this call can be fetched."""
+        """Let whoever waits go on: the call can be fetched now."""
         future = self._future
         if future is not None and not future.done():
             future.set_result(None)
 
     def _take(self) -> Any:
+        """Return the result, which is fetched when it is first asked for."""
         if self._result is _PENDING:
             try:
                 result = self._caller.simulator.fetch(self._handle)
@@ -94,29 +95,29 @@ class Call:
         return self._result
 
     def line(self) -> str:
-        """The learner's line that started the call."""
+        """Return the learner's line that started the call."""
         return show_line(self._code, line_at(self._code, self._at))
 
     # -- what asyncio asks of a Future ----------------------------------------------------
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that is running."""
+        """Return the loop that is running."""
         return asyncio.get_running_loop()
 
     def done(self) -> bool:
-        """Whether the result can be taken without waiting."""
+        """Return whether the result can be taken without waiting."""
         return self._result is not _PENDING or (self._future is not None and self._future.done())
 
     def cancelled(self) -> bool:
-        """Whether the waiting was cancelled (the call itself goes on)."""
+        """Return whether the waiting was cancelled (the call itself goes on)."""
         return self._result is _PENDING and self._future is not None and self._future.cancelled()
 
     def cancel(self, msg: object = None) -> bool:
-        """End the waiting. The call is not withdrawn, and can be awaited again."""
+        """End the waiting, and return whether anybody waited. The call goes on, and can be awaited again."""
         return self._future is not None and self._future.cancel()
 
     def result(self) -> Any:
-        """The result, if it is there."""
+        """Return the result. Raise InvalidStateError if it is not there yet."""
         if self._result is _PENDING:
             if self._future is None:
                 raise asyncio.InvalidStateError("the call has not ended: await it")
@@ -124,11 +125,11 @@ class Call:
         return self._take()
 
     def exception(self) -> BaseException | None:
-        """The error that ended the waiting, if any."""
+        """Return the error that ended the waiting, if any."""
         return None if self._result is not _PENDING or self._future is None else self._future.exception()
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
-        """Call back when the result can be taken. asyncio.gather and wait use this."""
+        """Call ``callback`` when the result can be taken. asyncio.gather and wait use this."""
         self._caller.share()
         if self._result is not _PENDING:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
@@ -137,11 +138,11 @@ class Call:
         self._waiting().add_done_callback(_Forward(self, callback), context=context)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
-        """Take a callback back; the number that were removed."""
+        """Remove a callback. Return how many were removed."""
         return 0 if self._future is None else self._future.remove_done_callback(_Forward(self, callback))
 
     def set_name(self, name: object) -> None:
-        """Tasks have names; calls do not need them."""
+        """Do nothing: asyncio names its tasks, and calls need no names."""
 
     def __repr__(self) -> str:
         state = "in flight" if self._result is _PENDING else "taken"
@@ -155,14 +156,14 @@ class Call:
 
 
 class AwaitMissing(PuzzleError, AttributeError):
-    """An attribute of a tensor asked of a call. An AttributeError too, as hasattr needs it."""
+    """Raised where a call is asked for an attribute of its tensor. An AttributeError too, as hasattr needs it."""
 
     sticks = False  # hasattr asks, too
     __str__ = PuzzleError.__str__
 
 
 def _missing(name: str) -> property:
-    """Return an attribute that a tensor has, and a call has not yet."""
+    """Return a property that raises AwaitMissing, for an attribute that tensors have."""
 
     def refuse(call: Call) -> None:
         raise AwaitMissing(f"{call!r} has no {name}", fix="did you forget `await`?")
@@ -177,7 +178,7 @@ for _name in {name for kind in TENSORS for name in dir(kind) if not name.startsw
 
 @dataclass(frozen=True, slots=True)
 class _Forward:
-    """A done-callback that hands on the call instead of the future inside it."""
+    """A done-callback that is given the call in place of the future inside it."""
 
     call: Call
     callback: Callable[[Any], object]

@@ -35,15 +35,20 @@ class Dist:
 
     @classmethod
     def of(cls, shape: Shape, simulator: AnySimulator) -> Dist:
-        """Return the machine of a run, whose simulator are these."""
+        """Return the machine of a run, with the simulator that decides for it."""
         dist = cls.__new__(cls)
         dist._assemble(shape, simulator, None)
         return dist
 
     def _assemble(self, shape: Shape, simulator: AnySimulator, watch: Watch | None) -> None:
-        self._mesh, self._simulator, self._watch = shape.mesh, simulator, watch
-        self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
-        self.hosts, self.cost = shape.mesh.hosts, shape.cost
+        mesh = shape.mesh
+        self._mesh, self._simulator, self._watch, self.cost = mesh, simulator, watch, shape.cost
+        self.ranks, self.mesh, self.node_size, self.hosts = (
+            mesh.ranks,
+            dict(mesh.axes) or None,
+            mesh.node_size,
+            mesh.hosts,
+        )
 
     def __repr__(self) -> str:
         mesh = f", mesh={self.mesh}" if self.mesh else ""

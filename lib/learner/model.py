@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from array import array
@@ -22,7 +23,7 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs, operation, sums
+from ..record.table import Verbs, collective, operation, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
@@ -51,8 +52,7 @@ Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
 def priced(verb: Verb) -> Verb:
-    """Write the price of a verb, as the default cost has it, into its docstring in place of ``{price}``, and its names
-    in torch in place of ``{torch}``."""
+    """Put a verb's default price and its names in torch into its docstring, for ``{price}`` and ``{torch}``."""
     if verb.__doc__:
         names = " or ".join(f"dist.{name}" for name in operation(verb.__name__).elsewhere)
         verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__)).replace("{torch}", names)
@@ -111,10 +111,10 @@ class Model(Verbs):
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
         replaced = name in Model.__annotations__ and getattr(self, name, value) is not value
         if replaced or (not name.startswith("_") and hasattr(Model, name)):
-            stores = name in STORES
             where = Place(self._rank, detail=f"model.{name} = ...")
-            instead = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
-            fix = instead if stores else "choose another name for what is your own"
+            fix = "choose another name for what is your own"
+            if name in STORES:
+                fix = f"model.{name}.clear() empties it, model.{name}.update(...) stores several tensors"
             raise PuzzleError(f"model.{name} cannot be replaced", where=where, got=describe(value), fix=fix)
         object.__setattr__(self, name, value)
 
@@ -132,8 +132,7 @@ class Model(Verbs):
 
     @property
     def is_host(self) -> bool:
-        """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
-        receives."""
+        """Whether this is a host and no device: a processor that stores, updates, sends and receives."""
         return self._rank in self.dist._mesh.beside
 
     @property
@@ -167,19 +166,16 @@ class Model(Verbs):
         return tuple(self._simulator.events(self._handle))
 
     def lines(self) -> list[Line | None]:
-        """For each entry of ``log``, the line of your code that it comes from."""
+        """Returns for each entry of ``log`` the line of your code that it comes from, or None."""
         places = list(zip(self._codes, self._places, strict=True))
         known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
         pending = {call.at for call in self._simulator.waiting(self._handle)}  # they have a line, and no record yet
         lines = [known[place] for at, place in enumerate(places) if at not in pending]
-        missing = len(self.log) - len(lines)
-        if missing < 0:
-            return [None] * len(self.log)
-        return [*lines, *[None] * missing]
+        count = len(self.log)
+        return [*lines, *[None] * (count - len(lines))] if len(lines) <= count else [None] * count
 
     def _waits_for(self, place: Place) -> Wait | None:
-        """Return the first call that has not ended and that the rank waits for, or that could not be held at a place,
-        with its line."""
+        """Return the first unfinished call that the rank waits for, or that has failed there, with its line."""
         for call in self._simulator.waiting(self._handle):
             layers = call.layers or (call.layer,)
             if call.awaited or (call.kind == place.operation and place.layer in layers):
@@ -190,11 +186,11 @@ class Model(Verbs):
         return None
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
-        """The five dictionaries: weights, opt_states, activations, grad_activations, grad_weights."""
+        """Returns the five dictionaries: weights, opt_states, activations, grad_activations, grad_weights."""
         return self.weights, self.opt_states, self.activations, self.grad_activations, self.grad_weights
 
     def memory(self) -> Elements:
-        """Elements stored now, in all five dictionaries."""
+        """Returns the elements that are stored now, in all five dictionaries."""
         return self._simulator.stored(self._handle)
 
     def status(self) -> None:
@@ -212,7 +208,7 @@ class Model(Verbs):
         )
 
     def axis_index(self, axis: str) -> int:
-        """The position of this rank on a mesh axis, from 0 up."""
+        """Returns the position of this rank on a mesh axis, from 0 up. Raises PuzzleError for an unknown axis."""
         self.dist._mesh.size(axis)
         if self.is_host:
             fix = "the place of a device: model.devices has the ranks of this host's"
@@ -222,11 +218,11 @@ class Model(Verbs):
         return self.dist._mesh.coordinates(self._rank)[axis]
 
     def axis_size(self, axis: str) -> int:
-        """How many ranks there are along a mesh axis."""
+        """Returns how many ranks there are along a mesh axis. Raises PuzzleError for an unknown axis."""
         return self.dist._mesh.size(axis)
 
     def rank_at(self, **coords: int) -> int:
-        """The rank at these mesh coordinates. For an axis that you leave out, this rank's own coordinate is used."""
+        """Returns the rank at these mesh coordinates. On an axis that you leave out it is where this rank is."""
         mesh = self.dist._mesh
         for axis, place in coords.items():
             one_of(axis, place, mesh.size(axis), self._place("rank_at"))
@@ -240,19 +236,18 @@ class Model(Verbs):
     def load_weights(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """A layer's weight and optimizer state, not yet updated. With ``shard`` and ``total`` it is one piece of each:
         number ``shard``, from 0, of ``total`` equal pieces. Takes no time. Each piece can be taken once."""
-        if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_weights"), fix=loading("load_weights"))
-        weight, state = self._simulator.load_weights(self._handle, layer, shard, total)
-        self._note(sys._getframe(1))
-        return of_token(weight), of_token(state)  # type: ignore[return-value]
+        return self._load("load_weights", layer, shard, total)
 
     def load_adapter(self, layer: int, shard: int = 0, total: int = 1) -> tuple[Weight, OptState]:
         """The adapter of a layer and its optimizer state, not yet updated: two small matrices whose product is added to
         the layer's weight (LoRA). In all else it is like ``load_weights``. Only some puzzles allow it."""
+        return self._load("load_adapter", layer, shard, total)
+
+    def _load(self, verb: str, layer: int, shard: int, total: int) -> tuple[Weight, OptState]:
         if total.__class__ is not int or total < 1:
-            total = whole_number("total", total, where=self._place("load_adapter"), fix=loading("load_adapter"))
-        weight, state = self._simulator.load_adapter(self._handle, layer, shard, total)
-        self._note(sys._getframe(1))
+            total = whole_number("total", total, where=self._place(verb), fix=loading(verb))
+        weight, state = getattr(self._simulator, verb)(self._handle, layer, shard, total)
+        self._note(sys._getframe(2))
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
@@ -272,14 +267,7 @@ class Model(Verbs):
 
     @overload
     def forward(
-        self,
-        layer: int,
-        inp: Activation,
-        weight: Weight,
-        *,
-        partial: bool = False,
-        keep: None = None,
-        adapter: Weight | None = None,
+        self, layer: int, inp: Activation, weight: Weight, *, partial: bool = False, adapter: Weight | None = None
     ) -> Activation: ...
     @overload
     def forward(
@@ -408,8 +396,8 @@ class Model(Verbs):
         return of_token(made[0]), of_token(made[1])  # type: ignore[return-value]
 
     def _compute(self, row: Computation, layer: int | None, *operands: Tensor | None, **options: object) -> list[Any]:
-        """Carry out an operation of the compute stream, called by its verb. Return its results. Operands that need not
-        be given, after the others, are None where they are not, and so are options; one that may be True is False.
+        """Carry out an operation of the compute stream, and return its results. Optional operands, after the others,
+        and options are None where they are not given; an option that may be True is False.
 
         The verbs above do the same one by one: with names instead of loops they take half the time.
         """
@@ -446,8 +434,8 @@ class Model(Verbs):
             expect(self._place(row.kind, layer), name, operand, wanted, verb)
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
-        """Hands in the rank's answer for a layer: the weight, or the rank's shards of it; its adapter, where adapters
-        are trained. Takes no time, and does not store the weight."""
+        """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
+        Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
         self._simulator.set_final_weight(self._handle, layer, weight._token)
@@ -471,7 +459,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("allreduce")
         rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
         rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
@@ -492,7 +480,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring a half of a weight each (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("allgather")
         rank 0 brings Weight(layer=0, layers=1, step=0, shards={0}, total=2)
         rank 1 brings Weight(layer=0, layers=1, step=0, shards={1}, total=2)
@@ -514,7 +502,7 @@ class Model(Verbs):
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 
-        >>> from lib.learner.examples import before_and_after
+        >>> from lib.learner.model import before_and_after
         >>> before_and_after("scatterreduce")
         rank 0 brings WeightGrad(layer=0, layers=1, batches={0}, total_batches=2, shards={0}, total=1)
         rank 1 brings WeightGrad(layer=0, layers=1, batches={1}, total_batches=2, shards={0}, total=1)
@@ -537,8 +525,7 @@ class Model(Verbs):
             handle = self._simulator.meet_list(self._handle, row.kind, tokens, list(layer), axis)
         else:
             handle = self._simulator.meet(self._handle, row.kind, None if v is None else v._token, layer, axis)
-        self._note(frame := sys._getframe(2))
-        return Call(self._caller, handle, frame)
+        return self._call(handle, sys._getframe(2))
 
     def _brings_list(self, row: Collective, v: Any, layer: Any) -> bool:
         """Return whether tensors and layers are lists. Raise PuzzleError for what cannot be brought to a collective."""
@@ -546,9 +533,8 @@ class Model(Verbs):
             self._refuse_brought(row, v, layer)
             return False
         if type(v) not in LISTS or type(layer) not in LISTS:
-            problem = "a list of tensors comes with the list of their layers"
-            if type(v) not in LISTS:
-                problem = "a list of layers comes with the list of their tensors"
+            one, other = ("tensors", "layers") if type(v) in LISTS else ("layers", "tensors")
+            problem = f"a list of {one} comes with the list of their {other}"
             got, fix = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
             fix += ", or one tensor with its layer"
             raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
@@ -576,13 +562,12 @@ class Model(Verbs):
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
         tensor = type(v) in TENSORS
-        if not tensor and type(v) not in PLAIN:
-            problem, fix = "pass_to sends one tensor, or a text, a number or None", "one pass_to for each tensor"
-            where = self._place(f"pass_to({rank})")
-            raise PuzzleError(problem, where=where, got=describe(v), fix=forgotten_await(v) or fix)
-        if not tensor and len(str(v)) > LONGEST:
-            problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
-            fix = "tensors carry what is large; a message is for a word or a number beside them"
+        if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
+            problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
+            fix = forgotten_await(v) or "one pass_to for each tensor"
+            if type(v) in PLAIN:
+                problem, got = f"a plain message is at most {LONGEST:,} characters long", f"{len(str(v)):,} characters"
+                fix = "tensors carry what is large; a message is for a word or a number beside them"
             raise PuzzleError(problem, where=self._place(f"pass_to({rank})"), got=got, fix=fix)
         if self._by_hand:
             self._share()
@@ -602,7 +587,7 @@ class Model(Verbs):
     # -- the answer --------------------------------------------------------------------------------
 
     def _watch(self, watched: Callable[[Callable[[int], int]], int]) -> None:
-        """From now on it is noted what the rank's code asks of its number (see ``represent``)."""
+        """Note from now on what the rank's code asks of its number (see ``represent``)."""
         object.__setattr__(self, "_watched", watched)  # what is declared above cannot be replaced otherwise
 
     @staticmethod
@@ -625,7 +610,7 @@ class Model(Verbs):
         print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 
     def _note(self, frame: FrameType) -> None:
-        """The record just made was written there."""
+        """Note where in the code the record just made was written."""
         self._codes.append(frame.f_code)
         self._places.append(frame.f_lasti)
 
@@ -639,12 +624,27 @@ class Model(Verbs):
         return Call(self._caller, handle, frame)
 
     def _final_state(self) -> FinalState:
-        return self._simulator.final_state(
-            self._handle, [token for store in self.storage() for token in store.tokens()]
-        )
+        """Return what the rank ends with."""
+        stored = [tensor._token for store in self.storage() for tensor in store.values()]
+        return self._simulator.final_state(self._handle, stored)
 
     def _share(self) -> None:
-        """Several coroutines may run in this rank from now on."""
+        """Tell the simulator that several coroutines may run in this rank from now on."""
         if not self._shared:
             self._shared = True
             self._caller.share()
+
+
+def before_and_after(verb: str) -> None:
+    """Print what each of two ranks brings to a collective, and what it gets. (For docstrings.)"""
+    dist = Dist(2)
+    models = [Model(rank, dist, layers=1, batches=2) for rank in range(2)]
+    brought = [collective(verb).example(model) for model in models]
+
+    async def all_of_them() -> list[object]:
+        return [*await asyncio.gather(*[getattr(model, verb)(brought[model.rank], 0) for model in models])]
+
+    for rank, one in enumerate(brought):
+        print(f"rank {rank} brings {one}")
+    for rank, got in enumerate(asyncio.run(all_of_them())):
+        print(f"rank {rank} gets {got}")

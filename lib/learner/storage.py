@@ -1,13 +1,13 @@
-"""A rank's five dictionaries: its memory. They do all that a dict does, and tell the simulator."""
+"""A rank's five dictionaries: its memory. They do all that a dict does, and the simulator knows what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
-from ..machine.interface import AnySimulator, RankHandle, Token
+from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
@@ -27,11 +27,10 @@ class Storage(dict[Hashable, Any]):
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
-            if type(tensor) is Saved:
-                fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
-                problem = f"inner activations are not stored in {self._name}"
-                raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
             problem, fix = f"only tensors can be stored in {self._name}", forgotten_await(tensor)
+            if type(tensor) is Saved:
+                problem = f"inner activations are not stored in {self._name}"
+                fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
             fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
         old = self.get(key)
@@ -46,9 +45,8 @@ class Storage(dict[Hashable, Any]):
         self.pop(key)
 
     def __missing__(self, key: Hashable) -> Tensor:
-        fix = (
-            f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
-        )
+        fix = f"model.{self._name}[{key!r}] = ... before that; "
+        fix += "or was it taken out already, or stored under another key?"
         if self._name == "grad_weights":
             fix = FIRST
         elif near := next((one for one in self if isinstance(one, tuple) and key in one[:1]), None):
@@ -68,7 +66,7 @@ class Storage(dict[Hashable, Any]):
         return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{key!r}]")
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
-        """Take a tensor out: it may be held until the next operation of this coroutine."""
+        """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
         if key in self:
             tensor = self[key]
             _delete(self, key)
@@ -77,7 +75,7 @@ class Storage(dict[Hashable, Any]):
         return self.__missing__(key) if default is _MISSING else default
 
     def popitem(self) -> tuple[Hashable, Any]:
-        """Take the latest tensor out, with its key."""
+        """Take the latest tensor out, and return its key and it."""
         if not self:
             fix = f"while model.{self._name}: model.{self._name}.popitem()"
             raise MissingTensor(f"{self._name} is empty", where=self._place(None), fix=fix)
@@ -90,7 +88,7 @@ class Storage(dict[Hashable, Any]):
             self.popitem()
 
     def setdefault(self, key: Hashable, default: Any = None) -> Any:
-        """The tensor under a key; if there is none, store this one."""
+        """Return the tensor under a key; if there is none, store this one before."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -105,7 +103,7 @@ class Storage(dict[Hashable, Any]):
         return self
 
     def copy(self) -> dict[Hashable, Any]:
-        """A plain dict of the same tensors: no storage, it keeps nothing alive."""
+        """Return a plain dict of the same tensors: it is no storage, and keeps nothing alive."""
         return dict(self)
 
     def __deepcopy__(self, memo: object) -> dict[Hashable, Any]:
@@ -114,13 +112,9 @@ class Storage(dict[Hashable, Any]):
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
 
-    def tokens(self) -> Iterator[Token]:
-        """Return the tokens of what is stored."""
-        return (tensor._token for tensor in self.values())
-
 
 class Answers(dict[int, Any]):
-    """What ``set_final_weight`` was given, by layer, to look at. Raises PuzzleError when it is changed."""
+    """The final weights that ``set_final_weight`` was given, by layer. Raises PuzzleError when it is changed."""
 
     def _refuse(self, *args: object, **kwargs: object) -> Any:
         raise PuzzleError("final_weights only shows the answers", fix="model.set_final_weight(layer, weight)")
@@ -129,7 +123,7 @@ class Answers(dict[int, Any]):
 
 
 class MissingTensor(PuzzleError, KeyError):
-    """Nothing is stored under that key. A KeyError too, so that code that catches those goes on working."""
+    """Raised where nothing is stored under a key. A KeyError too, so that code which catches those keeps working."""
 
     sticks = False
     __str__ = PuzzleError.__str__

@@ -1,7 +1,6 @@
-"""The kinds of tensor: frozen labels and an opaque token, with no numerics in sight.
+"""The kinds of tensor: frozen labels and an opaque token, without numbers.
 
-They come out of a model's operations. Made by hand (``Weight(0, 2, 0)``), a tensor is fit for
-demonstrations, and marked as made up.
+A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for demonstrations, and marked as made up.
 """
 
 from __future__ import annotations
@@ -21,15 +20,12 @@ from ..record.training import KEEP
 
 __all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
 
-_new = object.__new__
-
 FIRST = "store the first gradient as it is, and add to it from the second on"
-
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
 
 
 class Tensor:
-    """What all kinds share. Attributes are the labels: layer, layers and what the kind has besides."""
+    """A tensor: its attributes are its labels, layer, layers and what its kind has besides."""
 
     __slots__ = ("_token",)
     layer: int
@@ -37,11 +33,11 @@ class Tensor:
     _token: Token
 
     def memory(self) -> Elements:
-        """Size in elements, or in the unit of the machine's cost."""
+        """Returns its size in elements, or in the unit of the machine's cost."""
         return self._token.memory
 
     def is_complete(self) -> bool:
-        """Whether all shards are here, and all partial sums."""
+        """Returns whether all shards are here, and all partial sums."""
         return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:
@@ -93,19 +89,15 @@ class Sharded(Tensor):
     total: int
 
     def shard(self, index: int, total: int) -> Self:
-        """Piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again).
-
-        Raises PuzzleError for an index out of range or a tensor with gaps.
-        """
+        """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
+        for an index out of range or a tensor with gaps."""
         total = whole_number(f"shard of {self}: total", total)
         index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
     def combine(self, other: Self) -> Self:
-        """This and other shards of the same thing as one.
-
-        Raises PuzzleError when a shard is in both, or layer, step or micro-batches differ.
-        """
+        """Returns this and other shards of the same thing as one tensor. Raises PuzzleError when a shard is in both, or
+        layer, step or micro-batches differ."""
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
             raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or "join each kind for itself")
@@ -117,7 +109,6 @@ class Stepped(Sharded):
 
     __slots__ = ()
     step: int
-
     adapter: bool
 
     def __new__(
@@ -135,7 +126,7 @@ class Weight(Stepped):
 
 
 class OptState(Stepped):
-    """The optimizer's state of a layer's weight, or of its adapter, of the same size as that."""
+    """The optimizer's state of a layer's weight, or of its adapter. It counts as many elements as that."""
 
     __slots__ = ()
 
@@ -143,8 +134,8 @@ class OptState(Stepped):
 class WeightGrad(Sharded):
     """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
 
-    As large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is that of the
-    layer's adapter.
+    It is as large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is the
+    gradient of the layer's adapter.
     """
 
     __slots__ = ()
@@ -166,13 +157,13 @@ class WeightGrad(Sharded):
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> WeightGrad:
-        """The sum over the micro-batches of both. Raises PuzzleError when one is in both."""
+        """Returns the sum over the micro-batches of both. Raises PuzzleError when one is in both."""
         if type(other) is not WeightGrad:
             return super().__add__(other)  # type: ignore[no-any-return]
         return of_token(self._token.add(other._token))  # type: ignore[return-value]
 
     def __radd__(self, other: object) -> WeightGrad:
-        """``sum(grads)`` begins with 0."""
+        """Lets ``sum(grads)`` begin with 0."""
         return self if type(other) is int and other == 0 else self + other
 
 
@@ -205,9 +196,8 @@ class Batched(Sharded):
     def __add__(self, other: object) -> Any:
         if type(other) is type(self):
             fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
-            raise PuzzleError(
-                "only weight gradients add up on a rank", where=f"{self} + ...", got=describe(other), fix=fix
-            )
+            problem = "only weight gradients add up on a rank"
+            raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
         return super().__add__(other)
 
     __radd__ = __add__
@@ -220,8 +210,7 @@ class Activation(Batched):
 
 
 class ActivationGrad(Batched):
-    """The gradient that ``backward(layer, ...)`` reads: HIDDEN x LENGTH elements for each micro-batch, or a slice's
-    share of that."""
+    """The gradient that ``backward(layer, ...)`` reads, of the size of an ``Activation``."""
 
     __slots__ = ()
 
@@ -253,16 +242,16 @@ class Saved(Tensor):
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def shard(self, index: int, total: int) -> Any:
-        """Refused: what forward leaves behind stays as it is."""
+        """Raises PuzzleError: what forward leaves behind is not cut."""
         fix = "a forward with a piece of the weight, partial=True, leaves behind that piece's share"
         raise PuzzleError("inner activations are not cut", where=f"shard of {self}", fix=fix)
 
 
-_set_token: Any = Tensor.__dict__["_token"].__set__
+_new, _set_token = object.__new__, Tensor.__dict__["_token"].__set__
 
 
 def of_token(token: Token) -> Tensor:
-    """The tensor that a token stands for."""
+    """Return the tensor that a token stands for."""
     tensor = _new(CLASSES[token.labels.kind])
     _set_token(tensor, token)
     return tensor

@@ -1,8 +1,8 @@
-"""Knowing when everyone waits under a loop that is not ours: the plain form with ``asyncio.gather``.
+"""Finds out when every coroutine waits under a loop that is not ours: the plain form with ``asyncio.gather``.
 
-``run`` turns a loop of its own, which knows exactly. A host's loop is asked politely: when its queue
-of ready callbacks is empty and no task that holds a Model of this machine can go on by itself, the
-simulator decide what ends next, or that nobody can ever go on.
+``run`` turns a loop of its own, which knows exactly. Under another loop the simulator decides what ends next, or that
+nobody can ever go on, when the loop's queue of ready callbacks is empty and no task that holds a Model of this machine
+can go on by itself.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Blocked(Protocol):
 
 
 class Watch:
-    """Watches one machine's blocked calls; idle as long as there are none."""
+    """Watches the calls of one machine that are waited for. It does nothing as long as there are none."""
 
     def __init__(self, simulator: AnySimulator) -> None:
         self.simulator = simulator
@@ -37,7 +37,7 @@ class Watch:
         self.quiet_looks = 0
 
     def blocked(self, call: Blocked, future: asyncio.Future[None]) -> None:
-        """A coroutine waits for a call."""
+        """Note that a coroutine waits for a call."""
         if future.done():
             return
         self.waiting[future] = call
@@ -62,7 +62,7 @@ class Watch:
             self._report_deadlock()
 
     def _others_ready(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether callbacks are due besides this one."""
+        """Return whether callbacks are due besides this one."""
         ready = ready_callbacks(loop)
         if ready is not None:  # two machines that look at each other looking would look for ever
             return any(getattr(callback, "__func__", None) is not Watch._look for callback in ready)
@@ -71,14 +71,13 @@ class Watch:
         return self.quiet_looks % 4 != 0
 
     def _someone_may_go_on(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a task that holds a Model of this machine waits for none of its calls."""
-        for task in asyncio.all_tasks(loop):
-            if not self._stuck(task) and any(self._is_mine(value) for value in _locals_of(task)):
-                return True
-        return False
+        """Return whether a task that holds a Model of this machine waits for none of its calls."""
+        free = [task for task in asyncio.all_tasks(loop) if not self._stuck(task)]
+        models = [value for task in free for value in _locals_of(task) if type(value).__name__ == "Model"]
+        return any(getattr(getattr(model, "dist", None), "_simulator", None) is self.simulator for model in models)
 
     def _stuck(self, waited: Any) -> bool:
-        """Whether a task or future waits, through whatever it waits for, for a call of this machine."""
+        """Return whether a task or future waits, through whatever it waits for, for a call of this machine."""
         while isinstance(waited, asyncio.Task):
             waited = waited_for(waited)
         if waited is None:
@@ -87,10 +86,6 @@ class Watch:
             return True
         pending = [child for child in gathered(waited) if not child.done()]
         return any(child in self.waiting.values() or self._stuck(child) for child in pending)
-
-    def _is_mine(self, value: object) -> bool:
-        dist = getattr(value, "dist", None) if type(value).__name__ == "Model" else None
-        return dist is not None and dist._simulator is self.simulator
 
     def _report_deadlock(self) -> None:
         lines = {call.rank: call.line() for call in self.waiting.values()}
@@ -101,7 +96,7 @@ class Watch:
 
 
 def _locals_of(task: asyncio.Task[Any]) -> Iterator[object]:
-    """The values of the local variables of a task's coroutines, outermost first."""
+    """Yield the values of the local variables of a task's coroutines, outermost first."""
     coroutine: Any = task.get_coro()
     while isinstance(coroutine, CoroutineType):
         frame: FrameType | None = coroutine.cr_frame

@@ -11,7 +11,6 @@ rank_state    what the machine knows of one rank and its tensors: lives, memory,
 in_flight     calls, messages and meetings on their way; a rank's links
 log           the log of a rank, whose records are made when they are read
 network       who meets whom, and when
-lists         what a rank may bring to one collective of several layers
 deferred_memory  memory of a sample that is known only afterwards
 simulator     everything that decides, of a machine in this process
 check         right or wrong

@@ -8,14 +8,16 @@ from ..record.labels import Labels, union
 from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState, Piece
 
+MISSING, INCOMPLETE = "no rank has set a final weight", "the final weight is not complete"
+NOT_UPDATED = "that is no weight of this layer after one optimizer step"
+WRONG_VALUE = "the final weight has a wrong value: it is not what plain training on one device gives"
 BRIEFLY = {
-    "no rank has set a final weight": "layer {} has no final weight",
-    "the final weight is not complete": "the final weight of layer {} is not complete",
-    "that is no weight of this layer after one optimizer step": "the final weight of layer {} is not the updated one",
-    "the final weight has a wrong value: it is not what plain training on one device gives": "the final weight of "
-    "layer {} has a wrong value",
+    MISSING: "layer {} has no final weight",
+    INCOMPLETE: "the final weight of layer {} is not complete",
+    NOT_UPDATED: "the final weight of layer {} is not the updated one",
+    WRONG_VALUE: "the final weight of layer {} has a wrong value",
 }
-"""What the check says, in so few words that they fit under a title."""
+"""The problems that the check finds, in so few words that they fit under a title."""
 NOT_COMPUTED = "not computed"
 """The value of every tensor in a run that is only timed (``represent``)."""
 TRAINED = ("weights", "adapters")
@@ -53,19 +55,15 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
         if labels.adapter != adapters:
             raise _other_training(rank, labels)
         if labels.kind != "Weight" or labels.layer != layer or labels.step != 1:
-            raise PuzzleError(
-                "that is no weight of this layer after one optimizer step",
-                where=Place(rank, layer=layer, detail="final weight"),
-                expected=f"a Weight with layer={layer}, step=1",
-                got=str(labels),
-                fix=f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)",
-                line="",
-            )
+            problem, where = NOT_UPDATED, Place(rank, layer=layer, detail="final weight")
+            expected = f"a Weight with layer={layer}, step=1"
+            fix = f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")
     (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
     if len(have) < total:
-        problem, expected, got = "no rank has set a final weight", "one for every layer", ""
+        problem, expected, got = MISSING, "one for every layer", ""
         if finals:
-            problem = "the final weight is not complete"
+            problem = INCOMPLETE
             expected = "all ranks' shards together make the whole weight"
             got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
         fix = f"after update: model.set_final_weight({layer}, weight)"
@@ -73,23 +71,18 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
 
 
 def _wrong_value(rank: int, labels: Labels, adapters: bool) -> PuzzleError:
-    """Return what to say of a final weight, or an adapter, that is not what plain training gives."""
+    """Return the error of a final weight, or an adapter, that is not what plain training gives."""
     fix = "look for a micro-batch that counts twice or not at all, a reduction over the wrong group, or a state or "
     fix += "weight that went stale"
     if adapters:
         fix += ", or for a forward or a backward that was not given its layer's own adapter"
-    return PuzzleError(
-        "the final weight has a wrong value: it is not what plain training on one device gives",
-        where=Place(rank, layer=labels.layer),
-        expected="the weight of step 0, updated once with the gradient of every micro-batch exactly once",
-        got=str(labels),
-        fix=fix,
-        line="",
-    )
+    where = Place(rank, layer=labels.layer)
+    expected = "the weight of step 0, updated once with the gradient of every micro-batch exactly once"
+    return PuzzleError(WRONG_VALUE, where=where, expected=expected, got=str(labels), fix=fix, line="")
 
 
 def _other_training(rank: int, labels: Labels) -> PuzzleError:
-    """Return what to say of a final weight where adapters are trained, or the other way round."""
+    """Return the error of a final weight where adapters are trained, or of an adapter where weights are."""
     problem, expected = "that is an adapter, and the layers' own weights are to be trained", "the updated weight"
     fix = 'to train adapters only: run(..., train="adapters")'
     if not labels.adapter:

@@ -24,8 +24,7 @@ issued_of = attrgetter("issued")  # a function of C: asked of every record
 
 
 def events_so_far(links: RankLinks) -> list[Event]:
-    """Return the log of a rank: the calls whose times are known, and memory that is known only now. Its records say
-    which *of these* were fetched, by place."""
+    """Return the log of a rank so far: only calls whose times are known, which ``awaited`` names by place, too."""
     rank, samples = links.rank, _samples(links)
     log = cast("list[Entry]", rank.log)
     known = [entry.end is not None for entry in log]
@@ -72,8 +71,7 @@ def _samples(links: RankLinks) -> dict[int, Held]:
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
-    """Return the extra memory of each sample that has some, by MEMORY_KINDS. A difference array: every span adds at its
-    start and takes away at its end."""
+    """Return the extra memory, by MEMORY_KINDS, of each sample that has some. (By a difference array.)"""
     steps = defaultdict[int, list[tuple[int, Elements]]](list)
     for start, stop, slot, memory in spans:
         if start < stop and memory:
@@ -92,8 +90,7 @@ def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
 
 
 def _spans(links: RankLinks) -> Iterator[Span]:
-    """Return the spans of memory whose end was unknown when sampled: calls in flight, the inbox, tensors still
-    carried."""
+    """Yield the spans of memory whose end was not known when sampled: calls in flight, inbox, what is carried."""
     rank = links.rank
     yield from rank.late
     if not (rank.received or rank.carried or links.open):
@@ -119,8 +116,7 @@ def _spans(links: RankLinks) -> Iterator[Span]:
 
 
 def _journeys(tensor: TensorState, clocks: Sequence[TimeUnits]) -> list[tuple[int, int]]:
-    """Return the samples in which some unfinished call carries a tensor: (first, after the last), apart from each
-    other."""
+    """Return the disjoint spans of samples, (first, after the last), in which unfinished calls carry a tensor."""
     journeys: list[tuple[int, int]] = []
     for call in sorted(tensor.carriers or (), key=lambda call: call.index):
         first, last = call.index + 1, len(clocks) if call.end is None else bisect_left(clocks, call.end)

@@ -81,8 +81,7 @@ class Failure(NamedTuple):
         return [*said, *(("~", wait) for wait in waits)]
 
     def knot(self) -> list[int]:
-        """Return ranks that wait for each other in a circle or, if there are none, the last of those that wait for one
-        another: where to look first."""
+        """Return ranks that wait for each other in a circle or, if there are none, the last of a chain of waits."""
         waits = {wait.rank: wait for wait in self.waits}
         seen: list[int] = []
         at: int | None = min(waits, default=None)
@@ -92,8 +91,7 @@ class Failure(NamedTuple):
         return seen[seen.index(at) :] if at in seen else seen[-1:]
 
     def marks(self, ranks: int) -> dict[int, tuple[float, str]]:
-        """Return a mark for each rank, and the tick from which it holds: ``!`` where the run stopped, ``~`` where a
-        rank waits, nothing for others."""
+        """Return a tick and a mark for each rank: ``!`` where the run stopped, ``~`` where a rank waits, or none."""
         marks = dict.fromkeys(range(ranks), (self.tick, ""))
         marks |= {wait.rank: (wait.since, "~") for wait in self.waits}
         return marks | ({} if self.place.rank is None else {self.place.rank: (self.tick, "!")})

@@ -15,6 +15,7 @@ all partial sums add up to the whole, and no other set of them does.
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd
@@ -42,8 +43,7 @@ ByBatch = dict[int, Activation]  # the value of an activation or its gradient: a
 
 
 class Fingerprints:
-    """The algebra (see ``record.operations.Values``). What is loaded or cut has labels in coarsest form, which name its
-    piece as they are."""
+    """The algebra (see ``record.operations.Values``). Labels of what is loaded or cut are in coarsest form already."""
 
     zero: Fingerprint = (0, ANY)
 
@@ -57,12 +57,10 @@ class Fingerprints:
         return {batch: hash((INPUT, batch)) for batch in batches}
 
     def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
-        """Return what a layer makes of its input: nothing good, if the weight is only a piece; with ``partial``, the
-        partial sum that this piece gives."""
-        if partial:
-            whole, piece = weight
-            return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
+        """Return a layer's output: a wrong one if the weight is only a piece, unless ``partial``: its partial sum."""
         whole, piece = weight
+        if partial:
+            return {batch: _partial_sum(hash((FORWARD, value, whole)), piece) for batch, value in inp.items()}
         known = whole if piece == ALL else _complete(weight)
         if len(inp) == 1:  # a comprehension is a call
             ((batch, value),) = inp.items()
@@ -104,16 +102,15 @@ class Fingerprints:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
 
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
-        """Return weight and state after an optimizer step: right if weight and state are the same piece, and the
-        gradient covers it."""
+        """Return weight and state after a step: right if both are the same piece, and the gradient covers it."""
         (before, piece), (state, own), (change, covered) = weight, opt_state, grad
-        aligned = piece == own and _covers(covered, piece)
+        covers = covered in (ALL, ANY, piece) or union((covered, piece))[0] == covered
+        aligned = piece == own and covers
         new = hash((UPDATE if aligned else MIXED, before, state, change))
         return (new, piece), (hash((NEXT_STATE, new)), piece)
 
     def add(self, values: Sequence[Any]) -> Any:
-        """Return a sum of gradients, or of partial sums of an activation, in any order, any tree; nonsense if they
-        are of different pieces."""
+        """Return a sum of gradients, or of partial sums, in any order; a wrong one if they are of different pieces."""
         if type(values[0]) is dict:
             return {batch: _total([value[batch] for value in values]) for batch in values[0]}
         pieces = {piece for _, piece in values} - {ANY}
@@ -135,7 +132,10 @@ class Fingerprints:
     def join(self, values: Sequence[Any]) -> Any:
         """Return pieces put together: nonsense, if they are no pieces of one thing, or one comes twice."""
         if type(values[0]) is dict:
-            every = {batch: [_whole_of(value[batch]) for value in values if batch in value] for batch in _keys(values)}
+            every = defaultdict[int, list[Fingerprint]](list)
+            for value in values:
+                for batch, one in value.items():
+                    every[batch].append(_whole_of(one))
             joined = {batch: self.join(pieces) for batch, pieces in every.items()}
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
@@ -195,24 +195,14 @@ def _whole_of(value: Activation) -> Fingerprint:
     return (value, ALL) if isinstance(value, int) else value
 
 
-def _keys(values: Sequence[ByBatch]) -> ByBatch:
-    """Return all micro-batches that some of these have, as the keys of a dictionary: in order."""
-    return {batch: 0 for value in values for batch in value}
-
-
 def _nonsense(values: Sequence[Fingerprint]) -> int:
     """Return what comes of things that do not go together."""
     return hash((MIXED, *[whole for whole, _ in values]))
 
 
-def _covers(outer: Piece, inner: Piece) -> bool:
-    return outer in (ALL, ANY, inner) or union((outer, inner))[0] == outer
-
-
 @lru_cache(maxsize=64)
 def trained_weights(layers: int, batches: int, adapters: bool = False) -> tuple[Fingerprint, ...]:
-    """Return every layer's weight after one step of plain training on one device, or that of its adapter where only
-    ``adapters`` are trained: what is right."""
+    """Return each layer's right weight, or its adapter if only ``adapters`` are trained, after a step on one device."""
     algebra = Fingerprints()
     whole = [Labels("Weight", layer, layers) for layer in range(layers)]
     weights = [algebra.weight(labels) for labels in whole]

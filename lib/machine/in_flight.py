@@ -109,8 +109,7 @@ class InFlight:
     def event(
         self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
     ) -> Event:
-        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held`` is what was in memory
-        when it was issued."""
+        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held``: its sample."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
         words = labels.words() if labels else ()
@@ -198,8 +197,7 @@ class Member(InFlight):
 
 
 class ListMember(Member):
-    """One rank's part in a collective of several layers: it carries a tensor of each, and its result is as many.
-    ``brought`` has None where it brings nothing."""
+    """One rank's part in a collective of several layers, with a tensor of each, or None where it brings nothing."""
 
     __slots__ = ("layers", "brought")
 
@@ -261,8 +259,7 @@ def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]
 
 
 class Meeting:
-    """A collective: the calls of its group, and how many of them are next on their links. ``layer`` is that of
-    the first who came, or the layers of its list."""
+    """A collective: the calls of its group, and how many are next on their links. ``layer``: that of the first call."""
 
     __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
 

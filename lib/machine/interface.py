@@ -80,8 +80,7 @@ class FinalState(NamedTuple):
     kept: tuple[Piece, ...]  # what is stored at the end
     finals: dict[int, Piece]  # what was set as final weight of each layer
     lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
-    """Of each collective to which it brought a list: the ``op`` of its record, and the labels of its tensors. A tensor
-    is None where the rank brought nothing."""
+    """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
 
 
 R = TypeVar("R", bound=RankHandle)
@@ -116,8 +115,7 @@ class Simulator(Protocol[R, T, C]):
         operands: Sequence[T],
         options: Options = NO_OPTIONS,
     ) -> Sequence[T]:
-        """Carry out an operation of the compute stream, and return what it makes. ``options``: those of its row that
-        the call names."""
+        """Carry out an operation of the compute stream, with these options of its row. Return what it makes."""
 
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""
@@ -138,8 +136,7 @@ class Simulator(Protocol[R, T, C]):
         """Return whether a call can be fetched now; if not, ``waiter`` is called when it can."""
 
     def fetch(self, call: C) -> object:
-        """Return the result of an ended call (a token, a list of them, a plain value or None), and move the rank's
-        clock to its end."""
+        """Return an ended call's token, list of tokens or plain value, and move the rank's clock to its end."""
 
     def decide_next(self) -> bool:
         """All coroutines wait: wake one. Return False when none ever can be."""
@@ -166,12 +163,10 @@ class Simulator(Protocol[R, T, C]):
         """The rank's function has ended: take a last sample."""
 
     def finish_logs(self, ranks: Iterable[R]) -> list[Sequence[Event]]:
-        """Return the logs of these ranks, which are all, at the end of a run, and drop the bookkeeping behind them.
-        Their records may be made when they are first read."""
+        """Return the logs of all ranks at the end of a run, and drop the bookkeeping behind them."""
 
     def final_state(self, rank: R, stored: Iterable[T]) -> FinalState:
-        """Return what the rank ends with; ``stored`` names what its dictionaries hold, of which only what the simulator
-        know as stored counts."""
+        """Return what the rank ends with. Of ``stored``, only tensors that the simulator has stored count."""
 
     def unfinished(self) -> PuzzleError | None:
         """Return what is wrong at the end of a run: a call never awaited, a message never received."""
@@ -180,8 +175,8 @@ class Simulator(Protocol[R, T, C]):
         """Return the rank's calls that have not ended, in the order in which they were issued."""
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
-        """Return what to say when nobody can go on. ``lines``: where each rank stands; ``finished``: the ranks that
-        have ended, if that is known (else all that have no line)."""
+        """Return the error of a machine in which nobody can go on. ``lines``: where each rank stands; ``finished``: the
+        ranks that have ended (if not given, all that have no line)."""
 
 
 AnySimulator = Simulator[RankHandle, Token, CallHandle]  # simulator whose handles nobody looks into

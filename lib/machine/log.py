@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import overload
+from typing import Any
 
 from ..basics.units import Elements
 from ..record.events import Event, make_event
@@ -25,8 +25,7 @@ Samples = Mapping[int, tuple[Elements, ...]]  # memory by MEMORY_KINDS, by place
 
 
 class Log(Sequence[Event]):
-    """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
-    ``peak``: the largest memory sample, in elements."""
+    """The records of a rank whose calls have ended. ``end``: of the last, in ticks; ``peak``: memory, in elements."""
 
     def __init__(
         self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, per_tick: int
@@ -53,11 +52,7 @@ class Log(Sequence[Event]):
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events())
 
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+    def __getitem__(self, place: Any) -> Any:
         return self.events()[place]
 
     def __eq__(self, other: object) -> bool:
@@ -67,8 +62,7 @@ class Log(Sequence[Event]):
 
 
 def awaited_by(fetched: Sequence[int]) -> Awaited:
-    """Return the calls that were fetched before each record, of the pairs that a rank notes: how long the log was, and
-    a call's place in it."""
+    """Return the calls fetched before each record, given pairs of how long the log was and a call's place in it."""
     awaited: dict[int, tuple[int, ...]] = {}
     for before, pairs in groupby(zip(fetched[::2], fetched[1::2], strict=True), itemgetter(0)):  # in order already
         awaited[before] = tuple([place for _, place in pairs])
@@ -76,8 +70,7 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
 
 
 def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, per_tick: int) -> list[Event]:
-    """Return the records of what a rank has done, all of which has ended. ``samples``: what was held, by place, where
-    it is more than the entry says."""
+    """Return the records of a rank's entries, which have ended. ``samples``: by place, what was held if it was more."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
     def ticks(time: TimeUnits) -> float:

@@ -37,8 +37,7 @@ class Watcher(Protocol):
 
 
 Held = tuple[Sequence[Result | Results], Labels, Elements]
-"""What each member of a collective gets, the labels of a tensor that one brings, and the elements of the largest that a
-member brings or gets."""
+"""Each member's result of a collective, the labels of a tensor that is brought, and the elements of the largest one."""
 # As functions of C: they are asked of every member of a group.
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
@@ -85,8 +84,7 @@ class Network:
         axis: str | None,
         operand: Any,
     ) -> InFlight:
-        """Join the next collective of the rank's group along an axis. ``operand`` is a tensor or None, or one for each
-        of several layers."""
+        """Join the next collective of a rank's group along an axis, with a tensor or None, or one for each layer."""
         membership = links.memberships.get(axis)
         if membership is None:
             membership = links.memberships[axis] = self._join(links.rank.rank, axis)
@@ -216,8 +214,7 @@ class Network:
         return f"without an axis all ranks take part; name the one that is meant, {axes}"
 
     def _refuse_mixed(self) -> None:
-        """Everyone waits, so all have come that ever will: end collectives that are not the same for all with an error,
-        for each member from its side."""
+        """End collectives that differ between members, each member's with an error. Nobody else will come any more."""
         for meeting in self.mixed:
             calls = [call for call in meeting.calls if call is not None]
             for call in calls:
@@ -285,8 +282,7 @@ class Network:
         return call
 
     def _match(self, rank: int) -> None:
-        """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
-        ``decide_next``."""
+        """Match messages and receives of a rank: at once if nothing can come in between, else by ``decide_next``."""
         links = self.links.get(rank)
         if links is None or not links.receives:
             return
@@ -303,7 +299,7 @@ class Network:
     def _note_candidate(self, links: RankLinks) -> None:
         """Remember which receive of this rank could be next, and when it would end, as things stand now.
 
-        The lane serves in the order in which message and receive are both there; ties go to the earlier message, then
+        The link serves in the order in which message and receive are both there; ties go to the earlier message, then
         to the lower sender; a message goes to the first receive that accepts it.
         """
         links.version += 1

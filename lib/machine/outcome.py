@@ -21,10 +21,10 @@ FIXED = "\N{NO-BREAK SPACE}"
 
 
 class Outcome:
-    """What a run leaves behind. ``final_states``: what each rank begins and ends
-    with; ``cost``: what everything cost; ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of
-    all devices, in elements, and ``host_memory`` that of all hosts; ``train``: what was to be trained (see ``check``);
-    ``beside``: the devices of each host, by its rank."""
+    """What a run leaves behind. ``final_states``: what each rank begins and ends with; ``cost``: what everything cost;
+    ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of all devices, in elements, and
+    ``host_memory`` that of all hosts; ``train``: what was to be trained (see ``check``); ``beside``: the devices of
+    each host, by its rank."""
 
     unit: Unit = TICKS
     """What times are counted in: the cost's unit, but for what a clock has measured."""
@@ -120,8 +120,7 @@ class Outcome:
         return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""
 
     def __str__(self) -> str:
-        """The schedule as text: a line a rank, a code an operation (see ``codes``). In a failed run ``!`` is where it
-        stopped, and ``~`` a rank that waits."""
+        """Return the log as text (see ``codes``). ``!`` is where a failed run stopped, and ``~`` a rank that waits."""
         if self.failure is None:
             table = grid(self.events, self.unit, hosts=self.beside)
             return f"{self!r}\n{self._spent()}{table}" if self.attempted else repr(self)

@@ -1,5 +1,4 @@
-"""What a rank has done before, for rules and errors that ask. Nothing here looks at a record twice, however often it is
-asked: a program may ask without end."""
+"""What a rank has done before, for rules and errors. No record is looked at twice, however often a program asks."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ Brought = Mapping[object, Sequence[Labels | None]]
 
 
 class Taken:
-    """The pieces of one layer's weight, or of its state, that a rank has taken from its loads, in order. ``pieces``:
-    their labels, each with what names its load."""
+    """The pieces of a layer's weight, or of its state, that a rank has loaded: labels, and the number of the load."""
 
     __slots__ = ("pieces", "starts", "parts")
 
@@ -85,8 +83,7 @@ class Past:
         """Of each coroutine, the places of its operations in the log."""
 
     def look(self, log: Sequence[Any], writers: Mapping[int, object], first: object, lists: Brought) -> Past:
-        """Take up what is new in the log, and return this. ``writers``: who has written each record, if it is not the
-        ``first`` coroutine."""
+        """Add what is new in the log, and return this. ``writers``: by place, who wrote it if not the ``first``."""
         for at in range(self.looked_at, len(log)):
             record = log[at]
             if record.kind not in MARKS:

@@ -97,11 +97,6 @@ class Carrying(Protocol):
         """What names the communication, for all ranks."""
 
 
-def carried_by(record: Done | Carrying) -> str | None:
-    """Return the kind of tensor that a communication carries."""
-    return record.labels.kind if record.labels else None
-
-
 class Result(NamedTuple):
     """What a call brings its rank."""
 
@@ -362,8 +357,7 @@ class RankState:
                 self._carry_on(tensor, tensor.since)
 
     def used(self, tensor: TensorState) -> None:
-        """Note the use of an unstored tensor, and charge the memory it took while other coroutines of this rank issued
-        operations."""
+        """Note the use of an unstored tensor, and count its memory in samples of the rank's other coroutines."""
         now = len(self.log)
         if self.several and not tensor.stored and 0 <= tensor.since < now and tensor.rank is self:
             self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory))
@@ -376,8 +370,8 @@ class RankState:
             self.carried.append((tensor, tensor.unstored))
 
     def _settle(self, tensor: TensorState) -> None:
-        """A tensor is stored again, or an operand, and is counted as such. (What is only made of it does not end what
-        calls still carry.)"""
+        """Stop counting a tensor as carried: it is stored again, or an operand, and is counted as such. (What is only
+        made of it does not end what calls still carry.)"""
         if tensor.unstored is not None:
             tensor.unstored[1] = len(self.log)
             tensor.unstored = None
@@ -472,16 +466,14 @@ class RankState:
         length: TimeUnits,
         workspace: Elements = 0,
     ) -> None:
-        """Carry out an operation of the compute stream that takes ``length`` time units and ``workspace`` elements more
-        than its operands: sample, clock and log."""
+        """Carry out an operation that takes ``length`` time units and ``workspace`` elements besides its operands."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
         words = (*words, HOSTS) if self.is_host else words
         self.log.append(make_done((kind, layer, batches, words, start, end, held)))
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
-        """Note what a forward leaves in memory by itself, and that it is gone after the backward that makes the
-        gradient of the weight."""
+        """Note what a forward leaves in memory by itself, until the backward that makes the weight's gradient."""
         which = layer, labels[0].batches
         if row.weight_grads:
             self.held[INNER] -= self.inner.pop(which, 0)
@@ -494,8 +486,7 @@ class RankState:
         self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, self.shared(tuple(self.held)))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
-        """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
-        the next one of the coroutine whose temporary it was."""
+        """Return the operation, with its layers, that used a tensor up, or was the next of the tensor's coroutine."""
         at = -1 - tensor.since
         if tensor.since >= 0:
             own = self._past().operations[tensor.temporaries]
@@ -517,8 +508,8 @@ class RankState:
         states = [one for (kind, *_), taken in self.taken.items() for one in taken.pieces if kind == "OptState"]
         work, first = work_on_layers(), dict[int | None, int]()
         for index, record in enumerate(islice(self.log, max((load for _, load in states), default=0))):
-            carried = carried_by(record)
-            if record.kind in work and not (carried and KINDS[carried].by_batch):  # to add those up is no such work
+            carried = record.labels
+            if record.kind in work and not (carried and KINDS[carried.kind].by_batch):  # to add those up is none
                 for layer in record.layers or (record.layer,):
                     first.setdefault(layer, index)
         return tuple(labels for labels, load in states if load > first.get(labels.layer, END))

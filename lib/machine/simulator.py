@@ -1,25 +1,25 @@
 """The simulator of a machine in this process: everything that decides right or wrong (see ``interface``)."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
-from ..basics.errors import PuzzleError, show_set
+from ..basics.errors import PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import KINDS
 from ..record.labels import ADAPTER, FINEST, NO_EXTRA, NONE, OF_ADAPTER, ExtraLabels, Labels, of_weight, one_shard
-from ..record.operations import NO_OPTIONS, Operation, Options, Value, Values
+from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.table import collective, computation
 from . import deferred_memory
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
-from .interface import AnySimulator, FinalState, Simulator
-from .lists import check_list
+from .interface import AnySimulator, Simulator
 from .mesh import Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
@@ -44,10 +44,9 @@ def new_simulator(
 
 
 def second_model(rank: int) -> PuzzleError:
-    """Return what to say to somebody who makes a Model of a machine that is running."""
-    return PuzzleError(
-        f"rank {rank} of this machine has its Model", where="Model", fix="use the model that the function is given"
-    )
+    """Return the error of a second Model of one rank, on a machine that is running."""
+    fix = "use the model that the function is given"
+    return PuzzleError(f"rank {rank} of this machine has its Model", where="Model", fix=fix)
 
 
 class LocalSimulator:
@@ -223,7 +222,7 @@ class LocalSimulator:
         row = collective(kind)
         if rank.is_host:
             raise _not_on_host(rank, row, None)
-        known = check_list(rank, row, labels_of_each(operands), layers)
+        known = _check_list(rank, row, labels_of_each(operands), layers)
         for operand, layer in zip(operands, known, strict=True):
             if operand is not None:
                 if not operand.is_free(rank):
@@ -250,11 +249,8 @@ class LocalSimulator:
             if rank.is_host or src.__class__ is not int or not 0 <= src < self.mesh.ranks:
                 src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
-                where, fix = (
-                    rank.place("receive"),
-                    "what is stored can be used as it is; from a neighbor: src=model.rank - 1",
-                )
-                raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix)
+                fix = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
+                raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"), fix=fix)
         return self.network.receive(self.network.links[rank.rank], src)
 
     # -- storage and figures ------------------------------------------------------------------
@@ -262,6 +258,7 @@ class LocalSimulator:
     store = staticmethod(RankState.store)
     drop = staticmethod(RankState.drop)
     share = staticmethod(RankState.share)
+    final_state = staticmethod(RankState.final_state)
 
     def time(self, rank: RankState) -> float:
         return rank.tick
@@ -285,9 +282,6 @@ class LocalSimulator:
         self.terms.samples.clear()  # nobody will take another one
         return logs
 
-    def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
-        return rank.final_state(stored)
-
     # -- arguments ------------------------------------------------------------------------------
 
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
@@ -297,27 +291,19 @@ class LocalSimulator:
         return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
-        """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
-        a host is linked to its devices only."""
+        """Return the rank that a message goes to or comes from. Raise PuzzleError if no link leads there."""
         where, mesh = rank.place(operation), self.mesh
         known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
-            got = f"{name}={known}"
             if rank.is_host:
-                raise PuzzleError(
-                    f"this rank is a host, linked to its own devices only, and rank {known} is none of them",
-                    where=where,
-                    expected=f"{name}={mesh.beside[rank.rank][0]}",
-                    got=got,
-                    fix="model.devices has the ranks of its devices",
-                )
-            raise PuzzleError(
-                f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}",
-                where=where,
-                expected=f"{name}={mesh.host_of(rank.rank)}",
-                got=got,
-                fix="this device's own host is model.host; from device to device: model.pass_to",
-            )
+                problem = f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
+                right: int | None = mesh.beside[rank.rank][0]
+                fix = "model.devices has the ranks of its devices"
+            else:
+                problem = f"rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}"
+                right = mesh.host_of(rank.rank)
+                fix = "this device's own host is model.host; from device to device: model.pass_to"
+            raise PuzzleError(problem, where=where, expected=f"{name}={right}", got=f"{name}={known}", fix=fix)
         return known
 
     def _batches(self, rank: RankState, batches: frozenset[int], operation: str) -> frozenset[int]:
@@ -325,13 +311,12 @@ class LocalSimulator:
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
         fix = "for batch in range(model.BATCHES), whatever their number is at this size"
-        raise PuzzleError(
-            "a micro-batch is out of range", where=where, expected=expected, got=show_set(batches), fix=fix
-        )
+        problem = "a micro-batch is out of range"
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=fix)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
-    """Return what to say of an operation of the devices that a host calls."""
+    """Return the error of a host that calls an operation of the devices."""
     if row.stream == "compute":
         problem = f"a host computes no {row.word}: that is for devices"
         fix = "`if model.is_host:` begins what is for hosts only, `if not model.is_host:` what is for devices"
@@ -346,3 +331,41 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
     fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
     return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)
+
+
+def _check_list(
+    rank: RankState, row: Collective, labels: Sequence[Labels | None], layers: Sequence[object]
+) -> tuple[int, ...]:
+    """Return the layers of a list that is brought to one collective. Raise PuzzleError unless they are whole numbers,
+    with one tensor of one kind for each layer, and each layer once. A tensor is None where the rank brings nothing."""
+    kind, example = row.kind, f"for example await model.{row.kind}([one, two], [0, 1])"
+    if not labels or len(labels) != len(layers):
+        problem = f"{_many(len(labels), 'tensor')} with {_many(len(layers), 'layer')}"
+        expected = "at least one tensor, and for each tensor its layer"
+        raise PuzzleError(problem, where=rank.place(kind, None), expected=expected, fix=example)
+    known = tuple(
+        layer if type(layer) is int else one_of("layer", layer, rank.layers, rank.place(kind, None), example)
+        for layer in layers
+    )
+    layer, times = Counter(known).most_common(1)[0]
+    if times > 1:
+        problem, expected = f"layer {layer} is in the list {times} times", "each layer once"
+        got, fix = show_layers(known), "one call for each, or add the gradients up before"
+        raise PuzzleError(problem, where=rank.place(kind, layer), expected=expected, got=got, fix=fix)
+    for layer, one in zip(known, labels, strict=True):
+        if one is None and row.everyone:
+            where = rank.place(kind, layer)
+            raise PuzzleError(f"every rank brings a tensor of each layer to {kind}", where=where, fix=example)
+    kinds = [name for name in KINDS if any(one is not None and one.kind == name for one in labels)]
+    if len(kinds) > 1:
+        problem, expected = f"{' and '.join(kinds)} in one list", "tensors of one kind"
+        fix = f"one {kind} for each kind"
+        raise PuzzleError(problem, where=rank.place(kind, known[0]), expected=expected, fix=fix)
+    if len({one.adapter for one in labels if one is not None and (one.batches or not KINDS[one.kind].batched)}) > 1:
+        problem, fix = "tensors of adapters and of the layers' own weights in one list", f"one {kind} for each"
+        raise PuzzleError(problem, where=rank.place(kind, known[0]), expected="either of them", fix=fix)
+    return known
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'s' * (count != 1)}"

@@ -3,15 +3,14 @@
 ===========  ======================================================================
 transformer  weights, operations, and bytes of a transformer
 hardware     GPUs in nodes: how fast they compute and what links them
-prices       a Cost of both, in seconds and bytes
-cluster      hardware that makes such a Cost
+prices       a Cost of both, in seconds and bytes, and the Cluster that gives it
 report       where time and memory of a run go, as text
 presets      models and clusters whose figures are published
 real         this file: what is imported from it
 ===========  ======================================================================
 """
 
-from .cluster import Cluster as Cluster
 from .presets import *  # noqa: F403  (every model and cluster there)
+from .prices import Cluster as Cluster
 from .report import report as report
 from .transformer import Transformer as Transformer

@@ -1,4 +1,4 @@
-"""The GPUs of a cluster: how fast each computes, how much it remembers, and what links them."""
+"""The GPUs of a cluster: how fast each computes, how much memory it has, and what links them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 
 FITS = 0.92
-"""Of the memory that is on the sheet, so much can be filled: the rest is for CUDA, for NCCL, and for gaps."""
+"""The part of a GPU's nominal memory that can be filled: the rest is for CUDA, for NCCL, and for gaps."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Hardware:
     card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to; ``latency`` and
     ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether norms and the like
     are compiled into one pass over memory; ``gpus``: how many there are, if that is limited. ``host_memory`` (bytes a
-    box), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
+    node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
     the GPUs. Raises PuzzleError for a number that cannot be.
     """
 

@@ -3,7 +3,7 @@ papers` prints how the others come out), or is assumed. What the numbers mean is
 
 from typing import Any
 
-from .cluster import Cluster
+from .prices import Cluster
 from .transformer import Transformer
 
 
@@ -14,8 +14,7 @@ def _llama(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int,
 # -- models: sizes from the tables of the papers that trained them ----------------------------------
 
 GPT_2_XL = Transformer(48, 1600, 25, 1024, 50257, tied=True, name="GPT-2 XL")
-"""Radford et al., "Language Models are Unsupervised Multitask Learners", table 2, and the configuration that was
-published with the weights."""
+"""Radford et al., "Language Models are Unsupervised Multitask Learners", table 2, and the published configuration."""
 GPT_175B = Transformer(96, 12288, 96, 2048, 51200, tied=True, name="GPT-3 175B")
 """Brown et al., arXiv 2005.14165, table 2.1, with Megatron's vocabulary of 51,200 words."""
 GPT_1T = Transformer(128, 25600, 160, 2048, 51200, tied=True, name="GPT 1T")
@@ -64,8 +63,7 @@ H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.6, attention_reached=0.6, memory=80e9, memory_bandwidth=3.35e12, link=450e9,
     nic=50e9,
 )  # fmt: skip
-"""DGX H100: NVIDIA's sheet. FlashAttention-3 comes to 0.66 of the peak (arXiv 2407.08608). Both parts are assumed, not
-fitted."""
+"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches 0.66 of the peak (arXiv 2407.08608). Both parts are assumed."""
 A100_40_P4D = Cluster(
     "A100 40 GB, p4d", peak=312e12, reached=0.68, memory=40e9, memory_bandwidth=1.555e12, link=300e9, nic=6.25e9
 )
@@ -74,5 +72,4 @@ RTX_4090 = Cluster(
     "RTX 4090", peak=165e12, reached=0.6, memory=24e9, memory_bandwidth=1.008e12, link=25e9, nic=1.25e9 / 8,
     host_memory=512e9, host_bandwidth=60e9,
 )  # fmt: skip
-"""A node of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
-assumed, not fitted."""
+"""A node of eight gaming GPUs without NVLink: PCIe 4.0 x16, and one card of 10 Gbit/s. ``reached`` is assumed."""

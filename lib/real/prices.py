@@ -1,4 +1,4 @@
-"""What a Transformer costs on a Cluster: a ``Cost`` in seconds and bytes, for any program of the course.
+"""A cluster, and what a transformer costs on it: a ``Cost`` in seconds and bytes, for any program of the course.
 
 A layer of a run stands for as many layers of the model as there are in it: 96 layers of the model in a run of 24 layers
 are four at a time. A rank of a run is a group of ``tensor`` GPUs, all of which do the same at the same time. Their
@@ -7,11 +7,13 @@ traffic is part of the price of a layer, since nothing is computed beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ..basics.arguments import instance_of, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
 from ..machine.cost import Cost, TimeUnits
@@ -21,7 +23,7 @@ from ..record.labels import Labels
 from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
-from .transformer import Transformer, divisors
+from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
 FLASH_BACKWARD = 2.5
@@ -46,7 +48,7 @@ class Mfu(float):
 
 
 def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
-    """Return a key that is the same for all operations on tensors that cost the same."""
+    """Return a key that is equal for operations that cost the same."""
     return (
         what, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
         last.total, len(last.shards), last.extra.keep, last.extra.adapter,
@@ -55,10 +57,8 @@ def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
-    """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
-
-    The fields of ``Cost`` are those of a layer in the middle of the model.
-    """
+    """The prices of a model on a cluster, in seconds and bytes (see ``Cluster.cost``). The fields of ``Cost`` are those
+    of a layer in the middle of the model."""
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
@@ -109,8 +109,7 @@ class RealCost(Cost):
     # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
 
     def _parts(self, share: Fraction | int = 1) -> tuple[float, float, float, float]:
-        """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
-        that computes with so large a share of a layer's weights."""
+        """Return the seconds of a forward with such a share of a layer's weights, as the parts that ``Again`` has."""
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
         products = cluster.products_take(model.matmul_flops(b) / t)
         attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
@@ -122,15 +121,14 @@ class RealCost(Cost):
 
     @cached_property
     def traffic(self) -> float:
-        """The seconds of a layer's tensor-parallel collectives, forward: two all-reduces, or two gathers and two
-        reduce-scatters, which take as long."""
+        """The seconds of a layer's tensor-parallel collectives, forward: as long as two all-reduces."""
         if self.tensor == 1:
             return 0.0
         per_node = min(self.tensor, self.cluster.gpus_per_box)
         return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
 
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
-        """Return the seconds of a backward, or of half of it, with all that it needs at hand."""
+        """Return the seconds of a backward, or of half of it, with nothing to be computed again."""
         products, _, moved, traffic = self._parts(share)
         if kind == BACKWARD_WEIGHT.kind:
             return products
@@ -156,13 +154,17 @@ class RealCost(Cost):
     def _known(self) -> dict[object, Any]:
         return {}
 
+    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+        """Return what ``make()`` gives. It is called once for each key."""
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = make()
+        return known
+
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
         key = _alike(kind, labels[0], labels[-1])
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = round(self._seconds(kind, labels) * NANOSECONDS)
-        return known
+        return self._once(key, lambda: round(self._seconds(kind, labels) * NANOSECONDS))  # type: ignore[no-any-return]
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
         """Return how long an operation of the compute stream takes, in seconds."""
@@ -254,23 +256,17 @@ class RealCost(Cost):
         return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
 
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
-        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
-        computes with so large a share of a layer's weights."""
-        known = self._known_inner.get((recompute, share))
-        if known is None:
+        """Return the bytes that a forward with such a share of a layer's weights keeps, besides the layer's input."""
+
+        def inner() -> float:
             model, t = self.model, self._tensor(share)
             kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
-            known = kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
-            self._known_inner[recompute, share] = known
-        return known
+            return kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
 
-    @cached_property
-    def _known_inner(self) -> dict[tuple[str, Fraction | int], float]:
-        return {}
+        return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
     def _tensor(self, share: Fraction | int) -> int:
-        """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises
-        PuzzleError if the heads of attention cannot be split over so many."""
+        """Return how many GPUs divide a layer with such a share each. Raises PuzzleError if its heads do not divide."""
         if share == 1:
             return self.tensor
         gpus = self.tensor / Fraction(share)
@@ -283,18 +279,12 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        key = _alike(labels.kind, labels, labels)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._held(labels)
-        return known
+        return self._once(_alike(labels.kind, labels, labels), lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
-        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
-        each of what they all have."""
+        """Return the bytes of a tensor that each GPU of a rank sends: a slice each of an activation that all have."""
         key = _alike(("sent", labels.kind), labels, labels)
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = self._sent(labels)
-        return known
+        return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 
     def _held(self, labels: Labels) -> Elements:
         kind, share = labels.kind, Fraction(len(labels.shards), labels.total)
@@ -331,14 +321,13 @@ class RealCost(Cost):
         return round(self._parameters(labels) * Fraction(len(labels.shards), labels.total) * each)
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
-        micro-batches: of the model's layers that it stands for."""
+        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer."""
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that an operation holds while it runs: the loss its numbers for each word, and the head
-        with its gradient where weights are gathered, a backward what it makes again of one layer of the model."""
+        """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
+        head and its gradient; a backward what it makes again of one layer of the model."""
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
             if row is not LOSS:
@@ -378,3 +367,58 @@ class RealCost(Cost):
     def in_words(self, kind: str) -> str:
         """Return the price of an operation on a layer in the middle, for people."""
         return f"{self.price(kind):.3g} s" if hasattr(self, kind) else "what its bytes take"
+
+
+@dataclass(frozen=True)
+class Cluster(Hardware):
+    """GPUs in nodes, and the software that runs on them (see Hardware for the numbers)."""
+
+    def cost(
+        self,
+        model: Transformer,
+        *,
+        micro_batch: int = 1,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        recompute: str = "none",
+        optimizer: str = "adam",
+        stored: float = 2,
+        gradients: float = 2,
+        gathered: float | None = None,
+        reduced: float | None = None,
+        adapter_rank: int | None = None,
+        frozen_bits: float | None = None,
+        mfu: str = "megatron",
+    ) -> RealCost:
+        """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
+
+        ``micro_batch``: sequences in a micro-batch; ``tensor``: GPUs that share each layer, which are one rank of a
+        run, with ``sequence_parallel`` also its norms and residuals; ``recompute``: what backward does again (see
+        ``transformer.RECOMPUTE``; with ``"full"`` a program may say itself what is kept, with ``keep=``);
+        ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of
+        its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is reduced,
+        in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
+        ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
+        ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
+        counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
+        """
+        instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
+        instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
+        model.check_tensor(tensor)
+        whole_number("micro_batch", micro_batch)
+        one_of_names("recompute", recompute, RECOMPUTE)
+        one_of_names("mfu", mfu, FORMULAS)
+        check_widths("bytes", stored=stored, gradients=gradients)
+        check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
+        if frozen_bits is not None:
+            check_widths("bits", frozen_bits=frozen_bits)
+        self.check_gpus(tensor, "tensor")
+        states = model.state_bytes(
+            stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
+        )
+        self.check_room(sum(states.values()), model.name)
+        return RealCost(
+            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, sequence_parallel=sequence_parallel,
+            recomputed=recompute, optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered,
+            reduced=reduced, adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
+        )  # fmt: skip

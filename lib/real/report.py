@@ -20,9 +20,8 @@ from .prices import RealCost
 
 
 def report(run: Outcome) -> str:
-    """Return where time goes, where memory goes at its peak, what goes over which links, and what of that is exposed:
-    nothing is computed meanwhile. Of a run without any operation it says so. Raises PuzzleError for a run whose cost is
-    in ticks."""
+    """Return where time goes, where memory goes at its peak, what goes over which links, and how much of that is
+    exposed, which means that nothing is computed meanwhile. Raises PuzzleError for a run whose cost is in ticks."""
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)
@@ -99,8 +98,7 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
 
 
 def sent_by(event: Event) -> float:
-    """Return the bytes that a rank sends in a communication: a ring sends all but one part of the whole from each
-    rank, an all-reduce twice, a message what it is."""
+    """Return the bytes that a rank sends: in a ring (n - 1)/n of the whole, in an all-reduce twice that."""
     ranks = len(event.group)
     if event.stream != "collective":
         return float(event.elements)

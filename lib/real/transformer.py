@@ -26,16 +26,16 @@ calls "selective", per layer and per operation.)"""
 MOMENTS = {"adam": 8, "momentum": 4, "sgd": 0}
 """Bytes for each parameter of what an optimizer remembers."""
 WIDTHS = {"bytes": (8, 2), "bits": (64, 4)}
-"""How wide a number is at most, and often."""
+"""The largest width of a number, and a usual one."""
 MAIN = 4  # bytes of a main weight, which is updated where the weight itself is kept in fewer
 LOSS_BYTES = 2 + 4 + 4 + 4
-"""For each token and word of the vocabulary: the logit, the same in 4 bytes, its exponential, and its gradient."""
+"""Bytes for each token and word of the vocabulary: the logit in 2 and in 4 bytes, its exponential, its gradient."""
 FORMULAS = ("megatron", "palm")
-"""By which formula operations count for the part of the peak that is reached (MFU)."""
+"""The formulas that count operations for the part of the peak that is reached (MFU)."""
 
 
 class Again(NamedTuple):
-    """Which parts of a layer's forward are done again in backward, each from 0 to 1."""
+    """How much of each part of a layer's forward is done again in backward, from 0 to 1."""
 
     products: float = 0.0  # of the operations in matrix products
     attention: float = 0.0  # of attention, its scores included
@@ -162,8 +162,7 @@ class Transformer:
         return 2 * self.tokens(micro_batch) * self.matrices
 
     def attention_flops(self, micro_batch: int = 1, done: bool = False) -> int:
-        """Return the operations of a layer's attention, forward, as formulas count them; those that are ``done``: flash
-        attention leaves out the half that is masked."""
+        """Return the operations of a layer's attention, forward. With ``done``, flash attention leaves out half."""
         half = 2 if done and self.attention == "flash" else 1
         return 4 * self.tokens(micro_batch) * self.sequence * self.hidden // half
 
@@ -207,12 +206,11 @@ class Transformer:
             inside = rotation * (self.hidden + self.kv_width) / self.hidden + gate * self.inner / self.hidden
         return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
 
-    def score_bytes(self, micro_batch: int = 1, tensor: int = 1, backward: bool = False) -> float:
-        """Return the bytes that the scores of attention are read and written with: 13as²b/t, and 19 in backward. Flash
-        attention has none."""
+    def score_bytes(self, micro_batch: int = 1, backward: bool = False) -> float:
+        """Return the bytes that a layer moves for attention's scores: 13as²b, in backward 19as²b; for flash none."""
         if self.attention == "flash":
             return 0.0
-        return (19 if backward else 13) * self.heads * self.sequence * self.tokens(micro_batch) / tensor
+        return float((19 if backward else 13) * self.heads * self.sequence * self.tokens(micro_batch))
 
     def boundary_bytes(self, micro_batch: int = 1) -> int:
         """Return the bytes of a layer's input, or of its output, or of the gradient of either: 2sbh."""

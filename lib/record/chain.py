@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 from math import fsum
 from typing import NamedTuple
 
@@ -36,8 +37,8 @@ ROUNDED = 9
 
 
 class Link(NamedTuple):
-    """A step of the longest chain: what delayed it (``entered``), and what it delayed (``left``). Both are the same
-    record, except of a collective that begins when one rank comes and lets another go on."""
+    """An operation on the longest chain: its record on the rank that waited longest for it to begin (``entered``), and
+    on the rank that goes on when it ends (``left``). They differ only in collectives."""
 
     entered: Event
     left: Event
@@ -45,8 +46,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Chain:
-    """The operations from tick 0 to the end of a run of which each begins when the one before it ends, and so causes
-    its start."""
+    """The operations from tick 0 to the end of a run, each of which begins when the one before it ends."""
 
     links: tuple[Link, ...]
 
@@ -62,8 +62,7 @@ class Chain:
 
     @cached_property
     def parts(self) -> list[tuple[float, str]]:
-        """How many ticks of the chain are spent on what, most first, and of equally many what comes first in the chain.
-        Sends and receives are messages."""
+        """The ticks that the chain spends on each kind of operation, most first. Sends and receives are messages."""
         lengths = defaultdict[str, list[float]](list)
         for _, event in self.links:
             lengths[_word(event.kind)].append(event.length)
@@ -75,8 +74,7 @@ class Chain:
         said = [f"{unit.brief(length)} {word}" for length, word in self.parts]
         return f"{unit.brief(self.time)} = {' + '.join(said) or 'nothing'}"
 
-    def __str__(self) -> str:
-        return self.describe()
+    __str__ = describe
 
 
 def _word(kind: str) -> str:
@@ -85,7 +83,7 @@ def _word(kind: str) -> str:
 
 
 Tier = Callable[[Event], object]
-"""Which tier of links a communication goes over: each has a queue of its own."""
+"""A function that gives the tier of links that a communication goes over. Each tier has a queue of its own."""
 
 
 def one_tier(event: Event) -> object:
@@ -94,26 +92,20 @@ def one_tier(event: Event) -> object:
 
 
 def chain_of(events: Iterable[Event], tier: Tier = one_tier) -> Chain:
-    """Return the longest chain of a run: ``events`` are those of all its ranks, of each in the order of its log.
-
-    Raise PuzzleError if their times do not follow from each other: they were measured, or a rank is missing.
-    """
+    """Return the longest chain of a run: ``events`` are those of all its ranks, of each in the order of its log. Raise
+    PuzzleError if their times do not follow from each other: they were measured, or a rank is missing."""
     return Causes(events, tier).chain()
 
 
 def slack_of(events: Iterable[Event], tier: Tier = one_tier) -> list[float]:
-    """Return for each record how many ticks more its operation may take, if nothing else changes its length or its
-    order, and the run not its time: 0 on the chain, and on others that are as long. A mark of the log has as much room
-    as its rank's clock."""
+    """Return for each record by how many ticks its operation may become longer without making the run longer, if all
+    else keeps its length and order: 0 on a longest chain. A mark of the log has as much slack as its rank's clock."""
     return Causes(events, tier).slack()
 
 
 class Causes:
     """What each operation of a log waits for. Records are known by their places among all; a collective has one for
-    each of its members, and goes by that of the first.
-
-    A chain leads through few ranks, so what comes before what is noted of a rank when it is first asked for.
-    """
+    each member, and goes by the first. (The order of a rank's records is only found when it is asked for.)"""
 
     def __init__(self, events: Iterable[Event], tier: Tier = one_tier) -> None:
         self.events, self.tier = [*events], tier
@@ -154,8 +146,7 @@ class Causes:
     # -- what a moment waits for ------------------------------------------------------------
 
     def of_clock(self, at: int) -> Iterator[int]:
-        """Yield the operations that may have moved the clock of a record's rank to where it stands there, since the
-        record before."""
+        """Yield the operations that may have moved the clock of a record's rank since the record before it."""
         order = self._order(at)
         before = order.before.get(at)
         if before is not None and self.events[before].stream == "compute":
@@ -163,7 +154,7 @@ class Causes:
         for place in self.events[at].awaited:
             yield order.log[place]
 
-    def of_lanes(self, at: int) -> Iterator[int]:
+    def of_links(self, at: int) -> Iterator[int]:
         """Yield the operations, besides what moved the clock, that one rank's part in an operation waits for."""
         event = self.events[at]
         if event.kind == RECEIVE.kind and (sent := self.sends.get(event.op)) is not None:
@@ -198,7 +189,7 @@ class Causes:
     def _explains(self, part: int, start: float) -> bool:
         """Return whether an operation has begun at ``start`` because of one rank's part in it."""
         events = self.events
-        return events[part].issued == start or any(events[before].end == start for before in self.of_lanes(part))
+        return events[part].issued == start or any(events[before].end == start for before in self.of_links(part))
 
     def _cause(self, at: int) -> int | None:
         """Return what the start of an operation has waited for, as its rank sees it; None at tick 0."""
@@ -207,7 +198,7 @@ class Causes:
             return None
         if self.events[at].issued == start:
             return self._moved(at)
-        return next(before for before in self.of_lanes(at) if self.events[before].end == start)
+        return next(before for before in self.of_links(at) if self.events[before].end == start)
 
     def _moved(self, at: int | None) -> int:
         """Return what has moved the clock of a record's rank to where it stands there."""
@@ -223,14 +214,14 @@ class Causes:
     # -- slack ------------------------------------------------------------------------------
 
     def slack(self) -> list[float]:
-        """Return the room of each record's operation, in ticks."""
+        """Return the slack of each record's operation, in ticks (see ``slack_of``)."""
         events = self.events
         firsts = [self.parts(at)[0] for at in range(len(events))]  # the record by which an operation goes
         waits = [self._clock_waits(at, firsts) for at in range(len(events))]
         waits += [self._waits(at, firsts) if firsts[at] == at else [] for at in range(len(events))]
         time = max((event.end for event in events if event.kind not in MARKS), default=0.0)
         latest = [time] * len(waits)  # when a clock may be at that moment, and an operation may end
-        for node in _backwards(waits):
+        for node in reversed([*TopologicalSorter(dict(enumerate(waits))).static_order()]):  # after all that wait for it
             at = node - len(events)
             begin = latest[node] if at < 0 else latest[node] - events[at].length
             for cause in waits[node]:
@@ -243,36 +234,19 @@ class Causes:
         return [round(room, ROUNDED) + 0.0 for room in rooms]
 
     def _clock_waits(self, at: int, firsts: Sequence[int]) -> list[int]:
-        """Return what the clock of a record's rank waits for: clocks by their records' places, operations by theirs
-        behind all clocks."""
+        """Return the nodes that the clock of a record's rank waits for: clocks come first, and then operations."""
         before = self.before(at)
         operations = [len(firsts) + firsts[cause] for cause in self.of_clock(at)]
         return operations if before is None else [before, *operations]
 
     def _waits(self, at: int, firsts: Sequence[int]) -> list[int]:
-        """Return what an operation waits for, in the same way."""
+        """Return the nodes that an operation waits for: clocks come first, and then operations."""
         parts = self.parts(at)
-        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_lanes(part)]]
-
-
-def _backwards(waits: Sequence[Sequence[int]]) -> list[int]:
-    """Return all nodes, each after everything that waits for it."""
-    seen, order = bytearray(len(waits)), list[int]()
-    todo = [*range(len(waits))]
-    while todo:
-        node = todo.pop()
-        if node < 0:  # everything that it waits for is in order
-            order.append(~node)
-        elif not seen[node]:
-            seen[node] = True
-            todo.append(~node)
-            todo += waits[node]
-    return order[::-1]
+        return [*parts, *[len(firsts) + firsts[cause] for part in parts for cause in self.of_links(part)]]
 
 
 class Order:
-    """What comes before what on one rank: in its log, and on its links. ``log``: the places of its
-    records among all."""
+    """The order of one rank's records, in its log and on its links. ``log``: their places among all records."""
 
     def __init__(self, events: Sequence[Event], log: Sequence[int], tier: Tier) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""A schedule as text: every operation as one short code, every rank as one line.
+"""The log as text: one short code for each operation, and one line for each rank.
 
 ``2F0`` is the forward of layer 2 on micro-batch 0, ``2B0`` its backward, ``L0`` the loss, ``2U`` the update; ``2AG``,
 ``2RS`` and ``2AR`` are all-gather, reduce-scatter and all-reduce; ``>3`` sends to rank 3, ``<1`` receives from rank 1.
@@ -38,11 +38,12 @@ class Code(NamedTuple):
     layers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return _named(self.kind, self.layer, self.layers) + _listed(self.numbers)
+        layers = _spans(self.layers) if self.layers else "" if self.layer is None else str(self.layer)
+        return layers + letters_of(self.kind) + ",".join(number_ranges(self.numbers)).replace(" ", "")
 
 
 def letters_of(kind: str) -> str:
-    """Return the letters of an operation, or its verb if it has none."""
+    """Return the letters that stand for an operation, or its verb if it has none."""
     row = OPERATIONS.get(kind)
     return row.code if row else kind
 
@@ -51,39 +52,14 @@ def code_of(event: Event) -> Code:
     """Return the code of an operation."""
     row = OPERATIONS.get(event.kind)
     if isinstance(row, Message):
-        return Code(event.kind, None, _other(event.group, event.rank))
+        return Code(event.kind, None, frozenset(event.group) - {event.rank})
     layer = event.layer if row is None or row.layered else None
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
 
 
-def _text_of(event: Event) -> str:
-    """Return ``str(code_of(event))``: a log has so many that none is made."""
-    row = OPERATIONS.get(event.kind)
-    if isinstance(row, Message):
-        return _between(event.kind, event.group, event.rank)
-    layer = event.layer if row is None or row.layered else None
-    own = _named(event.kind, layer, event.layers)
-    return own + _listed(event.batches) if row is not None and row.by_batch else own
-
-
 @lru_cache(maxsize=1 << 12)  # ranks that do the same have the same codes, but for their micro-batches
-def _named(kind: str, layer: int | None, layers: tuple[int, ...]) -> str:
-    shown = _spans(layers) if layers else "" if layer is None else str(layer)
-    return f"{shown}{letters_of(kind)}"
-
-
-@lru_cache(maxsize=1 << 12)
-def _between(kind: str, group: tuple[int, ...], rank: int) -> str:
-    return letters_of(kind) + _listed(_other(group, rank))
-
-
-def _other(group: tuple[int, ...], rank: int) -> frozenset[int]:
-    return frozenset(group) - {rank}
-
-
-@lru_cache(maxsize=1 << 12)
-def _listed(numbers: frozenset[int]) -> str:
-    return ",".join(number_ranges(numbers)).replace(" ", "")
+def _as_text(code: Code) -> str:
+    return str(code)
 
 
 def legend(kind: str) -> str:
@@ -157,7 +133,7 @@ def grid(
     hosts: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Return a line for each rank, with a column for each moment at which some rank starts something. ``+`` joins what
-    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: the last thing to say of a rank, and its tick.
+    starts at the same time, ``-`` goes on, ``.`` is idle. ``marks``: where the row of a rank ends, a tick and a mark.
     ``hosts``: the devices of each host, by its rank.
 
     Lines longer than ``width`` characters, by default those of the terminal, are wrapped: below the first columns come
@@ -176,7 +152,7 @@ def grid(
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [*map(_text_of, by_rank.get(rank, ()))] for rank in names}
+        said = {rank: [_as_text(code_of(event)) for event in by_rank.get(rank, ())] for rank in names}
         for rank, (_, mark) in marks.items():
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
@@ -207,7 +183,7 @@ def _cells(
     """Return what stands below each moment, by the operations of a rank. ``columns``: the moments by their places."""
     cells, before = ["."] * len(moments), -1
     for event in own:  # by their starts: what goes on is written before what starts meanwhile
-        at, last, text = columns[event.start], columns.get(event.end), _text_of(event)
+        at, last, text = columns[event.start], columns.get(event.end), _as_text(code_of(event))
         if last is None:
             last = bisect_left(moments, event.end)
         if last > at + 1:
@@ -226,7 +202,7 @@ def _aligned(rows: Mapping[str, Sequence[str]], width: int) -> str:
     widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
     left = max(map(len, rows))
     blocks = []
-    for first, last in _folds(widths, width - left - 1):
+    for first, last in _blocks(widths, width - left - 1):
         lines = (
             f"{name:{left}}  "
             + " ".join(f"{cell:{own}}" for cell, own in zip(cells[first:last], widths[first:last], strict=True))
@@ -236,12 +212,12 @@ def _aligned(rows: Mapping[str, Sequence[str]], width: int) -> str:
     return "\n\n".join(blocks)
 
 
-def _folds(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
+def _blocks(widths: Sequence[int], room: int) -> list[tuple[int, int]]:
     """Return from where to where columns of these widths stand below each other, as many as there is room for."""
-    folds, first, used = [], 0, 0
+    blocks, first, used = [], 0, 0
     for at, width in enumerate(widths):
         if used + width + 1 > room and at > first:
-            folds.append((first, at))
+            blocks.append((first, at))
             first, used = at, 0
         used += width + 1
-    return [*folds, (first, len(widths))]
+    return [*blocks, (first, len(widths))]

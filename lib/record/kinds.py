@@ -2,15 +2,10 @@
 
 from typing import NamedTuple
 
-_LAYER, _BATCHES, _SHARDS, _PARTS, _ADAPTER = (
-    ("layer", "layers"),
-    ("batches", "total_batches"),
-    ("shards", "total"),
-    ("parts", "of"),
-    ("adapter",),
-)
+_LAYER, _BATCHES, _SHARDS = ("layer", "layers"), ("batches", "total_batches"), ("shards", "total")
+_PARTS, _ADAPTER = ("parts", "of"), ("adapter",)
 SHARD, SLICE, EXPERT = "shard", "slice", "expert"
-"""What a piece of a tensor is called: of a weight, of a sequence, and of what is dealt to experts."""
+"""The names of a piece of a tensor: of a weight, of a sequence, and of what is dealt to experts."""
 
 
 class Kind(NamedTuple):
@@ -27,8 +22,7 @@ class Kind(NamedTuple):
     piece: str = SHARD  # what a piece of it is called
     adds: str = ""  # the labels over which tensors of this kind are summed, ``batches`` or ``parts``, if they are
     wide: int = 0
-    """How many numbers it has for each one of an activation, where that is known. It has that size if a ``Cost`` has no
-    field for it, and is refused if neither is known."""
+    """Its size in activations, if the ``Cost`` has no field for it. 0: not known, and refused without such a field."""
     of_adapter: str = ""  # the field's word for it where it is of an adapter, if it can be
 
     @property
@@ -48,7 +42,14 @@ class Kind(NamedTuple):
 
 
 _WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS, *_ADAPTER), (*_SHARDS, *_PARTS)
-_ACTIVATION = (*_LAYER, *_BATCHES, *_SLICES)
+_INPUT = Kind(
+    *("Activation", "activation", "activations", "activations", "activation"),
+    fields=(*_LAYER, *_BATCHES, *_SLICES),
+    brief=_SLICES,
+    piece=SLICE,
+    adds="parts",
+    wide=1,
+)
 
 ROWS = (
     Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER, of_adapter="adapter"),
@@ -65,21 +66,9 @@ ROWS = (
         adds="batches",
         of_adapter="adapter gradient",
     ),
-    Kind(
-        *("Activation", "activation", "activations", "activations", "activation"),
-        fields=_ACTIVATION,
-        brief=_SLICES,
-        piece=SLICE,
-        adds="parts",
-        wide=1,
-    ),
-    Kind(
-        *("ActivationGrad", "activation gradient", "grad_activations", "activation_grads", "activation"),
-        fields=_ACTIVATION,
-        brief=_SLICES,
-        piece=SLICE,
-        adds="parts",
-        wide=1,
+    _INPUT,
+    _INPUT._replace(
+        name="ActivationGrad", word="activation gradient", store="grad_activations", memory="activation_grads"
     ),
     Kind(
         *("Saved", "inner activation", "activations", "activations", "saved"),
@@ -93,8 +82,7 @@ STORES = tuple(dict.fromkeys(row.store for row in ROWS))
 """The dictionaries of a Model."""
 
 MEMORY_KINDS = (*dict.fromkeys(row.memory for row in ROWS), "in_flight", "inbox")
-"""What memory is used for: the kinds of tensor, what unfinished calls carry or have made, and messages that have
-arrived and are not yet received."""
+"""What memory is used for: kinds of tensor, what unfinished calls carry or have made, and messages not yet received."""
 SLOT: dict[str, int] = {}  # where a kind of tensor stands among MEMORY_KINDS
 JOINED: list[str] = []
 SUMMED: list[str] = []
@@ -114,4 +102,4 @@ for _row in ROWS:
 SAVED = "Saved"
 """The kind that stays where it was made: it is neither sent nor cut nor brought to a collective."""
 INNER = SLOT[SAVED]
-"""Where the inner activations of a layer count, those that a backward makes again as well."""
+"""The place among MEMORY_KINDS where inner activations count, those that a backward makes again as well."""

@@ -20,16 +20,16 @@ WHOLE: Shards = frozenset([0])
 NONE: frozenset[int] = frozenset()
 
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
-"""What a puzzle has to grant besides operations and their options, as its spec names it: what a communication may
-carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
+"""The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
+communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class ExtraLabels(NamedTuple):
-    """The labels that few tensors have. ``parts``: which partial sums, of how many, an activation or its gradient is
-    the sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it is of an adapter,
-    and not of the layer's own weight. ``homes``: of what a collective has dealt out and another one brings back, what
-    each member of the group had brought; it is never shown."""
+    """The labels that few tensors have. ``parts`` and ``of``: which partial sums, of how many, an activation or its
+    gradient is the sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it belongs
+    to an adapter, and not to the layer's own weight. ``homes``: the micro-batches that each member of the group brought
+    to the collective that dealt it out, for the one that brings it back; it is never shown."""
 
     parts: Shards = WHOLE
     of: int = 1
@@ -99,7 +99,7 @@ class Labels(NamedTuple):
         return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
 
     def words(self) -> tuple[str, ...]:
-        """Return what a puzzle has to grant before a communication may carry this."""
+        """Return the features that a puzzle has to grant before a communication may carry this."""
         extra = self.extra
         if extra is NO_EXTRA and self.total == 1:
             return ()
@@ -125,8 +125,7 @@ def of_batches(kind: str, layer: int, layers: int, batches: frozenset[int], tota
 def of_weight(
     kind: str, layer: int, layers: int, step: int, shards: Shards, total: int, extra: ExtraLabels = NO_EXTRA
 ) -> Labels:
-    """Return the labels of a weight, or of its state. (By position, in a third of the time: every rank makes some for
-    each of its layers.)"""
+    """Return the labels of a weight, or of its state. (By position it takes a third of the time.)"""
     return _made((kind, layer, layers, step, NONE, 0, shards, total, extra))
 
 
@@ -171,8 +170,7 @@ def check_fineness(total: int) -> None:
 
 
 class Cuts:
-    """Into how many pieces the tensors of one machine have been cut. Sizes are exact fractions of a whole, and a sum of
-    them must not need thousands of digits."""
+    """The cuts of one machine's tensors. Sizes are exact fractions, whose sums must not need thousands of digits."""
 
     def __init__(self) -> None:
         self.common = 1
@@ -239,8 +237,7 @@ def one_shard(shard: int) -> Shards:
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
-    """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
-    or an index out of range."""
+    """Return piece ``index`` of ``pieces`` equal ones. Raise PuzzleError if there is none, or the part has gaps."""
     if not 0 <= index < pieces:
         expected = f"an index from 0 to {pieces - 1}"
         where = f"shard({index}, {pieces}) of {labels}"
@@ -258,8 +255,8 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
-    the parts are of different things or a piece comes twice."""
+    """Return the union of disjoint parts of one thing. Raise PuzzleError if they differ in kind, layer, step or micro-
+    batches, or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)
@@ -299,11 +296,9 @@ def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels
 
 
 def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
-    """Return the labels of a sum of gradients of one layer and of the same shards, with every micro-batch once.
-
-    A gradient of no micro-batches adds nothing, so it fits any shard form. Raise PuzzleError for
-    gradients that do not add up, unless ``strict`` is off: then the values have to tell.
-    """
+    """Return the labels of a sum of gradients of one layer and of the same shards, with every micro-batch once. A
+    gradient of no micro-batches adds nothing, so it fits any shard form. Raise PuzzleError for gradients that do not
+    add up, unless ``strict`` is off: then the values have to tell."""
     real = [part for part in parts if part.batches]
     if not real:
         return parts[0]
@@ -330,25 +325,20 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     batches = NONE.union(*[part.batches for part in real])
     if strict and len(batches) != count:
         twice = sorted(b for b in batches if sum(b in part.batches for part in real) > 1)
-        raise PuzzleError(
-            f"{numbered('micro-batch', twice)} {'is' if len(twice) == 1 else 'are'} in more than one gradient, "
-            "and would be counted twice",
-            where=where,
-            expected="each micro-batch in one gradient",
-            got=", ".join(show_set(part.batches) for part in real[:8]) + (" ..." if len(real) > 8 else ""),
-            fix="add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
-            if where == "+"
-            else "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum",
-        )
+        are = "is" if len(twice) == 1 else "are"
+        problem = f"{numbered('micro-batch', twice)} {are} in more than one gradient, and would be counted twice"
+        got = ", ".join(show_set(part.batches) for part in real[:8]) + " ..." * (len(real) > 8)
+        fix = "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum"
+        if where == "+":
+            fix = "add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
+        raise PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
     return first.changed(batches=batches)
 
 
 def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
     """Return the labels of a sum of partial sums of one activation, or of its gradient, with each partial sum once.
-
     Raise PuzzleError for what does not add up; with ``strict`` off, where a partial sum comes twice or the sum has been
-    made already, the values have to tell.
-    """
+    made already, the values have to tell."""
     first = parts[0]
     for part in parts:
         if _unsummed(part) != _unsummed(first):

@@ -1,8 +1,8 @@
-"""A rank can do what the rows of the table of operations describe: this is what one row has.
+"""What one row of the table of operations says: whatever a rank can do is a row there.
 
-The table itself is in ``table``. Everything that lists operations is read off it: the machine, the line to other
-processes, the engines, the codes and the pictures. So an operation is its row, with the functions that the row names
-beside it, a price in ``machine.cost`` and a verb in ``learner.model``.
+The table itself is in ``table``. Everything that lists operations reads it there: the machine, recordings, the engines,
+the codes and the pictures. So an operation is its row, with the functions that the row names beside it, a price in
+``machine.cost`` and a verb in ``learner.model``.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Values(Protocol):
         of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""
 
     def adapted(self, weight: Value, adapter: Value) -> Value:
-        """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
-        adapter: the gradient is then that of the adapter."""
+        """Return what the others take in place of a frozen weight that has an adapter, which gets the gradient."""
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
@@ -73,7 +72,7 @@ class Values(Protocol):
 
 
 class Rank(Protocol):
-    """What the rules of an operation may know of the rank that issues it."""
+    """The rank that issues an operation, as far as its rules may ask."""
 
     rank: int
     layers: int
@@ -114,8 +113,7 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One operation. ``kind`` is the learner's verb, ``code`` its letters in the schedule as text, ``word`` the
-    field's word for it."""
+    """One operation. ``kind``: its verb; ``code``: its letters in the log as text; ``word``: its usual name."""
 
     stream: ClassVar[str] = ""  # ``compute``, ``collective`` or ``message``
 
@@ -160,12 +158,11 @@ class Computation(Operation):
 
     @property
     def makes_again(self) -> bool:
-        """Whether it makes again what a forward left behind, as far as it is not given that."""
+        """Whether it computes again the inner activations of a forward that it is not given."""
         return self.backward and SAVED in self.may_take.values()
 
     def following(self, kinds: Sequence[str]) -> list[str]:
-        """Return the names of the operands that a call has besides those that it must have, from the kinds of all its
-        operands. Raise ValueError if it may not have these, or not in this order."""
+        """Return the names of a call's optional operands, given the kinds of all. Raise ValueError for wrong ones."""
         more = list(kinds[len(self.takes) :])
         names = [name for name, kind in self.may_take.items() if kind in more]
         if [self.may_take[name] for name in names] != more:
@@ -173,13 +170,12 @@ class Computation(Operation):
         return names
 
     def given(self, names: Sequence[str], operands: Sequence[T], options: Options) -> tuple[Sequence[T], More]:
-        """Return the operands of a call that every call has, and by name the others, which ``following`` has named, and
-        its options."""
+        """Return the operands that every call has, and by their ``names`` the others and the options of this one."""
         count = len(self.takes)
         return operands[:count], {**dict(zip(names, operands[count:], strict=True)), **options}
 
     def grants(self, names: Iterable[str], options: Options) -> tuple[str, ...]:
-        """Return by what names a puzzle grants a call that has these operands besides, and these options."""
+        """Return the features that a puzzle has to grant for a call with these optional operands and options."""
         return (*self.words, *names, *(f"{name}=True" if value is True else name for name, value in options.items()))
 
 
@@ -190,12 +186,10 @@ class Collective(Operation):
     stream: ClassVar[str] = "collective"
     takes: Sequence[str]  # the kinds of tensor that it takes
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
-    """``result(parts, values, strict)`` gives each member's result, in group order. A part is None if its member
-    brings nothing."""
+    """``result(parts, values, strict)`` gives each member's result, in group order. Without a tensor a part is None."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value] | None = None
     """``move(carrier, value, inputs, outputs)`` does the same to one rank's numbers, on an engine whose ranks are
-    processes; ``inputs`` and ``outputs`` are the labels of all members. Without it everyone gets what everyone brings,
-    and follows ``result``."""
+    processes; ``inputs`` and ``outputs`` are all members' labels. Without it everyone gets all, and uses ``result``."""
     example: Callable[[Any], Any]
     """``example(model)`` gives what a rank brings when ``draw_primitive`` shows the collective."""
     of_activations: Callable[[Any], Any] | None = None

@@ -31,18 +31,14 @@ def peak_event(events: Iterable[Event]) -> Event | None:
 
 
 def memory_parts(event: Event) -> dict[str, Elements]:
-    """Return what the memory sample of a record is made of, in elements by MEMORY_KINDS, without what there is none of:
-    together it is the sample."""
+    """Return the parts of a record's memory sample, in elements by MEMORY_KINDS, without those that are empty."""
     return {kind: size for kind, size in zip(MEMORY_KINDS, event.held, strict=False) if size}
 
 
 def share(events: Sequence[Event], ranks: int, kinds: Iterable[str], time: float | None = None) -> float:
     """Return the part (0 to 1) of all ranks' time that is covered by events of these kinds. ``time``: how long the run
-    takes, if these are not all of its events.
-
-    Overlapping events of one rank count once, so communication hidden behind compute and the
-    compute that hides it may each reach 1, and their union never exceeds it.
-    """
+    takes, if these are not all of its events. Overlapping events of one rank count once, so communication hidden behind
+    compute and the compute that hides it may each reach 1, and their union never exceeds it."""
     wanted = frozenset(kinds)
     covered = [event for event in events if event.kind in wanted]
     return part_of_time(covered, makespan(events) if time is None else time, ranks)
@@ -57,17 +53,16 @@ def part_of_time(events: Iterable[Event], time: float, ranks: int) -> float:
 
 
 def idle_share(events: Sequence[Event], ranks: int, time: float | None = None) -> float:
-    """Return the part (0 to 1) of all ranks' time in which a rank neither computes nor communicates. In a pipeline this
-    is the bubble. ``time`` is as in ``share``."""
+    """Return the part (0 to 1) of all ranks' time in which they are idle: in a pipeline the bubble (see ``share``)."""
     busy = share(events, ranks, OPERATIONS, time)
     return max(0.0, 1.0 - busy) if events else 0.0
 
 
 def spans_boxes(event: Event, node_size: int | None, hosts: Container[int] = ()) -> bool:
-    """Return whether a communication leaves a node of ``node_size`` ranks. Groups are in order, so first and last tell.
-    A host, one of ``hosts``, is in the node of its devices."""
+    """Return whether a communication leaves a node of ``node_size`` ranks. A host is in the node of its devices."""
     if node_size is None or len(event.group) < 2:
         return False
+    # Groups are in order, so the first and the last rank tell.
     first, last = event.group[0], event.group[-1]
     return first // node_size != last // node_size and first not in hosts and last not in hosts
 

@@ -1,5 +1,7 @@
 """The table of operations. A new one is a row here, or is added from outside with ``add``."""
 
+from typing import NoReturn
+
 from ..basics.errors import PuzzleError
 from .collectives import ROWS as COLLECTIVES
 from .labels import HOSTS, LISTS, SLICES
@@ -38,20 +40,18 @@ def operation(kind: object) -> Operation:
 def computation(kind: str) -> Computation:
     """Return the row of an operation of the compute stream. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
-    if not isinstance(row, Computation):
-        operation(kind)
-        expected = ", ".join(in_stream("compute"))
-        raise PuzzleError(f"{kind} is no operation of the compute stream", expected=expected, line="")
-    return row
+    return row if isinstance(row, Computation) else _refuse(kind, "operation of the compute stream", "compute")
 
 
 def collective(kind: str) -> Collective:
     """Return the row of a collective. Raise PuzzleError if there is none."""
     row = OPERATIONS.get(kind)
-    if not isinstance(row, Collective):
-        operation(kind)
-        raise PuzzleError(f"{kind} is no collective", expected=", ".join(in_stream("collective")), line="")
-    return row
+    return row if isinstance(row, Collective) else _refuse(kind, "collective", "collective")
+
+
+def _refuse(kind: str, what: str, stream: str) -> NoReturn:
+    operation(kind)
+    raise PuzzleError(f"{kind} is no {what}", expected=", ".join(in_stream(stream)), line="")
 
 
 def sums(kind: str) -> bool:
@@ -66,8 +66,7 @@ def in_stream(*streams: str) -> list[str]:
 
 
 def grantable() -> tuple[str, ...]:
-    """Return what a puzzle may grant that most others do not: operations, their optional operands and options, slices
-    of activations, lists, and hosts."""
+    """Return the features that a puzzle may enable: operations, their optional operands and options, and others."""
     found: list[str] = []
     for row in OPERATIONS.values():
         if isinstance(row, Computation):
@@ -78,7 +77,7 @@ def grantable() -> tuple[str, ...]:
 
 
 def stream_of(kind: str) -> str:
-    """Return the lane of an operation, or an empty text for a mark in the log."""
+    """Return the stream of an operation, or an empty text for a mark in the log."""
     row = OPERATIONS.get(kind)
     return row.stream if row else ""
 

@@ -5,6 +5,7 @@ happen, and say what to write instead.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
@@ -110,8 +111,7 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
-    """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
-    as a whole."""
+    """Raise PuzzleError unless this is the layer's complete adapter, not yet updated, and no piece is computed."""
     if partial:
         problem, fix = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
         raise PuzzleError(problem, where=where, fix=fix)
@@ -132,12 +132,11 @@ def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial
         raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), fix=fix)
 
 
-def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool = False) -> None:
+def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool) -> None:
+    """Raise PuzzleError unless this is the layer's own weight, not yet updated, and complete unless ``partial``."""
     if weight.adapter:
-        problem, expected = (
-            "an adapter is no weight of its own",
-            f"the weight of layer {layer}, and beside it its adapter",
-        )
+        problem = "an adapter is no weight of its own"
+        expected = f"the weight of layer {layer}, and beside it its adapter"
         fix = f"weight=model.weights[{layer}], adapter=...: the adapter comes beside the weight, not in its place"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
@@ -178,6 +177,7 @@ def _partial(labels: Labels, weight: Labels) -> Labels:
 
 
 def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    """Return the labels of a layer's output, and those of its inner activations where some are kept."""
     inp, weight = labels
     out = of_batches("Activation", layer + 1, rank.layers, inp.batches, rank.batches)
     if not more:
@@ -203,11 +203,8 @@ def _trained(values: Values, weight: Any, more: More) -> Any:
     return values.adapted(weight, more["adapter"]) if "adapter" in more else weight
 
 
-def _loss_gradient(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
-    return [of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)]
-
-
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    """Return the labels of the gradients of a layer's weight, or of its adapter, and of its input."""
     batches, weight = labels[0].batches, labels[2]
     of_weight = of_batches("WeightGrad", layer, rank.layers, batches, rank.batches)
     of_input = of_batches("ActivationGrad", layer - 1, rank.layers, batches, rank.batches)
@@ -252,12 +249,11 @@ LOSS = Computation(
     layered=False,
     takes={"inp": "Activation"},
     rule=loss_rule,
-    makes=_loss_gradient,
+    makes=lambda rank, layer, labels, more: [
+        of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)
+    ],
     value=lambda values, given, more: [values.loss(given[0])],
 )
-
-_BACKWARD_TAKES = {"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"}
-_BACKWARD_MAY_TAKE, _BACKWARD_OPTIONS = {"saved": SAVED}, {"partial": (True,)}
 
 BACKWARD = Computation(
     kind="backward",
@@ -265,9 +261,9 @@ BACKWARD = Computation(
     word="backward",
     trains=True,
     backward=True,
-    takes=_BACKWARD_TAKES,
-    may_take={**_BACKWARD_MAY_TAKE, "adapter": "Weight"},
-    options=_BACKWARD_OPTIONS,
+    takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
+    may_take={"saved": SAVED, "adapter": "Weight"},
+    options={"partial": (True,)},
     with_adapter="backward_input",
     rule=backward_rule,
     makes=_gradients,
@@ -275,38 +271,28 @@ BACKWARD = Computation(
     weight_grads=True,
 )
 
-# The two halves of it, each with the gradient that the other leaves out.
-BACKWARD_INPUT = Computation(
+_HALF = replace(BACKWARD, unless_given=("backward", 2), may_take={"saved": SAVED}, with_adapter="")
+"""What the two halves of a backward share. Each leaves out the gradient that the other one makes."""
+
+BACKWARD_INPUT = replace(
+    _HALF,
     kind="backward_input",
     code="BI",
     word="backward for the input",
-    trains=True,
-    backward=True,
     words=("backward_input",),
-    unless_given=("backward", 2),
-    takes=_BACKWARD_TAKES,
-    may_take=_BACKWARD_MAY_TAKE,
-    options=_BACKWARD_OPTIONS,
-    rule=backward_rule,
     makes=lambda rank, layer, labels, more: _gradients(rank, layer, labels, more)[1:],
     value=lambda values, given, more: _both_gradients(values, given, more)[1:],
+    weight_grads=False,
 )
 
-BACKWARD_WEIGHT = Computation(
+BACKWARD_WEIGHT = replace(
+    _HALF,
     kind="backward_weight",
     code="BW",
     word="backward for the weight",
-    trains=True,
-    backward=True,
     words=("backward_weight",),
-    unless_given=("backward", 2),
-    takes=_BACKWARD_TAKES,
-    may_take=_BACKWARD_MAY_TAKE,
-    options=_BACKWARD_OPTIONS,
-    rule=backward_rule,
     makes=lambda rank, layer, labels, more: _gradients(rank, layer, labels, more)[:1],
     value=lambda values, given, more: _both_gradients(values, given, more)[:1],
-    weight_grads=True,
 )
 
 # -- the optimizer step ---------------------------------------------------------------------------
@@ -314,15 +300,12 @@ BACKWARD_WEIGHT = Computation(
 
 def not_in_place(verb: str) -> str:
     """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
-    return (
-        f"model.{verb} does not change the gradient that it is given, it returns a new one: "
-        f"write grad = await model.{verb}(grad, layer), and update with that"
-    )
+    fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
+    return fix + f"write grad = await model.{verb}(grad, layer), and update with that"
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
-    the same pieces, of one layer and step."""
+    """Raise PuzzleError unless the gradient has all micro-batches and covers the weight, and the state fits that."""
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer
@@ -376,6 +359,7 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
 
 
 def _stepped(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    """Return the labels of the weight and of its state after an optimizer step."""
     _, weight, opt_state = labels
     step, shards, total = weight.step + 1, weight.shards, weight.total
     return [of_weight(one.kind, layer, rank.layers, step, shards, total, one.extra) for one in (weight, opt_state)]

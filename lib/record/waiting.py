@@ -1,6 +1,6 @@
-"""When a rank does nothing, and for whom it waits there, read off the log.
+"""When a rank is idle, and for which ranks it waits then, read off the log.
 
-A rank does nothing while it neither computes nor communicates. Its clock stands, then, because it waits for the end of
+A rank is idle while it neither computes nor communicates. Its clock stands, then, because it waits for the end of
 a communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not
 come yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who
 came last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited
@@ -23,7 +23,7 @@ NEARLY = 1e-9
 
 
 class Gap(NamedTuple):
-    """A span in which a rank does nothing, from ``start`` to ``end`` in ticks (ms where times were measured)."""
+    """A span in which a rank is idle, from ``start`` to ``end`` in ticks (ms where times were measured)."""
 
     start: float
     end: float
@@ -32,7 +32,7 @@ class Gap(NamedTuple):
     ranks: tuple[int, ...] = ()
     """The ranks that are waited for: who sends, or who comes last to a collective."""
     over: bool = False
-    """Whether the rank does nothing more in this run."""
+    """Whether the rank stays idle to the end of the run."""
 
     @property
     def length(self) -> float:
@@ -41,8 +41,7 @@ class Gap(NamedTuple):
 
 
 def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]]:
-    """Return when a rank neither computes nor communicates from 0 to ``time``: (start, end) in ticks. ``events`` are
-    those of one rank."""
+    """Return the spans, (start, end) in ticks, in which the rank of these events is idle between 0 and ``time``."""
     spans, reached = [], 0.0
     busy = sorted((event.start, event.end) for event in events if event.kind not in MARKS)
     for start, end in [*busy, (time, time)]:
@@ -54,15 +53,14 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 
 class Waiting:
-    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
-    tier of links a communication goes over, each of which has a queue of its own."""
+    """The gaps of a run. ``by_rank``: the events of each rank, in the order of its log; ``tier``: see ``chain``."""
 
     def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float, tier: Tier = one_tier) -> None:
         self.by_rank, self.time, self.tier = by_rank, time, tier
         self._known: dict[int, list[Gap]] = {}
 
     def gaps(self, rank: int) -> list[Gap]:
-        """Return when a rank does nothing, and for whom it waits there."""
+        """Return the spans in which a rank is idle, and for whom it waits in each."""
         if rank not in self._known:
             self._known[rank] = self._found(rank)
         return self._known[rank]
@@ -96,8 +94,7 @@ class Waiting:
 
     @cached_property
     def _arrivals(self) -> dict[object, dict[int, float]]:
-        """For each collective, when each of its ranks was ready for it: when its clock was there, and all that it had
-        started before on the same links was over."""
+        """When each rank of each collective was ready for it: its clock was there, and its earlier calls had ended."""
         found = defaultdict[object, dict[int, float]](dict)
         for rank, events in self.by_rank.items():
             clock, links = 0.0, defaultdict[object, float](float)

@@ -7,7 +7,7 @@ grader's replay will see, and a question (the clock, the log, what is stored) is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, cast
 
 from ..basics.errors import Deadlock, PuzzleError
@@ -30,18 +30,13 @@ class RecordedTensor(TensorState):
 
     __slots__ = ()
 
-    def shard(self, index: int, total: int) -> TensorState:
-        return self._recorded("shard", index, total)
-
-    def combine(self, other: Token) -> TensorState:
-        return self._recorded("combine", other)
-
-    def add(self, other: Token) -> TensorState:
-        return self._recorded("add", other)
-
     def _recorded(self, verb: str, *arguments: Any) -> TensorState:
         rank = cast(RecordedRank, self.rank)
         return rank.recorder.record(verb, rank, self, *arguments)  # type: ignore[no-any-return]
+
+    shard: Any = partialmethod(_recorded, "shard")
+    combine: Any = partialmethod(_recorded, "combine")
+    add: Any = partialmethod(_recorded, "add")
 
 
 class RecordedRank(RankState):
@@ -117,13 +112,12 @@ class Recorder(Replay):
             self.failures += 1
             self.inside = self.too_many_errors
             raise
-        except ProtocolError as error:
+        except BaseException as error:
             self.recorded.pop()
+            if not isinstance(error, ProtocolError):
+                raise
             self.inside = False
             raise PuzzleError(str(error), fix="use the methods of model only") from None
-        except BaseException:
-            self.recorded.pop()
-            raise
         self.inside = False
         return result
 
@@ -138,9 +132,7 @@ class Recorder(Replay):
 
     def number_of_call(self, call: InFlight) -> int:
         """Return the number of a call."""
-        number = _number_of(call, self.numbers_of_calls, self.calls)
-        assert number is not None
-        return number
+        return cast(int, _number_of(call, self.numbers_of_calls, self.calls))
 
     # -- what is called in another way than it is recorded ---------------------------------------------------------
 

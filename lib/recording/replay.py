@@ -87,8 +87,7 @@ class Replay:
         return self.failures > MOST_ERRORS * len(self.ranks)
 
     def carry_out(self, call: Any) -> Any:
-        """Carry out one call, and return its result. Raise PuzzleError for a mistake, and ProtocolError for what is no
-        call of this library."""
+        """Return the result of one call. Raise PuzzleError for a mistake, and ProtocolError for what is no call."""
         if type(call) is not list or len(call) < 3 or type(call[0]) is not str or call[0] not in VERBS:
             raise ProtocolError("no call")
         verb, rank, coroutine, *arguments = call

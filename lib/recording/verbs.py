@@ -5,7 +5,7 @@ their numbers, counted in the order in which they came to be. What a kind reads 
 written by anybody.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -38,22 +38,12 @@ class Reader(Protocol):
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
 
 
-class Writer(Protocol):
-    """Who writes arguments: the numbers of the tensors and calls of a run."""
-
-    def number(self, token: Any) -> int:
-        """Return the number of a tensor."""
-
-    def number_of_call(self, call: Any) -> int:
-        """Return the number of a call."""
-
-
 class Kind(NamedTuple):
     """A kind of argument. ``read`` raises ProtocolError for what ``write`` never writes, and PuzzleError for a
-    learner's mistake. What has no ``write`` is written as it is."""
+    learner's mistake. ``write`` gets the ``Recorder`` besides the argument; without it that is written as it is."""
 
     read: Callable[[Reader, Any], Any]
-    write: Callable[[Writer, Any], Any] | None = None
+    write: Callable[[Any, Any], Any] | None = None
 
 
 T = TypeVar("T")
@@ -104,12 +94,6 @@ def read_layer(reader: Reader, value: Any) -> int:
     return number(value)
 
 
-def _read_tensor(reader: Reader, place: Any) -> TensorState:
-    tensor = at(reader.tensors, place, "tensor of that number")
-    reader.count(tensor.labels)
-    return tensor
-
-
 def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
     """Return the tensor. Raise ProtocolError unless it is of one of these kinds."""
     if tensor.labels.kind not in kinds:
@@ -118,12 +102,18 @@ def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
 
 
 def _tensor(kinds: Collection[str]) -> Kind:
-    return Kind(
-        lambda reader, place: of_kind(_read_tensor(reader, place), kinds), lambda writer, token: writer.number(token)
-    )
+    """Return the kind of argument that is a tensor of one of these kinds."""
+
+    def read(reader: Reader, place: Any) -> TensorState:
+        tensor = at(reader.tensors, place, "tensor of that number")
+        reader.count(tensor.labels)
+        return of_kind(tensor, kinds)
+
+    return Kind(read, lambda writer, token: writer.number(token))
 
 
 def _or_none(kind: Kind) -> Kind:
+    """Return the kind of argument that is of this kind, or None."""
     read, write = kind.read, kind.write
     return Kind(
         lambda reader, value: None if value is None else read(reader, value),
@@ -132,6 +122,7 @@ def _or_none(kind: Kind) -> Kind:
 
 
 def _several(kind: Kind) -> Kind:
+    """Return the kind of argument that is a list of this kind."""
     read, write = kind.read, kind.write
     assert write is not None
 
@@ -175,16 +166,14 @@ def _read_labels(reader: Reader, packed: Any) -> Labels:
     if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
         raise ProtocolError("no labels")
     parts, of, keep, adapter, homes = extra
-    if keep not in ("", *KEEP) or type(adapter) is not bool or type(homes) is not list:
+    known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is list
+    if not known or not 1 <= number(of) <= FINEST >= number(total) >= 1:
         raise ProtocolError("no labels")
-    if not 1 <= number(of) <= FINEST >= number(total) >= 1:
-        raise ProtocolError("no labels")
-    known = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(numbers, homes)))
+    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(numbers, homes)))
+    rare = NO_EXTRA if rare == NO_EXTRA else rare  # the very one that the machine asks for
     batches, shards = numbers(batches), numbers(shards)
     layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
-    labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, known)
-    if known == NO_EXTRA:
-        labels = labels._replace(extra=NO_EXTRA)  # the very one that the machine asks for
+    labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, rare)
     reader.count(labels)
     return labels
 
@@ -195,9 +184,8 @@ _read_plain = _of_type(int, float, bool, str, type(None))
 # -- writing -----------------------------------------------------------------------------------------------------
 
 
-def _write_anything(writer: Writer, value: Any) -> Any:
-    """Return what a learner has given for a number. What is none is written as its repr, and refused when it is
-    read."""
+def _write_anything(writer: Any, value: Any) -> Any:
+    """Return what a learner gave for a number. Anything else is written as its repr, and refused when it is read."""
     if value is None or type(value) in (float, bool):
         return value
     try:
@@ -207,23 +195,16 @@ def _write_anything(writer: Writer, value: Any) -> Any:
     return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
 
 
-def _write_count(writer: Writer, value: Any) -> int:
-    return min(index(value), 1 << 61)  # above what can be is as good as what there is
-
-
-def _write_labels(writer: Writer, labels: Labels) -> list[Any]:
+def _write_labels(writer: Any, labels: Labels) -> list[Any]:
     *fields, (parts, of, keep, adapter, homes) = labels
     extra = [sorted(parts), of, keep, adapter, [*map(sorted, homes)]]
     return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
 
 
-def _write_lines(writer: Writer, lines: Mapping[int, str]) -> list[Any]:
-    return [[rank, line[:200]] for rank, line in lines.items()]
-
-
 COMPUTATION, COLLECTIVE = Kind(_read_operation(Computation)), Kind(_read_operation(Collective))
 ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write_anything)
-COUNT, PIECE = Kind(lambda reader, value: number(value), _write_count), Kind(_read_piece, _write_count)
+COUNT = Kind(lambda reader, value: number(value), lambda writer, value: min(index(value), 1 << 61))
+PIECE = COUNT._replace(read=_read_piece)
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
 TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(["WeightGrad"])
 SHARDED = _tensor(JOINED)
@@ -233,7 +214,8 @@ CALL = Kind(
 )
 AXIS = _or_none(Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200)))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
-PLAIN, LABELS, LINES = Kind(_read_plain), Kind(_read_labels, _write_labels), Kind(_read_lines, _write_lines)
+PLAIN, LABELS = Kind(_read_plain), Kind(_read_labels, _write_labels)
+LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:200]] for rank, line in lines.items()])
 
 VERBS: dict[str, tuple[Kind, ...]] = {
     "load_weights": (ANYTHING, ANYTHING, COUNT),
@@ -260,7 +242,6 @@ VERBS: dict[str, tuple[Kind, ...]] = {
     "deadlock": (LINES,),
 }
 """Every verb, in the words of ``machine.interface.Simulator``, without the rank. ``fetch`` has the sender as well, of
-a message; ``shard``, ``combine`` and ``add`` are what tensors do, and ``by_hand`` brings one that no operation has
-made."""
+a message; ``shard``, ``combine`` and ``add`` are methods of tensors; ``by_hand`` enters one made by hand."""
 AFTERWARDS = ("decide_next", "deadlock", "by_hand")
 """The verbs that may still be used for a rank that has finished."""

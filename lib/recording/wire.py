@@ -54,12 +54,6 @@ class Wire:
                 raise TimeoutError
             self.end.settimeout(left)
 
-    def wait_for_end(self) -> None:
-        """Wait until the other end hangs up: to close before could lose what was written last."""
-        self.end.shutdown(socket.SHUT_WR)
-        while self.end.recv(1 << 16):
-            pass
-
     def close(self) -> None:
         """Hang up."""
         self.end.close()

@@ -1,4 +1,4 @@
-"""Grading untrusted code at a shell: each run in a process of its own.
+"""Grading untrusted code at a shell: each file in a process of its own.
 
 ===========  ======================================================================
 files        verdicts for other programs: JSON, JUnit, Gradescope, CSV
@@ -8,10 +8,11 @@ worker       the process in which a learner's code runs
 fork_server  a process that has imported lib already, and forks workers
 start        starts it
 sandbox      starts a worker, and ends all that is left of it
-referee      runs a submission in a worker
-attempts     which file attempts which puzzle
+loaded       a file in a worker, and the runs of its functions
+referee      how workers are kept apart here
+attempts     which files there are, and which attempts which puzzle
 examiner     a process that judges attempts
-session      several attempts, graded in parallel
+session      several files and attempts, graded in parallel
 classroom    a folder of submissions, a student each
 script       python -m lib start: a blank puzzle as a script
 shell        python -m lib grade, watch

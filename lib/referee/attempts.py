@@ -2,7 +2,6 @@
 
 import codecs
 import io
-import json
 import os
 import re
 import stat
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
 from ..recording.safe import shown
-from .referee import Submission
+from .loaded import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
@@ -32,7 +31,16 @@ class Attempt(NamedTuple):
 
     puzzle: Puzzle
     submission: Submission | None
-    trouble: str = ""  # why its file cannot be graded
+    trouble: str = ""  # why it cannot be graded
+
+
+class Found(NamedTuple):
+    """What a worker has found in a file: the puzzles that it ``defines``, why it has ``failed`` as a whole, or what
+    of it could not be taken (``incomplete``)."""
+
+    defines: list[str]
+    failed: str = ""
+    incomplete: str = ""
 
 
 class Student(NamedTuple):
@@ -71,6 +79,8 @@ def read(path: Path, folder: Path | None) -> Submission:
         if facts.st_size > LARGEST:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
         data = path.read_bytes()
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return Submission(name, data.decode("utf-16"), str(folder.resolve()) if folder else None)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)  # as Python does
         if not codecs.lookup(encoding).name.startswith(ENCODINGS):
             raise UnicodeError(encoding)
@@ -82,48 +92,27 @@ def read(path: Path, folder: Path | None) -> Submission:
     return Submission(name, text, str(folder.resolve()) if folder else None)
 
 
-def attempts_in(submission: Submission) -> list[Attempt]:
-    """Return an attempt for each puzzle whose name a file seems to define. Nothing of Python is parsed or run for that.
+def attempts_in(submission: Submission, found: Found) -> list[Attempt]:
+    """Return an attempt for each puzzle of which a file has defined something to call, as a worker has found.
 
-    Of a notebook only the code counts: words and outputs may speak of any puzzle.
+    Where some of its lines could not be taken, it attempts what these seem to define, too: the verdict says what is
+    wrong with them.
     """
-    text = submission.text
-    if submission.file.endswith(".ipynb"):
-        try:
-            cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-            text = "\n".join("".join(cell.get("source", "")) for cell in cells)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError):
-            for written, meant in IN_JSON:  # a broken one: if it attempts a puzzle, its worker says what is wrong
-                text = text.replace(written, meant)
-    names, at = list(puzzles()), 0
-    while names and (match := _definition_of(names).search(text, at)):
-        names.remove(match[match.lastindex or 0])
-        at = match.start()  # the line may define more
-    return [Attempt(puzzle, submission) for name, puzzle in puzzles().items() if name not in names]
+    seem = seems_to_define(submission.text) if found.failed or found.incomplete else []
+    names = [name for name in puzzles() if name in found.defines or name in seem]
+    return [Attempt(puzzles()[name], submission, f"{name}: {found.failed}" if found.failed else "") for name in names]
 
 
-IN_JSON = (("\\\\", "/"), ('\\"', "'"), ("\\t", " "), ("\\r", ""), ("\\n", "\n"), ('"', "\n"))
-"""Replacements that turn JSON into lines of Python, whether they are in one string or in many."""
+def seems_to_define(text: str) -> list[str]:
+    """Return the puzzles of which a text has a definition. Nothing of it is parsed or run, so it may be broken."""
+    for written, meant in IN_JSON:
+        text = text.replace(written, meant)
+    found = {*re.findall(r"(?<!\w)def[ \t]++(\w++)", text)}
+    return [name for name in puzzles() if name in found]
 
 
-def _definition_of(names: Collection[str]) -> re.Pattern[str]:
-    """Return a pattern for lines that give a meaning to one of these names.
-
-    It is searched for in files from strangers, so no text may make it slow: each alternative begins at the start of a
-    line, and goes on to its end, to a bracket, or for so many characters.
-    """
-    name = rf"(?<![\w.])({'|'.join(names)})\b"
-    others = r"\w,* \t)\]"  # targets of the same assignment
-    items = r"(?:[ \t]*\([^()]*?|[^\n(#]*?)"  # of an import, in brackets over several lines
-    return re.compile(
-        r"^(?!\n)(?:"
-        rf"[ \t]*+(?:async[ \t]++)?(?:def|class)[ \t]++{name}[ \t]*+[(\[:]"
-        rf"|[ \t]*+from[ \t]++[\w.]++[ \t]++import\b{items}{name}(?![ \t]+as\b)"
-        rf"|[ \t]*+import[ \t][^\n#]*?\bas[ \t]++{name}"
-        rf"|(?![ \t])[(\[]?[{others}=;]{{0,80}}?{name}[{others}]{{0,80}}=(?!=)"
-        rf"|{name}[ \t]*+:[^\n=]*+=(?!=))",
-        re.MULTILINE,
-    )
+IN_JSON = (("\\r", ""), ("\\n", "\n"), ('"', "\n"))
+"""Replacements that turn the lines of a notebook into lines."""
 
 
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
@@ -148,31 +137,30 @@ def is_file(what: str) -> bool:
     return what.endswith(SUFFIXES) or os.sep in what or (not named and os.path.exists(what))
 
 
-def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt]:
-    """Return attempts at what a command line names, puzzles and files, of those ``chosen``.
+def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Submission]:
+    """Return what a command line names: attempts at puzzles of those ``chosen``, and files.
 
     If nothing is named, programs to be repaired count only if there is a file of them. Raise PuzzleError for an
-    unknown puzzle or a file without any, and Unreadable for a file that cannot be read.
+    unknown puzzle, and Unreadable for a file that cannot be read.
     """
     files = [Path(one) for one in what if is_file(one)]
-    names = [find(one).name for one in what if not is_file(one)]
-    wanted = [puzzle for puzzle in puzzles().values() if puzzle.name in chosen and puzzle.name in (names or chosen)]
     if not files:
         folder = home()
-        found = [attempt_at(puzzle, folder) for puzzle in wanted]
-        return [one for one in found if names or one.submission or one.trouble or not one.puzzle.repair]
-    attempts = []
+        found = [attempt_at(puzzles()[name], folder) for name in wanted(what, chosen)]
+        return [one for one in found if what or one.submission or one.trouble or not one.puzzle.repair]
     for path in files:
         if os.path.isdir(path):
             raise PuzzleError(f"{path.name} is a folder", fix=f"--each {path.name}", line="")
         if not os.path.lexists(path):
             raise Unreadable(f"there is no file {path}")
-        found = [attempt for attempt in attempts_in(read(path, path.parent)) if attempt.puzzle in wanted]
-        if not found:
-            expected = f"a function of the name {' or '.join(puzzle.name for puzzle in wanted)}"
-            raise PuzzleError(f"{path.name} defines none of the puzzles asked for", expected=expected, line="")
-        attempts += found
-    return attempts
+    return [read(path, path.parent) for path in files]
+
+
+def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
+    """Return the puzzles that a command line names, of those ``chosen``, or all of these. Raise PuzzleError for an
+    unknown one."""
+    names = [find(one).name for one in what if not is_file(one)]
+    return [name for name in puzzles() if name in chosen and name in (names or chosen)]
 
 
 def submissions(folder: Path) -> list[Student]:
@@ -227,9 +215,10 @@ def _names(paths: Iterable[Path]) -> dict[Path, str]:
     return names
 
 
-def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:
-    """Return what a student's files attempt, and why some cannot be read. A file sees no other student's files."""
-    attempts, trouble, left = [], [*student.trouble], MOST_TEXT
+def files_of(student: Student, folder: Path) -> tuple[list[Submission], str]:
+    """Return a student's files, those named for a puzzle first, and why some cannot be read. A file sees no other
+    student's files."""
+    files, trouble, left = [], [*student.trouble], MOST_TEXT
     for path in student.paths:
         try:
             submission = read(path, None if path.parent == folder else path.parent)
@@ -240,7 +229,8 @@ def attempts_of(student: Student, folder: Path) -> tuple[list[Attempt], str]:
         if left < 0:
             trouble.append(f"files of more than {MOST_TEXT:,} characters; {submission.file} and others are not read")
             break
-        attempts += attempts_in(submission)
+        files.append(submission)
     if not student.paths:
         trouble.append("no .py and no .ipynb file")
-    return attempts, shown("; ".join(trouble), 2000)
+    known = {name for puzzle in puzzles().values() for name in (puzzle.name, puzzle.file)}
+    return sorted(files, key=lambda one: Path(one.file).stem not in known), shown("; ".join(trouble), 2000)

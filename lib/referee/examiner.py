@@ -13,15 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..recording.safe import shown
-from .attempts import Attempt
-from .referee import GRACE, Missing, Referee
+from .attempts import Attempt, Found
+from .loaded import GRACE, Loaded, Missing, Submission
+from .referee import Referee
 
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
 MEMORY = 4 << 30  # bytes that an examiner may have, whatever a program lets it keep
@@ -31,25 +32,71 @@ DIED = "the grader failed: the process that judges has ended, often because memo
 FORK = multiprocessing.get_context("fork")
 
 
-def verdict_on(attempt: Attempt, referee: Referee, seed: int) -> Verdict:
-    """Return the verdict on one attempt: ERROR if the grader itself fails. ``seed``: that of the other sizes."""
-    puzzle, submission, trouble = attempt
-    more = f"python -m lib grade --hint {puzzle.name}"
-    if submission is None:
-        status, message = (FAIL, trouble) if trouble else (TODO, "not attempted yet: there is no file of it")
-        return Verdict(puzzle, status, message, next_hint=more)
+def verdict_on(attempt: Attempt, code: Loaded, seed: int) -> Verdict:
+    """Return the verdict on one attempt, whose file is loaded: ERROR if the grader itself fails. ``seed``: that of the
+    other sizes."""
+    puzzle = attempt.puzzle
     printed: list[str] = []
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: referee.run(submission, puzzle.name, size, printed, puzzle.cost), seed)
+        verdict = judge(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost), seed)
     except Missing:
-        verdict = Verdict(puzzle, TODO, f"not attempted yet: {submission.file} defines no function {puzzle.name}")
+        message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
+        verdict = Verdict(puzzle, TODO, message)
     except Exception as error:
         verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
     seconds, said = time.perf_counter() - begun, "".join(printed[:1])
-    verdict = replace(verdict, file=submission.file, printed=said, seconds=seconds, next_hint=more)
+    verdict = replace(verdict, file=code.submission.file, printed=said, seconds=seconds)
     wrong = verdict.error and verdict.error.shown(LONGEST)
     return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)
+
+
+def found_in(code: Loaded) -> Found:
+    """Return what a file defines that has been loaded."""
+    failed = shown(str(code.failed), LONGEST) if code.failed else ""
+    return Found(code.defines, failed, code.notes.failed)
+
+
+class Judge:
+    """Answers what is asked, and keeps the file that it has loaded last until it has judged an attempt in it."""
+
+    def __init__(self, referee: Referee) -> None:
+        self.referee = referee
+        self.code: Loaded | None = None
+
+    def found(self, submission: Submission) -> Found:
+        """Return what a file defines."""
+        self.close()
+        try:
+            self.code = self.referee.load(submission)
+        except Exception as error:
+            return Found([], incomplete=f"the grader failed: {type(error).__name__}: {error}")
+        return found_in(self.code)
+
+    def verdict(self, attempt: Attempt, seed: int) -> Verdict:
+        """Return the verdict on an attempt, with what to type for a hint."""
+        puzzle, submission, trouble = attempt
+        if trouble:
+            verdict = _failed(attempt, FAIL, trouble)
+        elif submission is None:
+            verdict = Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
+        else:
+            try:
+                if self.code is None or self.code.submission != submission:
+                    self.close()
+                    self.code = self.referee.load(submission)
+                verdict = verdict_on(attempt, self.code, seed)
+            except Exception as error:
+                verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
+            finally:
+                self.close()  # so that no puzzle finds what another has left
+        return replace(verdict, next_hint=f"python -m lib grade --hint {puzzle.name}")
+
+    def close(self) -> None:
+        """End the worker that has the file."""
+        if self.code is not None:
+            self.code.close()
+            self.code = None
 
 
 def _failed(attempt: Attempt, status: str, why: str) -> Verdict:
@@ -57,17 +104,18 @@ def _failed(attempt: Attempt, status: str, why: str) -> Verdict:
 
 
 def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
-    """Judge what comes. Tell of each run when it begins how long it may take, and when it has ended that nothing is
+    """Answer what comes. Tell of each run when it begins how long it may take, and when it has ended that nothing is
     to be watched."""
     os.setsid()  # an interrupt at the terminal is for the grader, which then ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that all files are removed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(ValueError, OSError):  # macOS refuses
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    referee = Referee(timeout, secret=secret, watch=line.send)
-    while True:
-        attempt, seed = line.recv()
-        line.send((verdict_on(attempt, referee, seed), referee.isolation()))
+    with closing(Judge(Referee(timeout, secret=secret, watch=line.send))) as judge:
+        while True:
+            request, seed = line.recv()
+            answer = judge.verdict(request, seed) if isinstance(request, Attempt) else judge.found(request)
+            line.send((answer, judge.referee.isolation()))
 
 
 def _end_with_parent() -> None:
@@ -82,47 +130,47 @@ class Examiner:
     def __init__(self, timeout: float, secret: Sequence[str]) -> None:
         self.how = (timeout, secret)
         self.process: multiprocessing.process.BaseProcess | None = None
-        self.attempt: Attempt | None = None  # what it judges now
+        self.request: Attempt | Submission | None = None  # what it is about
 
-    def ask(self, attempt: Attempt, seed: int) -> None:
-        """Let it judge an attempt. ``seed``: that of the other sizes."""
+    def ask(self, request: Attempt | Submission, seed: int) -> None:
+        """Let it judge an attempt, or look what a file defines. ``seed``: that of the other sizes."""
         if self.process is None:
             self.line, theirs = Pipe()
             self.process = FORK.Process(target=_work, args=(theirs, *self.how), daemon=True)
             self.process.start()
             theirs.close()
-        self.attempt, self.seconds, self.begun = attempt, math.inf, 0.0
+        self.request, self.seconds, self.begun = request, math.inf, 0.0
         with suppress(OSError):  # it has died: so says the answer
-            self.line.send((attempt, seed))
+            self.line.send((request, seed))
 
     def is_running(self) -> bool:
         """Return whether a program runs, as opposed to what the grader does for itself."""
         return self.seconds < math.inf
 
-    def answer(self) -> tuple[Verdict, str] | None:
-        """Return the verdict, and how the code was kept apart, or None while it is judged."""
-        attempt = self.attempt
-        assert attempt is not None
+    def answer(self) -> tuple[Verdict | Found, str] | None:
+        """Return the verdict, or what a file defines, and how the code was kept apart, or None while that takes."""
+        request = self.request
+        assert request is not None
         try:
             while self.line.poll():
                 match self.line.recv():
-                    case (Verdict() as verdict, str() as isolation):
-                        self.attempt = None
-                        return verdict, isolation
+                    case (Verdict() | Found() as answer, str() as isolation):
+                        self.request = None
+                        return answer, isolation
                     case seconds:
                         self.seconds, self.begun = seconds, time.monotonic()
             if time.monotonic() < self.begun + self.seconds + SPARE:
                 return None
             late = f"the run did not end within {self.seconds:g} seconds, and could not be interrupted"
-            verdict = _failed(attempt, FAIL, late)
+            answer = _failed(request, FAIL, late) if isinstance(request, Attempt) else Found([], late)
         except (EOFError, OSError):
-            verdict = _failed(attempt, ERROR, DIED)
+            answer = _failed(request, ERROR, DIED) if isinstance(request, Attempt) else Found([], incomplete=DIED)
         self.close()
-        return verdict, ""
+        return answer, ""
 
     def close(self) -> None:
         """End the process, and what it is about."""
-        self.attempt = None
+        self.request = None
         if self.process is not None:
             self.process.terminate()
             self.process.join(PATIENCE)

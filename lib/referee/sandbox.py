@@ -160,12 +160,12 @@ class Worker:
                 self.server.say(FORK, theirs.fileno(), written.fileno())
             self.undo = undo.pop_all()
 
-    def begin(self, timeout: float, probe: bool = False) -> bool:
-        """Let it lock itself in, for a run of so many seconds. Return whether that worked. A ``probe`` gets no code: it
-        knows what must not be found, and looks for it."""
+    def begin(self, probe: bool = False) -> bool:
+        """Let it lock itself in. Return whether that worked. A ``probe`` gets no code: it knows what must not be found,
+        and looks for it."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
-            "timeout": timeout, "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
+            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
             "hidden": hidden(self.folder, self.secret) if probe else [],
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
@@ -179,12 +179,16 @@ class Worker:
             pass
         return False
 
-    def printed(self, last: int | None = None) -> str:
-        """Return what was printed, or its ``last`` bytes: at most OUTPUT characters, none if it cannot be read."""
+    def written(self) -> int:
+        """Return how many bytes have been printed."""
         with suppress(OSError, ValueError):  # it may be closed
-            start = 0 if last is None else max(0, os.fstat(self.output.fileno()).st_size - last)
-            text = os.pread(self.output.fileno(), last or 4 * OUTPUT, start)
-            return shown(text.decode(errors="replace"), OUTPUT)
+            return os.fstat(self.output.fileno()).st_size
+        return 0
+
+    def printed(self, start: int = 0) -> str:
+        """Return what was printed after so many bytes: at most OUTPUT characters, none if it cannot be read."""
+        with suppress(OSError, ValueError):
+            return shown(os.pread(self.output.fileno(), 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
         return ""
 
     def end(self, patience: float = 0.0) -> int:

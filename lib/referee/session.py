@@ -3,15 +3,20 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
+from ..basics.errors import PuzzleError
+from ..course.specs import puzzles
 from ..grading.verdict import FAIL, PASS, Report, Verdict
-from .attempts import Attempt
+from .attempts import Attempt, Found, attempts_in, seems_to_define
 from .examiner import Examiner
+from .loaded import Submission
 
 OFTEN = 0.25  # seconds between two looks whether something takes too long
+MOST_TRIES = 5  # attempts of one student at the same puzzle that are graded, at most
+MOST_NAMES = 4  # of puzzles that a message lists
 
 
 @dataclass
@@ -28,29 +33,53 @@ class Allowance:
 
 @dataclass(eq=False)
 class Turn:
-    """What is graded in one go: a student's attempts at one puzzle, until one passes with its star."""
+    """What is done in one go: files, of which one first looks what they define, and attempts.
 
-    waiting: list[Attempt]
-    allowance: Allowance
+    ``chosen``: the puzzles that count in these files; ``found``: what each defines. What a file attempts is graded at
+    once if it ``goes_on``.
+    """
+
+    waiting: list[Attempt | Submission]
+    chosen: Collection[str] = ()
+    goes_on: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
+    found: list[tuple[Submission, list[Attempt], Found]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    left_out: int = 0  # attempts at a puzzle that were too many
 
-    def due(self) -> Attempt | None:
-        """Return the attempt that is to be judged next, or None when the turn is over."""
-        best = self.verdicts[-1] if self.verdicts else None
-        if best and best.status == PASS and (best.starred or not best.puzzle.star):
-            return None
-        attempt = self.waiting.pop(0) if self.waiting else None
-        if attempt is not None and self.allowance.is_used_up():
-            self.cut(attempt)
-            return None
-        return attempt
+    def due(self) -> Attempt | Submission | None:
+        """Return what is to be done next, or None when the turn is over."""
+        while self.waiting and not self.allowance.is_used_up():
+            request = self.waiting.pop(0)
+            if not isinstance(request, Attempt):
+                return request
+            tries = [verdict for verdict in self.verdicts if verdict.puzzle == request.puzzle]
+            if any(one.status == PASS and (one.starred or not one.puzzle.star) for one in tries):
+                continue
+            if len(tries) < MOST_TRIES:
+                return request
+            self.left_out += 1
+        for request in self.waiting:
+            self.cut(request)
+        self.waiting.clear()
+        return None
 
-    def cut(self, attempt: Attempt) -> None:
-        """End the turn, as the allowance is used up before this attempt is judged."""
+    def hear(self, request: Attempt | Submission, answer: Verdict | Found) -> None:
+        """Take an answer."""
+        if isinstance(answer, Verdict):
+            self.verdicts.append(answer)
+        elif isinstance(request, Submission):
+            attempts = [one for one in attempts_in(request, answer) if one.puzzle.name in self.chosen]
+            self.found.append((request, attempts, answer))
+            if self.goes_on:
+                self.waiting[:0] = attempts
+
+    def cut(self, request: Attempt | Submission) -> None:
+        """Say that something is not graded, as the allowance is used up."""
         taken = f"{self.allowance.used:.0f} s, and {self.allowance.seconds:g} are allowed (--budget)"
         why = f"not graded: this student's programs have taken {taken}"
-        self.verdicts.append(Verdict(attempt.puzzle, FAIL, why))
-        self.waiting.clear()
+        names = [request.puzzle.name] if isinstance(request, Attempt) else seems_to_define(request.text)
+        self.verdicts += [Verdict(puzzles()[name], FAIL, why) for name in names if name in self.chosen]
 
 
 class Examiners:
@@ -62,31 +91,33 @@ class Examiners:
         self.examiners = [Examiner(timeout, secret) for _ in range(processors)]
         self.isolation = ""  # how the code was kept apart, in a sentence
 
-    def graded(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
+    def done(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
         """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
         memory at once. ``seed``: that of the other sizes."""
         waiting, taken = iter(turns), dict[Examiner, Turn]()
         while True:
             for examiner in self.examiners:
-                if examiner.attempt is None:
+                if examiner.request is None:
                     turn = taken.pop(examiner, None) or next(waiting, None)
-                    while turn is not None and (attempt := turn.due()) is None:
+                    while turn is not None and (request := turn.due()) is None:
                         yield turn
                         turn = next(waiting, None)
-                    if turn is not None and attempt is not None:
+                    if turn is not None and request is not None:
                         taken[examiner] = turn
-                        examiner.ask(attempt, seed)
+                        examiner.ask(request, seed)
             if not taken:
                 return
             begun = time.monotonic()
             wait([examiner.line for examiner in taken], OFTEN)
             for examiner, turn in taken.items():
                 turn.allowance.used += examiner.is_running() * (time.monotonic() - begun)
+                request = examiner.request
+                assert request is not None
                 if (answer := examiner.answer()) is not None:
-                    turn.verdicts.append(answer[0])
+                    turn.hear(request, answer[0])
                     self.isolation = answer[1] or self.isolation
-                elif turn.allowance.is_used_up() and examiner.attempt is not None:
-                    turn.cut(examiner.attempt)
+                elif turn.allowance.is_used_up():
+                    turn.cut(request)
                     examiner.close()
 
     def close(self) -> None:
@@ -95,13 +126,40 @@ class Examiners:
             examiner.close()
 
 
-def session(attempts: Sequence[Attempt], examiners: Examiners, seed: int, plain: bool) -> Report:
-    """Return the verdict on each attempt. ``plain``: without a progress bar."""
-    turns = [Turn([attempt], Allowance()) for attempt in attempts]
+def session(
+    asked: Sequence[Attempt | Submission], chosen: Collection[str], examiners: Examiners, seed: int, plain: bool
+) -> Report:
+    """Return the verdict on each attempt, and on those of the ``chosen`` puzzles in each file. ``plain``: without a
+    progress bar. Raise PuzzleError for a file without any."""
+    attempts: dict[int, list[Attempt]] = {at: [one] for at, one in enumerate(asked) if isinstance(one, Attempt)}
+    looks = {at: Turn([one], chosen) for at, one in enumerate(asked) if isinstance(one, Submission)}
+    for _ in examiners.done(looks.values(), seed):
+        pass
+    for at, look in looks.items():
+        [(submission, attempts[at], found)] = look.found
+        if not attempts[at]:
+            raise _nothing_in(submission, found, chosen)
+    turns = [Turn([attempt]) for at in sorted(attempts) for attempt in attempts[at]]
+    largest_first = sorted(turns, key=_work, reverse=True)  # so that no processor waits for the last one
     with Bar(len(turns), plain) as bar:
-        for turn in examiners.graded(turns, seed):
+        for turn in examiners.done(largest_first, seed):
             bar.step(turn.verdicts[0].puzzle.name)
     return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
+
+
+def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:
+    several = [*chosen]
+    expected = f"a function of the name {' or '.join(several[:MOST_NAMES])}{' ...' * (len(several) > MOST_NAMES)}"
+    problem = f"{submission.file} defines none of the puzzles asked for"
+    got = found.failed or found.incomplete
+    return PuzzleError(problem, expected=expected, got=got, line="")
+
+
+def _work(turn: Turn) -> int:
+    [attempt] = turn.waiting
+    assert isinstance(attempt, Attempt)
+    size = attempt.puzzle.size
+    return int(size["ranks"] * size["layers"] * size["batches"])
 
 
 class Bar:

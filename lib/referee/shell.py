@@ -24,7 +24,7 @@ from ..grading.page import STAR, report_text
 from ..grading.progress import Progress, next_hint
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
-from .attempts import Unreadable, asked_for, home, is_file
+from .attempts import Unreadable, asked_for, home, is_file, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -134,9 +134,10 @@ def grade(options: argparse.Namespace) -> int:
 
 def _grade_own(options: argparse.Namespace) -> Report:
     """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
-    attempts = asked_for(options.what, _chosen(options.k))
+    chosen = wanted(options.what, _chosen(options.k))
+    asked = asked_for(options.what, chosen)
     with closing(Examiners(options.timeout)) as examiners:
-        report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
+        report = _leading_on(session(asked, chosen, examiners, _seed(options), options.plain))
     if not any(map(is_file, options.what)):
         kept = Progress(home())
         for verdict in report.verdicts:
@@ -307,8 +308,9 @@ def watch(options: argparse.Namespace) -> int:
     with closing(Examiners(options.timeout)) as examiners:
         while True:
             try:
-                attempts = asked_for(graded, _chosen(options.k))
-                report = _leading_on(session(attempts, examiners, _seed(options), options.plain))
+                chosen = wanted(options.what, _chosen(options.k))
+                asked = asked_for(graded, chosen)
+                report = _leading_on(session(asked, chosen, examiners, _seed(options), options.plain))
                 print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
             except (Unreadable, PuzzleError) as error:
                 if graded is options.what:

@@ -1,22 +1,23 @@
-"""The process in which a learner's code runs: one function, one run, at one size.
+"""The process in which a learner's code runs: it loads a file once, and runs its functions as often as it is asked.
 
-It gets the code, the size of this run and its limits, but no seeds, no other sizes and no targets.
+It gets the code, and for each run a size and its limits, but no targets. What one run leaves behind in the file's own
+names the next one finds, as in a notebook.
 """
 
+import gc
 import io
 import os
 import resource
 import sys
-from collections.abc import Callable
+import time
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.specs import machine_of
-from ..grading.submission import load
+from ..course.specs import machine_of, puzzles
+from ..grading.submission import load, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..recording.recorder import Recorder, recorder_for
@@ -42,7 +43,7 @@ REFUSED = (
 
 
 def main(wire: Wire, place: dict[str, Any]) -> None:
-    """Do one task and end, whatever threads and handlers the learner's code has left.
+    """Load a file, run what is asked for, and end, whatever threads and handlers the learner's code has left.
 
     The learner's code is sent only after this process is locked in.
     """
@@ -50,14 +51,14 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
         if place["mechanism"] == "namespaces":
             namespaces.enter(place["root"])
         _move_to(place["home"])
-        _limit(place["timeout"], place["tasks"])
+        _limit(place["tasks"])
         if place["alone"]:
             refuse_processes()
+        gc.disable()  # it would look through each call of a recording, in a process that ends soon
         wire.send(["ready", [path for path in place["hidden"] if os.path.exists(path)]])
-        task = wire.receive(longest=None)
-        _settle(task["file"], task["folder"])
-        _work(wire, task)
-        wire.wait_for_end()
+        _work(wire, wire.receive(longest=None))
+    except EOFError:
+        pass  # the grader has hung up
     except OSError as error:
         print(error.strerror, file=sys.stderr, flush=True)  # without the path, which may be very long
     finally:
@@ -77,8 +78,8 @@ def _settle(file: str, folder: str | None) -> None:
             os.symlink(os.path.join(str(folder), name), name)
 
 
-def _limit(seconds: float, tasks: int) -> None:
-    for name, value in (LIMITS | {"CPU": int(seconds) + 3, "NPROC": tasks}).items():
+def _limit(tasks: int) -> None:
+    for name, value in (LIMITS | {"NPROC": tasks}).items():
         limit = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -86,25 +87,50 @@ def _limit(seconds: float, tasks: int) -> None:
             resource.setrlimit(limit, (value, value))
 
 
+def _limit_next(seconds: float) -> None:
+    """Limit the processor time of what is next."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + 3, hard))
+
+
 def _work(wire: Wire, task: dict[str, Any]) -> None:
-    """Load the code, run the function, and send what it has called and how it ended."""
+    """Load a file and say what it defines. Then run what is asked for, and send what has been called, and how it
+    ended, until nobody asks any more."""
+    _settle(task["file"], task["folder"])
     _make_quiet(task["hidden"])
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
-    trouble: list[str] = []
-    left_out: list[str] = []
-    recorder: Recorder | None = None
+    names: dict[str, Any] = {}
+    _limit_next(task["timeout"])
     try:
-        names: dict[str, Any] = {}
         path = os.path.join(task["folder"] or os.getcwd(), task["file"])
         with alarm(task["timeout"]) as late, suppress(TimeIsUp):
-            names, trouble = load(task["file"], task["text"], left_out, path)
+            names, *notes = load(task["file"], task["text"], path)
         if late:
-            raise PuzzleError("the code did not load in time", where=task["name"], line=late[0])
-        fn = names.get(task["name"])
-        if fn is None:
-            wire.send([None, "missing", trouble[:MOST_NOTES]])
-            return
+            raise PuzzleError("the code did not load in time", line=late[0])
+        if isinstance(sys.stdout, Printed):
+            sys.stdout.raw_bytes.left = CHARACTERS  # whatever was printed so far
+        wire.send(["loaded", defined(names), [lines[:MOST_NOTES] for lines in notes]])
+    except BaseException as error:
+        wire.send(["failed", pack_error(_puzzle_error(error))])
+    while True:
+        wire.send(_run(names, wire.receive()))
+
+
+def defined(names: dict[str, Any]) -> list[str]:
+    """Return the names of puzzles that stand for something to call. Constants and helpers are no attempts."""
+    return [name for name in puzzles() if callable(names.get(name))]
+
+
+def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
+    """Run a function at a size. Return what has been called, and how it ended."""
+    if task["name"] not in names:
+        return [None, "missing"]
+    _limit_next(task["timeout"])
+    recorder: Recorder | None = None
+    try:
+        fn = names[task["name"]]
         check_function(fn)
         size = task["size"]
         shape = machine_of(size, task["cost"])
@@ -112,22 +138,21 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         dist = Dist.of(shape, recorder.as_simulator)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
-        wire.send([recorder.recording(), "done"])
+        return [recorder.recording(), "done"]
     except BaseException as error:
-        if not isinstance(error, PuzzleError):  # sys.exit at load, an interrupt
-            happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
-            error = PuzzleError(f"the code {happened}", where=task["name"], line="")
-        recording = recorder and recorder.recording()
-        wire.send([recording, "failed", pack_error(error), trouble[:MOST_NOTES], left_out[:MOST_NOTES]])
+        return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
+
+
+def _puzzle_error(error: BaseException, name: str = "") -> PuzzleError:
+    if isinstance(error, PuzzleError):
+        return error
+    happened = "took too long" if isinstance(error, TimeIsUp) else f"raised {type(error).__name__}"
+    return PuzzleError(f"the code {happened}", where=name, line="")  # sys.exit at load, an interrupt
 
 
 def _make_quiet(hidden: list[str]) -> None:
     """Switch off drawing, grading and running, limit what is printed, and refuse what no puzzle needs."""
-    for name in ("run", "grade", "hint", "progress", "solution", "attempt"):
-        setattr(lib, name, NOTHING)
-    drawing = ModuleType("drawing")
-    drawing.__dict__["__getattr__"] = lambda name: NOTHING
-    sys.modules["drawing"] = drawing
+    switch_off()
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(lib.__file__))]
     sys.stdout = sys.stderr = Printed(sys.stdout)
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (as long as the process)
@@ -143,29 +168,12 @@ def _make_quiet(hidden: list[str]) -> None:
     sys.addaudithook(look)
 
 
-class Nothing:
-    """An object that can be called, looked into and iterated over, and does nothing."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __iter__(self) -> Any:
-        return iter(())
-
-
-NOTHING: Callable[..., Any] = Nothing()
-
-
 class Printed(io.TextIOWrapper):
     """A text stream that drops everything after so many characters."""
 
     def __init__(self, stream: Any) -> None:
-        super().__init__(PrintedBytes(stream), "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
+        self.raw_bytes = PrintedBytes(stream)
+        super().__init__(self.raw_bytes, "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
 
 
 class PrintedBytes(io.RawIOBase):

@@ -53,7 +53,7 @@ class Coordinate(int):
     __hash__ = int.__hash__
 
 
-def _told(value: Any, place: Place) -> Any:
+def _value_at(value: Any, place: Place) -> Any:
     return value._at(place) if isinstance(value, Coordinate) else value
 
 
@@ -65,7 +65,7 @@ def _computing(name: str, turned: bool) -> Callable[[Coordinate, Any], Any]:
             return work(other, int(self)) if turned else work(int(self), other)
 
         def at(place: Place) -> Any:
-            mine, theirs = self._at(place), _told(other, place)
+            mine, theirs = self._at(place), _value_at(other, place)
             return work(theirs, mine) if turned else work(mine, theirs)
 
         result = at(self._questions.here)
@@ -80,7 +80,7 @@ def _comparing(name: str) -> Callable[[Coordinate, Any], Any]:
     def compare(self: Coordinate, other: Any) -> Any:
         if not isinstance(other, int):
             return getattr(int, f"__{name}__")(int(self), other)
-        return self._questions.ask(lambda place: work(self._at(place), _told(other, place)))
+        return self._questions.ask(lambda place: work(self._at(place), _value_at(other, place)))
 
     return compare
 

@@ -1,5 +1,4 @@
-"""The links of a machine of which only some ranks are run (see ``symmetry``): those that are not come to each
-collective with what follows from those that are."""
+"""The links of a machine of which some ranks are run (see ``symmetry``): what the others bring follows from these."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,11 +19,8 @@ from .symmetry import Symmetry, Unlike
 
 def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> AnySimulator:
     """Return the simulator of a machine of which only some ranks are run."""
-    values = cast(Values, Nothing())
-    simulator: object = LocalSimulator(
-        shape, graded=True, strict=strict, values=values, network=partial(Represented, symmetry)
-    )
-    return cast(AnySimulator, simulator)
+    values, network = cast(Values, Nothing()), partial(Represented, symmetry)
+    return cast(AnySimulator, LocalSimulator(shape, graded=True, strict=strict, values=values, network=network))
 
 
 class Nothing:

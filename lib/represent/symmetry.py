@@ -48,8 +48,7 @@ class Unlike(PuzzleError):
 
 
 def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
-    """Return the axes that a learner names to be folded: one, several, or with True all of them. Raise PuzzleError for
-    what is no axis of the machine."""
+    """Return the axes that a learner names to be folded; True names all. Raise PuzzleError for what is no axis."""
     known = tuple(mesh.axes) or (RANKS,)
     if represent is True:
         return known
@@ -113,16 +112,14 @@ class Symmetry:
         return host if rank in self.mesh.beside and host is not None else device
 
     def stands_for(self, rank: int, among: Iterable[str]) -> tuple[int, list[tuple[int, int]]]:
-        """The rank at the beginning of these folded axes, and for each axis on which ``rank`` is further on, the second
-        rank of that axis and how many steps it is."""
+        """Return the first rank of these axes, and for each that leads to ``rank`` its second rank and the steps."""
         here = self.place(rank)
         first = {axis: 0 if axis in among else at for axis, at in here.items()}
         steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
         return self.moved(rank, first), steps
 
     def check_links(self, axis: str) -> None:
-        """Raise Unlike unless the groups along an axis share nodes in the same way, wherever they are on folded
-        axes."""
+        """Raise Unlike unless groups along an axis share nodes in the same way at all places of the folded axes."""
         known: dict[int, Group] = {}
         for rank in range(self.mesh.ranks):
             group = self.mesh.group(rank, axis)
@@ -151,8 +148,7 @@ class Symmetry:
     # -- what a whole group brings ----------------------------------------------------------
 
     def derived(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
-        """Return what all ranks of a group bring to a collective, given what those of them bring that are run. Raise
-        Unlike where these do not follow from each other."""
+        """Return what all ranks of a group bring, given what those that are run bring. Raise Unlike if they differ."""
         paths = self._paths.get((axis, group.ranks[0]))
         if paths is None:
             along = [one for one in self.axes if axis is None or one == axis or not self.mesh.axes]
@@ -180,8 +176,7 @@ class Symmetry:
     # -- what everyone has recorded ---------------------------------------------------------
 
     def logs(self, own: Mapping[int, Sequence[Event]]) -> list[Sequence[Event]]:
-        """Return the logs of all ranks, given the logs of those that were run. Raise Unlike where these do not follow
-        from each other."""
+        """Return the logs of all ranks, given those that were run. Raise Unlike if these do not agree."""
         story = Story(self, own)
         for rank, log in own.items():
             derived = story.events(rank)

@@ -113,6 +113,7 @@ class Labelled:
 
 
 def _label(model: Model) -> str:
+    """Return what begins a line that a rank prints."""
     try:
         return f"[rank {model.rank}, {model.dist.cost.time_unit.at(f'{model.time:g}')}]"
     except PuzzleError:  # the run is over, and a task still prints

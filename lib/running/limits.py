@@ -13,8 +13,7 @@ from typing import Any
 from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
-"""The default limit of a run in seconds, and the additional seconds for each layer of a rank or a micro-batch, ten
-times what a slow machine needs."""
+"""The default limit of a run, and what each layer of a rank or a micro-batch adds (ten times the need), in seconds."""
 
 
 def room(ranks: int, layers: int, batches: int) -> float:
@@ -70,9 +69,8 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             sys.settrace(frame.f_trace)
         raise TimeIsUp
 
-    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     with ExitStack() as undo:
-        if timeout is not None and usable:
+        if timeout is not None and _has_timers():
             with suppress(ValueError, OSError):
                 before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
                 timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be caught
@@ -82,24 +80,24 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         yield late
 
 
+def _has_timers() -> bool:
+    """Return whether signals of a timer come here: on this platform, in the main thread."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in whatever is done here for so many seconds, where there are timers and this is the main
-    thread."""
+    """Raise TimeoutError in the block after so many seconds, where there are timers and this is the main thread."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
 
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    with ExitStack() as undo:
+        if _has_timers():
+            undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+            undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)
         yield
-        return
-    before = signal.signal(signal.SIGALRM, ring)
-    timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, before)
 
 
 def waiting(coroutine: Any) -> list[Any]:
@@ -118,11 +116,9 @@ def learners_frames(coroutine: Any) -> list[FrameType]:
 
 
 def end_for_good(task: asyncio.Task[Any]) -> None:
-    """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs.
-
-    It gets an error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that
-    awaits counts once more, inside its ``try``.
-    """
+    """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs. It gets an
+    error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that awaits counts
+    once more, inside its ``try``."""
     tracing = sys.gettrace()
     for coroutine in reversed(waiting(task.get_coro())):
         for lines in range(50):

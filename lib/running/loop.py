@@ -22,11 +22,9 @@ from ..learner.calls import Call
 
 
 class QuietLoop(SelectorlessLoop):
-    """An event loop for coroutines that wait only for each other.
-
-    ``quiet()`` is called when all of them wait, and returns whether it woke one. ``stuck()`` is called when it did not
-    and no timer is left, and after the ``deadline`` (of time.monotonic). ``started(task)`` is called for every task.
-    """
+    """An event loop for coroutines that wait only for each other. ``quiet()`` is called when all of them wait, and
+    returns whether it woke one. ``stuck()`` is called when it did not and no timer is left, and after the ``deadline``
+    (of time.monotonic). ``started(task)`` is called for every task."""
 
     def __init__(
         self,

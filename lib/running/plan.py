@@ -9,8 +9,7 @@ from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
-from ..real.cluster import Cluster
-from ..real.prices import RealCost
+from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
 from .run import check_function, run
 from .sweep import beats, show_progress
@@ -27,8 +26,7 @@ MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried in a p
 
 
 class Plan(NamedTuple):
-    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs, with the ``seconds`` of a step and the ``bytes``
-    on a GPU."""
+    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs: ``seconds`` a step, ``bytes`` a GPU."""
 
     name: str
     replicas: int

@@ -103,9 +103,8 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter`` and ``kill`` are for
-    engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules
-    about sets."""
+    """How a function is run (see ``run``). ``order``: the order in which the ranks are started; ``strict``: whether the
+    rules about sets hold."""
 
     timeout: float | None = 10.0
     pace: float = 0.0
@@ -196,8 +195,7 @@ def run(
 
 
 class Timed(Run):
-    """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
-    ``final_states`` those of the ranks that were run."""
+    """A run in which some ranks represented the others. ``models`` and ``final_states`` are of the former only."""
 
     def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
         self._symmetry = symmetry
@@ -250,8 +248,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
 def train_on(
     fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
 ) -> list[Model]:
-    """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
-    PuzzleError with the partial run if something is wrong."""
+    """Return the models of a machine's ranks, which have run ``fn``. Raise PuzzleError with the run up to there."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
     if symmetry is not None:
         for model in models:
@@ -261,15 +258,10 @@ def train_on(
         if (unfinished := dist._simulator.unfinished()) is not None:
             raise unfinished
     except PuzzleError as error:
-        keep_run(error, name_of(fn), models, work.train)
+        with collector_off(cycles=True):
+            explain(error, Run(name_of(fn), models, work.train), models)
         raise
     return models
-
-
-def keep_run(error: PuzzleError, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
-    """Attach the partial run to its error, and a description of the failure to that run."""
-    with collector_off(cycles=True):
-        explain(error, Run(name, models, train), models)
 
 
 def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:

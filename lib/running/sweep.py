@@ -60,11 +60,11 @@ class Sweep:
     def front(self) -> list[Trial]:
         """Return the right trials that no other one of the same size beats in time and memory: the Pareto front."""
         right = [trial for trial in self.trials if not trial.error]
-
-        def beaten(trial: Trial) -> bool:
-            return any(other.size == trial.size and beats(other.figures, trial.figures) for other in right)
-
-        return [trial for trial in right if not beaten(trial)]
+        return [
+            trial
+            for trial in right
+            if not any(other.size == trial.size and beats(other.figures, trial.figures) for other in right)
+        ]
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return program, size, time, memory, idle share, and a mark for those on the front, as texts."""
@@ -72,8 +72,8 @@ class Sweep:
         for trial in self.trials:
             size = ", ".join(f"{name} {describe(value)}" for name, value in trial.size.items() if value is not None)
             figures = (self.unit.brief(trial.time), self.size_unit.show(trial.memory), f"{100 * trial.idle:.0f}%")
-            mark = "front" if trial in front else ""
-            shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), trial.error or mark))
+            mark = trial.error or "front" * (trial in front)
+            shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), mark))
         return shown
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -165,14 +165,13 @@ def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any
     return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
 
 
-# -- side by side -----------------------------------------------------------------------------------
-
 _shared: list[Any] = []  # filled in forked processes, to which functions of a notebook cannot be sent
 
 
 def _side_by_side(
     functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], how: Mapping[str, Any], several: int
 ) -> list[Trial]:
+    """Return the trials of all tasks, in order, carried out by so many processes at a time."""
     fork = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of forks where there are threads

@@ -127,8 +127,7 @@ def _be(rank: Any, task: Mapping[str, Any], place: int, meeting: socket.socket) 
 
 
 def _store(meeting: socket.socket, place: int) -> Any:
-    """Return a rank's way to the store through which all meet. Rank 0 has it in memory: of a file something could be
-    left."""
+    """Return a rank's client of the store through which all meet. Rank 0 keeps it in memory, not in a file."""
     from torch.distributed import TCPStore
 
     port, listener = meeting.getsockname()[1], meeting.detach()

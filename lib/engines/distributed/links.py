@@ -24,9 +24,8 @@ class Broken(RuntimeError):
 
 
 class Links(threading.Thread):
-    """A thread that carries out the moves of one rank in their order, each as soon as the rank has started it.
-    ``watch()``: a context in which it does so. ``times``: when each move began and ended (of time.monotonic), by its
-    place in the rank's log."""
+    """A thread that carries out the moves of one rank in order, each as soon as the rank has started it, in a context
+    that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic)."""
 
     def __init__(
         self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Callable[[], Any]
@@ -41,15 +40,9 @@ class Links(threading.Thread):
         self.times: dict[int, tuple[float, float]] = {}
         self.trouble: BaseException | None = None
 
-    # -- the rank's thread ------------------------------------------------------------------------
-
     def start_call(self, place: int, value: Any) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
         self._note(self.started, place, value)
-
-    def has_result(self, place: int) -> bool:
-        """Return whether ``result`` would give its answer at once."""
-        return place in self.results
 
     def result(self, place: int) -> Any:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
@@ -69,8 +62,6 @@ class Links(threading.Thread):
         broken = Broken(f"torch.distributed failed: {self.trouble}")
         broken.__cause__ = self.trouble
         return broken
-
-    # -- its own ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         try:

@@ -89,7 +89,7 @@ class Replay:
 
     def wait(self, place: int, values: list[Planned]) -> None:
         """Wait for what a collective or a receive brings."""
-        if not self.links.has_result(place):
+        if place not in self.links.results:  # then it takes a while
             self._report(waits=True)
         result = self.links.result(place)
         for value, numbers in zip(values, result if isinstance(result, list) else [result], strict=False):
@@ -145,9 +145,8 @@ def be_a_rank(
         torch.cuda.set_device(device)
     backend = "gloo" if device == "cpu" else "nccl"
     everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
-    meter = Meter() if settings.meter else None
     line = _connect(place, {"rank": rank, "pid": os.getpid(), "backend": backend, "device": device})
-    doing, report = "cannot run the function:", None
+    doing, right = "cannot run the function:", False
     try:
         numbers = Numbers(work, device)
         try:
@@ -160,26 +159,17 @@ def be_a_rank(
         gc.collect()  # the simulated machine is not needed any more, and must keep no tensors alive
         doing = "cannot join the other ranks:"
         dist.init_process_group(everywhere, store=store, rank=rank, world_size=shape.everyone)
+        meter = Meter() if settings.meter else None
         links = Links(rank, numbers, shape.mesh, plan.moves, meter.watch if meter else nullcontext)
         line.send(("ready", plan.fingerprint))
-        said, said_at = line.recv()
-        clock = time.monotonic() - said_at if place["boot"] != this_machine() else 0.0
-        if said == "show":  # others have found another log
+        heard, sent_at = line.recv()
+        clock = time.monotonic() - sent_at if place["boot"] != this_machine() else 0.0
+        if heard == "show":  # others have found another log
             line.send(("log", plan.log))
         else:
             doing = "has failed:"
-            links.start()
-            replay = Replay(plan, links, settings, line)
-            replay.run()
-            live = meter.peak // numbers.dtype.itemsize if meter else None
-            report = {
-                "took": replay.took,
-                "stored": replay.stored,
-                "clock": clock,
-                "live": live,
-                "agreement": replay.compared(),
-            }
-            line.send(("done", report))
+            line.send(("done", {**_report(Replay(plan, links, settings, line), meter), "clock": clock}))
+            right = True
     except BaseException as error:
         wrong = error
         if not isinstance(error, PuzzleError):
@@ -187,7 +177,15 @@ def be_a_rank(
         line.send(("failed", wrong, isinstance(error, Broken)))
     with suppress(EOFError, OSError):
         line.recv()  # until the supervisor hangs up: others may still need the store
-    return report is not None
+    return right
+
+
+def _report(replay: Replay, meter: Meter | None) -> dict[str, Any]:
+    """Carry out a plan with real numbers. Return what was measured, and on rank 0 how far the weights are off."""
+    replay.links.start()
+    replay.run()
+    live = meter.peak // replay.links.numbers.dtype.itemsize if meter else None
+    return {"took": replay.took, "stored": replay.stored, "live": live, "agreement": replay.compared()}
 
 
 def _connect(place: Mapping[str, Any], hello: Mapping[str, Any]) -> Connection:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from ...basics.errors import show_call
@@ -23,7 +24,7 @@ from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
 from ...machine.simulator import LocalSimulator
 from ...record.labels import Labels
-from ...record.operations import NO_OPTIONS, Options, Values
+from ...record.operations import Values
 from ...record.table import SEND
 from ...running.execution import name_of
 from ...running.run import Run, Settings, train_on
@@ -76,17 +77,12 @@ class PlannedValues:
             if name not in GIVE_TWO:
                 return Planned(found, number and make)
             both = Planned(found, make)
-            return tuple(Planned(one, number and partial(_one_of, both, at)) for at, one in enumerate(found))
+            return tuple(Planned(one, number and (lambda at=at: both.made()[at])) for at, one in enumerate(found))
 
         return planned
 
 
-def _one_of(both: Planned, at: int) -> Any:
-    return both.made()[at]
-
-
-def _mark(value: Planned) -> Any:
-    return value.mark
+_mark = attrgetter("mark")
 
 
 def _of_each(what: Callable[[Planned], Any], given: Any) -> Any:
@@ -124,11 +120,9 @@ class Moves(list[Move]):
 
 
 class Plan:
-    """What one rank has to do for real, or with ``rank`` None nothing.
-
-    ``steps``: names and arguments of methods of ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``:
-    rank, layer and labels of each final weight. ``log``: what all ranks do, a line each, by which plans are compared.
-    """
+    """What one rank has to do for real, or with ``rank`` None nothing. ``steps``: names and arguments of methods of
+    ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``: rank, layer and labels of each final weight.
+    ``log``: what all ranks do, a line each, by which plans are compared."""
 
     def __init__(self, rank: int | None) -> None:
         self.rank = rank
@@ -168,23 +162,52 @@ def record(
     """Run a function on the simulated machine, all ranks of it. Return the run, and what ``rank`` has to do for real
     with these ``numbers`` (``engines.numbers``). Raise PuzzleError as ``lib.run`` does."""
     plan = Plan(rank)
-    models = train_on(
-        fn, Dist.of(shape, cast(AnySimulator, Recorder(shape, settings.strict, plan, numbers))), work, settings
-    )
+    simulator = cast(AnySimulator, Recorder(shape, settings.strict, plan, numbers))
+    models = train_on(fn, Dist.of(shape, simulator), work, settings)
     done = Run(name_of(fn), models, work.train)
     plan.complete(done)
     return done, plan
 
 
+def only_fingerprints(state: FinalState) -> FinalState:
+    """Return what a rank ends with, with fingerprints in the place of values that have numbers as well."""
+
+    def bare(piece: Piece) -> Piece:
+        return piece._replace(value=getattr(piece.value, "mark", piece.value))
+
+    finals = {layer: bare(piece) for layer, piece in state.finals.items()}
+    return state._replace(kept=tuple(map(bare, state.kept)), finals=finals)
+
+
+def _values(tokens: Iterable[TensorState | None]) -> list[Any]:
+    return [token and token.value for token in tokens]
+
+
+NOTED: Mapping[str, tuple[str, Callable[..., Sequence[Any]]]] = {
+    "load_weights": ("load", lambda made, *given: [_values(made)]),
+    "load_adapter": ("load", lambda made, *given: [_values(made)]),
+    "get_activation": ("load", lambda made, batches: [_values([made])]),
+    "set_final_weight": ("set_final_weight", lambda nothing, layer, weight: [int(layer), weight.value]),
+    "meet": ("start", lambda call, kind, operand, layer, axis: [call.index, operand and operand.value]),
+    "meet_list": ("start", lambda call, kind, operands, layers, axis: [call.index, _values(operands)]),
+    "pass_to": ("start", lambda call, receiver, operand, plain: [call.index, operand and operand.value]),
+    "receive": ("start", lambda call, src: [call.index, None]),
+    "finish": ("end", lambda nothing: []),
+}
+"""The step that stands for a call of the simulator, and its arguments, from the result and the arguments of the call.
+What takes more than that (``compute``, ``fetch``, ``store`` and ``drop``) is a method of the ``Recorder``."""
+
+
 class Recorder(LocalSimulator):
-    """A simulator that notes what one rank does: the steps of its plan. Its methods are explained in
-    ``machine.interface.Simulator``."""
+    """A simulator that notes the steps of one rank's plan (see ``machine.interface.Simulator`` for its methods)."""
 
     def __init__(self, shape: Shape, strict: bool, plan: Plan, numbers: Any) -> None:
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, PlannedValues()), watcher=plan.moves)
         self.plan, self.own_values = plan, cast(Values, PlannedValues(numbers))
         self.fetch = self._fetch
         self.real = Cost() if numbers is None else numbers.cost
+        for verb, (step, arguments) in NOTED.items():
+            setattr(self, verb, partial(self._carry_out, getattr(self, verb), step, arguments))
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
         state = super().open(rank, layers, batches)
@@ -192,64 +215,19 @@ class Recorder(LocalSimulator):
             state.values = self.own_values
         return state
 
-    def load_weights(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
-        made = super().load_weights(rank, layer, shard, total)
-        self._note(rank, "load", _values(made))
-        return made
+    def _carry_out(
+        self, act: Callable[..., Any], step: str, arguments: Callable[..., Sequence[Any]], rank: RankState, *given: Any
+    ) -> Any:
+        """Carry out a call of a rank, note it as a step of the plan, and return its result."""
+        result = act(rank, *given)
+        self._note(rank, step, *arguments(result, *given))
+        return result
 
-    def load_adapter(self, rank: RankState, layer: int, shard: int, total: int) -> tuple[TensorState, TensorState]:
-        made = super().load_adapter(rank, layer, shard, total)
-        self._note(rank, "load", _values(made))
-        return made
-
-    def get_activation(self, rank: RankState, batches: frozenset[int]) -> TensorState:
-        made = super().get_activation(rank, batches)
-        self._note(rank, "load", _values([made]))
-        return made
-
-    def compute(
-        self,
-        rank: RankState,
-        kind: str,
-        layer: int | None,
-        operands: Sequence[TensorState],
-        options: Options = NO_OPTIONS,
-    ) -> list[TensorState]:
+    def compute(self, rank: RankState, *call: Any, **options: Any) -> list[TensorState]:
         before = rank.tick
-        made = super().compute(rank, kind, layer, operands, options)
+        made = super().compute(rank, *call, **options)
         self._note(rank, "compute", _values(made), rank.tick - before)
         return made
-
-    def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
-        super().set_final_weight(rank, layer, weight)
-        self._note(rank, "set_final_weight", int(layer), weight.value)
-
-    def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
-        call = super().meet(rank, kind, operand, layer, axis)
-        self._note(rank, "start", call.index, operand and operand.value)
-        return call
-
-    def meet_list(
-        self,
-        rank: RankState,
-        kind: str,
-        operands: Sequence[TensorState | None],
-        layers: Sequence[int],
-        axis: str | None,
-    ) -> InFlight:
-        call = super().meet_list(rank, kind, operands, layers, axis)
-        self._note(rank, "start", call.index, [operand and operand.value for operand in operands])
-        return call
-
-    def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
-        call = super().pass_to(rank, receiver, operand, plain)
-        self._note(rank, "start", call.index, operand and operand.value)
-        return call
-
-    def receive(self, rank: RankState, src: int | None) -> InFlight:
-        call = super().receive(rank, src)
-        self._note(rank, "start", call.index, None)
-        return call
 
     def _fetch(self, call: InFlight) -> object:
         """Return what a call has brought. (A send brings nothing, and nobody waits for its receiver.)"""
@@ -270,24 +248,9 @@ class Recorder(LocalSimulator):
         RankState.drop(rank, token)
         self._note(rank, "drop", token.value, self.real.elements(token.labels))
 
-    def finish(self, rank: RankState) -> None:
-        super().finish(rank)
-        self._note(rank, "end")
-
     def final_state(self, rank: RankState, stored: Iterable[TensorState]) -> FinalState:
-        """Return what the rank ends with, with fingerprints for values."""
-        state = super().final_state(rank, stored)
-        finals = {layer: _only_mark(piece) for layer, piece in state.finals.items()}
-        return state._replace(kept=tuple(map(_only_mark, state.kept)), finals=finals)
+        return only_fingerprints(super().final_state(rank, stored))
 
     def _note(self, rank: RankState, step: str, *arguments: Any) -> None:
         if rank.rank == self.plan.rank:
             self.plan.steps.append((step, *arguments))
-
-
-def _values(tokens: Iterable[TensorState]) -> list[Any]:
-    return [token.value for token in tokens]
-
-
-def _only_mark(piece: Piece) -> Piece:
-    return piece._replace(value=getattr(piece.value, "mark", piece.value))

@@ -36,8 +36,7 @@ from ...running.run import Run, explain
 from .recording import Plan
 
 PATIENCE = 1.0
-"""Seconds to wait, when a rank has failed, for others that make the same mistake, of which the lowest is named; and for
-the reason, when a rank has only lost its links."""
+"""Seconds to wait, when a rank has failed, for lower ones with the same mistake, or for the reason of lost links."""
 
 
 class Starter(Protocol):
@@ -49,8 +48,7 @@ class Starter(Protocol):
     """Seconds within which it knows how a rank has ended that has hung up: 0 if it will not say."""
 
     def deaths(self) -> Mapping[int, str]:
-        """Return the ranks whose process has ended or was stopped, and how, in the order in which that happened. Raise
-        PuzzleError if the run cannot go on."""
+        """Return the ranks that have ended or were stopped, in order, and how. Raise PuzzleError if none can go on."""
 
 
 class RankProcess:
@@ -59,8 +57,7 @@ class RankProcess:
 
     def __init__(self, line: Connection, hello: Mapping[str, Any]) -> None:
         self.line, self.hello, self.rank = line, hello, int(hello["rank"])
-        self.fingerprint, self.log = "", list[str]()
-        self.reached, self.waits, self.gone = 0, False, False
+        self.fingerprint, self.reached, self.waits, self.gone = "", 0, False, False
         self.heard = time.monotonic()
         self.error: PuzzleError | None = None
         self.broken = False
@@ -84,8 +81,7 @@ class Supervisor:
         self.going = False  # whether real operations have begun
 
     def serve(self) -> list[dict[str, Any]]:
-        """Return the ranks' reports when all have ended. Raise PuzzleError for what is wrong with a rank, with the run
-        up to there."""
+        """Return the ranks' reports when all have ended. Raise PuzzleError, with the run so far, if one fails."""
         try:
             while not all(rank.report for rank in self.ranks):
                 deaths = self.starter.deaths()
@@ -140,11 +136,11 @@ class Supervisor:
         for rank in self.ranks:
             if rank.runs and rank.gone and now > rank.heard + self.starter.patience:
                 raise self._lost(rank, "has ended or hung up")
-        failed = [rank for rank in self.ranks if rank.error is not None]
-        wrong = [rank.error for rank in failed if rank.error is not None and not rank.broken]
+        failed = [(rank, rank.error) for rank in self.ranks if rank.error is not None]
+        wrong = [error for rank, error in failed if not rank.broken]
         busy = any(rank.runs and not rank.waits for rank in self.ranks)
-        if (wrong and not busy) or (failed and now > min(rank.heard for rank in failed) + PATIENCE):
-            raise cause(wrong or [rank.error for rank in failed if rank.error is not None]) from None
+        if (wrong and not busy) or (failed and now > min(rank.heard for rank, _ in failed) + PATIENCE):
+            raise cause(wrong or [error for _, error in failed]) from None
         allowed = (self.timeout or 0) + (0 if self.going else self.alone * len(self.ranks))
         for rank in self.ranks:
             if self.timeout and rank.runs and not rank.waits and now > rank.heard + allowed:
@@ -156,30 +152,23 @@ class Supervisor:
 
     def _late(self, rank: RankProcess) -> PuzzleError:
         waiting = [
-            f"rank {other.rank} waits in {self._last(other)} [{self._line(other)}]"
+            f"rank {other.rank} waits in {_shown(event)} [{self._line(other)}]"
             for other in self.ranks
-            if other.runs and other.waits and other.reached
+            if other.runs and other.waits and (event := self._event(other))
         ]
-        error = PuzzleError(
-            f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}",
-            got="; ".join(waiting[:8]),
-            fix="slow machines and large layers need a longer timeout",
-            line="",
-        )
-        return self._place(error, rank)
+        problem = f"nothing was heard of it for {self.timeout:g} seconds; {self._came_to(rank)}"
+        fix = "slow machines and large layers need a longer timeout"
+        return self._place(PuzzleError(problem, got="; ".join(waiting[:8]), fix=fix, line=""), rank)
 
     def _differs(self, rank: RankProcess, lines: Sequence[str]) -> PuzzleError:
-        """Return what to say of a function that does something else in the process of a rank than here."""
+        """Return the error of a function that does something else in the process of a rank than here."""
         pairs = zip_longest(self.plan.log, lines, fillvalue="nothing more")
         here, there = next((here, there) for here, there in pairs if here != there)
-        return PuzzleError(
-            "the function does not do the same in every process",
-            where=Place(detail=self.done.name),
-            expected=f"{here}, as in the process that started the run",
-            got=f"{there}, in the process of rank {rank.rank}",
-            fix="let what a rank does depend on the model only: not on random, time, os.getpid(), or global variables",
-            line="",
-        )
+        problem, where = "the function does not do the same in every process", Place(detail=self.done.name)
+        expected = f"{here}, as in the process that started the run"
+        got = f"{there}, in the process of rank {rank.rank}"
+        fix = "let what a rank does depend on the model only: not on random, time, os.getpid(), or global variables"
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, line="")
 
     # -- where a rank is -------------------------------------------------------------------------------
 
@@ -192,10 +181,6 @@ class Supervisor:
         written = self.done.models[rank.rank].lines()[: rank.reached]
         return str(next((line for line in reversed(written) if line is not None), ""))
 
-    def _last(self, rank: RankProcess) -> str:
-        event = self._event(rank)
-        return "" if event is None else show_call(event.kind, event.layers or event.layer)
-
     def _came_to(self, rank: RankProcess) -> str:
         """Return how far a rank came, as a part of a sentence."""
         event = self._event(rank)
@@ -203,7 +188,7 @@ class Supervisor:
             return "it had begun no operation"
         if event.kind == END:
             return "it had come to the end of its function"
-        return f"its last operation was {self._last(rank)}"
+        return f"its last operation was {_shown(event)}"
 
     def _place(self, error: PuzzleError, rank: RankProcess) -> PuzzleError:
         """Return the error with the place in the run to which a rank has come."""
@@ -223,6 +208,10 @@ class Supervisor:
         return shown
 
 
+def _shown(event: Event) -> str:
+    return show_call(event.kind, event.layers or event.layer)
+
+
 # -- how ranks come here -------------------------------------------------------------------------------
 
 
@@ -235,26 +224,20 @@ def this_machine() -> str:
 
 
 def open_standard_streams() -> None:
-    """Open on nothing whatever is closed of the three standard streams, as under cron. Otherwise a socket would take
-    the number of one, and would be taken for it."""
+    """Open those of the three standard streams that are closed, as under cron, so that no socket gets their numbers."""
     while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(opened)
 
 
 def _check_descriptors(ranks: int) -> None:
-    """Raise PuzzleError unless the supervisor and each rank, which has a line to each other one, may open all that they
-    take."""
+    """Raise PuzzleError unless a process may open a connection to each rank, and what it needs besides."""
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
     if 0 <= limit < needed:
-        raise PuzzleError(
-            f"a process may not open as many files and connections as {ranks} ranks take",
-            where="starting the processes",
-            expected=f"at least {needed:,}",
-            got=f"a limit of {limit:,}",
-            fix=f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks",
-            line="",
-        )
+        problem = f"a process may not open as many files and connections as {ranks} ranks take"
+        expected, got = f"at least {needed:,}", f"a limit of {limit:,}"
+        fix = f"ulimit -n {needed}, in the shell, before Python is started; or take fewer ranks"
+        raise PuzzleError(problem, where="starting the processes", expected=expected, got=got, fix=fix, line="")
 
 
 class Door:

@@ -1,0 +1,214 @@
+"""A learner's file in a worker: loaded once, run as often as one likes, and only a replay of its calls is believed."""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..basics.errors import Place, PuzzleError
+from ..course.layouts import Size
+from ..course.specs import machine_of, puzzles
+from ..machine.check import TRAINED
+from ..machine.outcome import Outcome
+from ..machine.simulator import LocalSimulator
+from ..recording.replay import MOST_BYTES, Replay
+from ..recording.safe import presentable, shown, unpack_error
+from ..recording.wire import LONGEST, ProtocolError
+from ..running.execution import cause
+from ..running.limits import collector_off, room, watchdog
+from .sandbox import PACKAGE, PATIENCE, Worker
+
+AGAIN = 3
+"""How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
+GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
+UNTAKEN = "these lines could not be taken"
+LACKING = re.compile(r"\b(Name|Key|Attribute|Index|UnboundLocal)Error\b")
+"""Python's words for a name or a value that is missing."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A learner's code: the name of its file, its text, and the folder with its other modules, or None."""
+
+    file: str
+    text: str
+    folder: str | None = None
+
+
+class Notes(NamedTuple):
+    """The statements of a file that failed, that were left out although they change what a function uses, and that
+    were skipped, as text."""
+
+    failed: str = ""
+    left_out: str = ""
+    skipped: str = ""
+
+    def about(self, lacking: bool) -> str:
+        """Return sentences on what the function may miss, more of them where a name or a value is lacking."""
+        said = "the grader did not run these lines, which change what the function uses"
+        sentences = [(self.left_out, said)]
+        if lacking:
+            sentences += [(self.failed, UNTAKEN), (self.skipped, "the grader did not run these lines")]
+        return "\n".join(f"{sentence}: {lines}" for lines, sentence in sentences if lines)
+
+
+class Missing(Exception):
+    """Raised when the code has no function of the puzzle's name."""
+
+
+class Loaded:
+    """A submission that a worker has loaded. ``defines``: the names of puzzles of which it has something to call."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        start: Callable[[str | None], Worker],
+        timeout: float,
+        watch: Callable[[float], None],
+    ) -> None:
+        """``start`` gives a worker that sees a folder, or raises PuzzleError; ``timeout`` is in seconds of wall-clock
+        time, for loading and for each run; ``watch`` as for Referee."""
+        self.submission, self.timeout, self.watch = submission, timeout, watch
+        self.worker: Worker | None = None
+        self.begun = 0  # bytes that were printed while it was loaded
+        self.defines: list[str] = []
+        self.notes = Notes()
+        self.failed: PuzzleError | None = None  # why nothing was loaded
+        task = {
+            "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
+            "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
+        }  # fmt: skip
+        try:
+            self.worker = start(submission.folder)
+            self._ask(task, timeout)
+            match self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST):
+                case ["loaded", list() as defines, [list() as failed, list() as left_out, list() as skipped]]:
+                    self.defines = [name for name in puzzles() if name in defines]
+                    self.notes = Notes(_shown(failed), _shown(left_out), _shown(skipped))
+                    self.begun = self.worker.written()
+                case ["failed", dict() as packed]:
+                    raise _unpacked(packed)
+                case _:
+                    raise tampered("something else", "")
+        except ProtocolError as error:
+            self.failed = tampered(str(error), "")
+        except PuzzleError as error:
+            self.failed = error
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.watch(math.inf)
+
+    def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
+
+        Raise PuzzleError if the run fails, and Missing if there is no function of that name.
+        """
+        try:
+            if self.failed is not None:
+                self.failed.place = Place(detail=name)
+                raise self.failed
+            seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
+            deadline = time.monotonic() + seconds + GRACE
+            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
+            with collector_off(cycles=True):  # it would look at each call of the recording again and again
+                match self._answer(name, seconds, deadline, MOST_BYTES):
+                    case [None, "missing"]:
+                        raise self._missing(name)
+                    case [dict() | None as recording, str(), *_] as said:
+                        simulator = LocalSimulator(machine_of(size, cost), graded=True)
+                        train = size.get("train", TRAINED[0])
+                        replay = Replay(simulator, size["layers"], size["batches"], train)
+                        return self._judged(recording, said[1:], replay, name, deadline)
+            raise tampered("something else", name)
+        except ProtocolError as error:
+            raise tampered(str(error), name) from None
+        finally:
+            printed.append(self.worker.printed(self.begun) if self.worker else "")
+            self.watch(math.inf)
+
+    def close(self) -> None:
+        """End the worker, and all that it has started."""
+        if self.worker is not None:
+            self.worker.close()
+
+    def _missing(self, name: str) -> Exception:
+        if self.notes.failed:
+            return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), line="")
+        return Missing()
+
+    def _ask(self, task: dict[str, Any], seconds: float) -> None:
+        assert self.worker is not None
+        self.watch(seconds)
+        with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out at its answer
+            self.worker.wire.send(task, time.monotonic() + PATIENCE)
+
+    def _answer(self, name: str, seconds: float, deadline: float, longest: int) -> Any:
+        """Return what the worker says. Raise PuzzleError if it says nothing in time, or nothing at all."""
+        assert self.worker is not None
+        try:
+            return self.worker.wire.receive(deadline, longest)
+        except TimeoutError:
+            late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
+            fix = "look for a loop, or a call of something outside Python, that never ends"
+            raise PuzzleError(late, where=name, fix=fix, line="") from None
+        except (EOFError, ConnectionError):
+            status = self.worker.end(GRACE)
+            got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
+            expected, fix = "the function returns on every rank", "a program of a puzzle does not end its process"
+            gone = "the process ended before the function did"
+            raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
+
+    def _judged(self, recording: Any, ending: list[Any], replay: Replay, name: str, deadline: float) -> Outcome:
+        """Return the outcome of a run that was finished, as a replay of its calls has it. Raise PuzzleError for any
+        other ending."""
+        wrong = tampered(f"an end of another kind, {ending[0]!r}", name)
+        try:
+            with watchdog(deadline - time.monotonic()):
+                if recording is not None:
+                    replay.play(recording, deadline)
+                if ending == ["done"]:
+                    return replay.outcome(name)
+        except TimeoutError:
+            late = "the run did not end within its time: its calls take too long to be carried out again"
+            wrong = PuzzleError(late, where=name, fix="fewer calls", line="")
+        except ProtocolError as error:
+            wrong = tampered(str(error), name)
+        match ending:
+            case ["failed", dict() as packed]:
+                raise self._failure(replay, packed)
+        raise wrong
+
+    def _failure(self, replay: Replay, packed: dict[Any, Any]) -> PuzzleError:
+        """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which
+        the others come. (A worker that tells another than the real one has failed all the same.)"""
+        error = _unpacked(packed)
+        if replay.errors or replay.stuck:
+            first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
+            first.line = error.line if error.problem == first.problem else first.line
+            error = presentable(first)
+        about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
+        error.got = "\n".join(filter(None, [error.got, about]))
+        return error
+
+
+def _unpacked(packed: dict[Any, Any]) -> PuzzleError:
+    """Return the error that a worker tells."""
+    try:
+        return PuzzleError(**unpack_error(packed))
+    except ProtocolError:
+        return PuzzleError("the run failed, and the program has damaged its error")
+
+
+def tampered(got: str, name: str) -> PuzzleError:
+    """Return what to say of a worker that says something else than this library's."""
+    problem, fix = "what the program has sent to the grader is no recording of a run", "use the methods of model only"
+    return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
+
+
+def _shown(lines: list[Any]) -> str:
+    return "; ".join(shown(str(line), 300) for line in lines[:3]) + " ..." * (len(lines) > 3)
