@@ -40,7 +40,7 @@ from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
 from tools.published import MEGATRON
 
-from . import definitions, figures, gallery, priced
+from . import figures, gallery, priced
 from .address import address, fill, links
 from .mine import write_all
 from .outlined import as_kept
@@ -303,7 +303,9 @@ def names_of(path: Path) -> dict[str, Any]:
     literals = [cell.source.partition("=")[2].strip() for cell in cells if "spec" in cell.tags]
     done = _priced_run(path) if any(priced.TAG in cell.tags for cell in cells) else None
     try:
-        return figures.names_of(path.name, _code(path), given, tuple(literals), done)
+        return figures.names_of(
+            path.name, path.read_text(encoding="utf-8"), given, tuple(literals), done
+        )
     except figures.FigureError as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -325,11 +327,6 @@ def check_figures(path: Path, cells: Sequence[Cell]) -> None:
             f"{path.name}: these figures are not computed; name what they come from in the cell "
             f'tagged "{figures.TAG}", and write {{{{name}}}}:\n  ' + "\n  ".join(by_hand)
         )
-
-
-def _code(path: Path) -> str:
-    """The text of a source without its figures, which are the last cell."""
-    return path.read_text(encoding="utf-8").partition(definitions.FIGURES.decode())[0]
 
 
 def _with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -454,7 +451,7 @@ def with_pictures(path: Path, source: str) -> str:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
-        drawn, runs = _drawn(path.name, _code(path), name)
+        drawn, runs = _drawn(path.name, path.read_text(encoding="utf-8"), name)
         known = [id(one) for one in figures.runs_of(names_of(path))]
         for one in runs:
             if id(one) not in known:
@@ -484,7 +481,7 @@ def _priced_run(path: Path) -> Run:
     """The run of that cell."""
     [cell] = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
     try:
-        return priced.run_of(path.name, _code(path), cell)
+        return priced.run_of(path.name, path.read_text(encoding="utf-8"), cell)
     except (ValueError, PuzzleError) as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -776,7 +773,7 @@ def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
 def _names(root: Path, file: str) -> dict[str, Any]:
     """What a source defines."""
     path = root / "solutions" / f"{file}.py"
-    return figures.program(path.name, _code(path))
+    return figures.program(path.name, path.read_text(encoding="utf-8"))
 
 
 def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:

@@ -36,7 +36,7 @@ from lib.record.breakdown import idle_of, time_parts
 from lib.record.kinds import MEMORY_KINDS
 
 from . import facts
-from .definitions import definitions
+from .definitions import FIGURES, definitions
 
 TAG = "figures"
 PLACE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
@@ -209,6 +209,7 @@ class Goal:
 def program(file: str, text: str) -> dict[str, Any]:
     """Return what a source defines, without its figures. Its runs are those of ``once``."""
     names: dict[str, Any] = {"__name__": "page"}
+    text = text.partition(FIGURES.decode())[0]
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     kept = list(definitions(ast.parse(text, file).body))
     exec(compile(ast.Module(kept, []), file, "exec", dont_inherit=True), names)

@@ -345,7 +345,8 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # what an H100 can do at best in 16 bits, if nothing but the model's matrices were computed. Our prices do not reach
 # that, even where one GPU holds everything and waits for nobody ({{speed(alone)}}).
 #
-# No MFU is given here: its formulas count the gradients of all weights, which nobody computes.
+# No MFU is given here. `priced.mfu` says {{str(priced.mfu)}}, but the formula counts the gradients of all weights, which
+# nobody computes.
 
 # %% tags=["priced"]
 from lib.real import H100_DGX, LLAMA_2_7B, report

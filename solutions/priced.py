@@ -57,12 +57,14 @@ def line(done: Run) -> str:
     said = (
         f"Priced: our solution trains **{cost.model.name}** on {where}, with {many} of "
         f"{tokens:,} tokens, in **{done.seconds:.3g} s** a step. At its peak a GPU holds "
-        f"**{show_bytes(done.bytes)}** of {show_bytes(cost.cluster.memory)}"
+        f"**{show_bytes(done.bytes)}**"
     )
+    memory = show_bytes(cost.cluster.memory)
+    room = show_bytes(cost.cluster.room)
     said += (
-        "."
+        f" of {memory}."
         if done.fits
-        else f", of which {show_bytes(cost.cluster.room)} can be filled: **it does not fit**."
+        else f". It has {memory}, and no more than {room} can be filled: **it does not fit**."
     )
     if done.train == TRAINED[0]:
         said += f" It reaches {done.mfu} (MFU)."
