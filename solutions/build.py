@@ -773,7 +773,10 @@ def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
 def _names(root: Path, file: str) -> dict[str, Any]:
     """What a source defines."""
     path = root / "solutions" / f"{file}.py"
-    return figures.program(path.name, path.read_text(encoding="utf-8"))
+    try:
+        return figures.program(path.name, path.read_text(encoding="utf-8"))
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
 
 
 def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:

@@ -207,12 +207,15 @@ class Goal:
 
 @cache
 def program(file: str, text: str) -> dict[str, Any]:
-    """Return what a source defines, without its figures. Its runs are those of ``once``."""
+    """Return what a source defines, without its figures. Its runs are those of ``once``. Raise FigureError if it fails."""
     names: dict[str, Any] = {"__name__": "page"}
     text = text.partition(FIGURES.decode())[0]
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     kept = list(definitions(ast.parse(text, file).body))
-    exec(compile(ast.Module(kept, []), file, "exec", dont_inherit=True), names)
+    try:
+        exec(compile(ast.Module(kept, []), file, "exec", dont_inherit=True), names)
+    except Exception as error:  # whatever a source may raise
+        raise FigureError(f"{type(error).__name__}: {error}") from error
     if "run" in names:
         names["run"] = once
     return names

