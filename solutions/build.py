@@ -30,8 +30,9 @@ from typing import Any, NamedTuple
 import jupytext
 from drawing import draw, draw_course, draw_primitive
 from lib import Model, PuzzleError, Run, run
-from lib.course.layouts import LAYOUTS, SIZES, WITH_ADAPTERS
+from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
+from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.real import GPT_175B
 from lib.real.hardware import FITS
@@ -716,11 +717,10 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     """What a puzzle's solution takes at every other size: what is different, ticks and elements."""
     solution, own = _solution(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
-    for size in SIZES[puzzle["other_sizes"]](own):
-        if size != own:
-            played = _run(solution, {**puzzle, "size": size}, run)
-            changed = {key: size[key] for key in size if size[key] != own.get(key)}
-            rows.append([changed, played.time, math.ceil(played.memory)])
+    for size in other_sizes(puzzle["other_sizes"], own):
+        played = _run(solution, {**puzzle, "size": size}, run)
+        changed = {key: size[key] for key in size if size[key] != own.get(key)}
+        rows.append([changed, played.time, math.ceil(played.memory)])
     return rows
 
 

@@ -276,7 +276,8 @@ draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
 # itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
 # {{of[4].time}} ticks on 4 ranks, {{of[8].time}} on {{eight}} and {{of[16].time}} on {{sixteen}}, where `ddp` takes
 # {{ours.time}} each time. (Our all-reduce of a layer takes {{cost.collective}} ticks for any number of ranks, however
-# large the layer is. With `RingCost`, a price list in which both count, {{sixteen}} ranks take
+# large the layer is, and a whole weight or gradient in a message takes {{cost.collective}} ticks for each rank that
+# there is, so that no messages are cheaper than a collective. With `RingCost`, a price list in which sizes count, {{sixteen}} ranks take
 # {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
 #
 # Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}

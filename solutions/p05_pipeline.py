@@ -50,10 +50,12 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: point to point
 #
-# `await model.pass_to(rank, v)` sends one tensor to one rank, in {{cost.send}} ticks. It never waits for the
-# receiver. `await model.receive(src=0)` takes the next message from rank 0, in {{cost.receive}} ticks once it is
-# there. (Without `src` it takes the next message from any rank.) A message that has arrived and is not yet received
-# counts as memory of its receiver.
+# `await model.pass_to(rank, v)` sends one tensor to one rank, an activation or its gradient in {{cost.send}} ticks. (A
+# weight or its gradient takes longer: as long as an all-gather for each part as large as the shard of a rank. So
+# collectives are never made cheaper by messages.) It never waits for the receiver.
+# `await model.receive(src=0)` takes the next message from rank 0, in {{cost.receive}} ticks once it is there. (Without
+# `src` it takes the next message from any rank.) A message that has arrived and is not yet received counts as memory of
+# its receiver.
 #
 # ![before and after a send and its receive](picture:pass_to)
 #

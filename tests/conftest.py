@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -47,9 +48,14 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+ELSEWHERE = tempfile.TemporaryDirectory(prefix="progress-of-tests-")
+"""Where progress is kept that no test asks about, and not beside the code of this project."""
+
+
 def pytest_runtest_setup() -> None:
-    """No test takes this process for a notebook's, where progress is kept, because another has imported ipykernel."""
+    """No test takes this process for a notebook's because another has imported ipykernel."""
     sys.modules.pop("ipykernel", None)
+    os.environ["LLM_TRAINING_PUZZLES_PROGRESS"] = ELSEWHERE.name
 
 
 @pytest.hookimpl(wrapper=True)

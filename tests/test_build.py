@@ -19,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lib.course import layouts, specs
+from lib.course import layouts, sizes, specs
 from lib.course.rules import RULES
 from lib.course.specs import COSTS
 from solutions import build, mine
@@ -212,7 +212,7 @@ BROKEN = {
     ),
     "no such sizes": (
         changed(other_sizes="any"),
-        f"""PUZZLE["other_sizes"] has 'any', not one of {", ".join(layouts.SIZES)}""",
+        f"""PUZZLE["other_sizes"] has 'any', not one of {", ".join(sizes.SIZES)}""",
     ),
     "no such rule": (
         changed(rules=["own_layers", "no_peeking"]),
@@ -410,7 +410,7 @@ def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
     for spec in build.specs(path):
         assert specs.find(spec["name"]) == specs.Puzzle(**build._with_hints(ROOT, spec))
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
-        assert spec["other_sizes"] in layouts.SIZES
+        assert spec["other_sizes"] in sizes.SIZES
         assert all(rule in RULES for rule in spec["rules"])
         assert spec.get("cost", "default") in COSTS
         assert len(spec["hints"]) == 3

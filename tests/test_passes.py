@@ -156,12 +156,9 @@ def runs_of(puzzle: Puzzle, program: str) -> Callable[[Size], Run]:
 
 @cache
 def judged(in_puzzle: str, program: str) -> Verdict:
-    """The verdict on a program. No sizes are drawn: it has to hold at all of them."""
+    """The verdict on a program."""
     puzzle = puzzles()[in_puzzle]
-    at = runs_of(puzzle, program)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "other_sizes", lambda puzzle, seed: figures_elsewhere(puzzle))
-        return judge.judge(puzzle, at, 0)
+    return judge.judge(puzzle, runs_of(puzzle, program))
 
 
 def is_right_in_small(puzzle: Puzzle, program: str) -> bool:

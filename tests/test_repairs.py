@@ -14,8 +14,9 @@ import pytest
 
 from drawing import draw
 from lib import Model, PuzzleError, grade, hint, run, solution
-from lib.course.layouts import SIZES, check_layout
+from lib.course.layouts import check_layout
 from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import SIZES
 from lib.course.specs import find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load
@@ -44,7 +45,7 @@ def broken() -> dict[str, Callable[[Model], Any]]:
 
 @pytest.mark.parametrize("name", REPAIRS)
 def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
-    verdict = grade(broken()[name], seed=1)
+    verdict = grade(broken()[name])
     assert verdict.status == "FAIL"
     assert re.search(SAYS[name], verdict.message, re.DOTALL)
     assert verdict.right == (name in TOO_MUCH)
@@ -54,7 +55,8 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in REPAIRS if name not in TOO_MUCH])
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
-    sizes = Random(5).sample(SIZES[puzzle.other_sizes](puzzle.size), 10)
+    several = [size for size in SIZES[puzzle.other_sizes](puzzle.size) if size["ranks"] > (puzzle.size["ranks"] > 1)]
+    sizes = Random(5).sample(several, 10)
     fails = 0
     for size in sizes:
         try:

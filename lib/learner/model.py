@@ -251,7 +251,7 @@ class Model(Verbs):
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
-        """The input of layer 0 for these micro-batches. Takes no time."""
+        """The input of layer 0 for these micro-batches. Takes no time. A rank can take each micro-batch once."""
         wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
         token = self._simulator.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
