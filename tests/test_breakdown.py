@@ -168,7 +168,7 @@ def test_the_head_says_how_much_is_idle_and_hidden() -> None:
 def test_a_verdict_divides_the_idle_time() -> None:
     found = next((fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe")
     spec = puzzles()["gpipe"]
-    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}), 1)
+    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}))
     assert verdict.idle == float(idle_of(verdict.parts)) > 0
     waits = [part for part in verdict.parts if part in WAITS]
     assert len(waits) == 3
