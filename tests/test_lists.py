@@ -545,7 +545,7 @@ def test_the_corpus_has_programs_with_lists() -> None:
 def test_puzzles_that_do_not_grant_lists_refuse_them(program: Any) -> None:
     """They are right, and some are faster than all that is known: that is why."""
     spec, fn = puzzles()[program.puzzle], load("attempt.py", program.source)[0][program.puzzle]
-    verdict = judge(spec, lambda size: run(fn, **size), 1)
+    verdict = judge(spec, lambda size: run(fn, **size))
     assert verdict.status == FAIL and verdict.error is not None and verdict.time is not None
     assert f"puzzle {spec.number} is solved without lists of tensors in one call" in verdict.message
     assert verdict.error.place.operation in ("allreduce", "allgather", "scatterreduce")
