@@ -27,7 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "begins_with": "grad_accum",
-    "rules": [],
+    "rules": ["one_micro_batch"],
     "difficulty": "medium",
     "minutes": 25,
     "hints": [

@@ -28,7 +28,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "hints_for": {"slow": 2},
-    "rules": [],
+    "rules": ["one_micro_batch"],
     "difficulty": "medium",
     "minutes": 20,
     "hints": [

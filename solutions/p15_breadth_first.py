@@ -66,8 +66,8 @@ PUZZLE = {
 # ## Your task
 #
 # Train with both at once: a pipeline, and FSDP within each stage. A rank loads its piece of its stage's layers,
-# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a weight to use it, and drops it. No
-# rank ever receives a whole summed gradient.
+# `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a weight to use it, and drops it. Each
+# forward and each backward works on a single micro-batch, and no rank ever receives a whole summed gradient.
 #
 # Here weights are large, as in real models: a layer has {{cost.weight_elements // cost.activation_elements:word}}
 # times as many elements as an activation of one micro-batch. A collective takes {{cost.collective}} ticks, a send and

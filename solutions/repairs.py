@@ -115,7 +115,7 @@ PUZZLE = {
         {"time": 9.6, "memory": 1966080, "by": "repair_twice"},
     ],
     "layout": "whole",
-    "rules": [],
+    "rules": ["one_micro_batch"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -382,7 +382,7 @@ PUZZLE = {
         {"time": 23.0, "memory": 2228224, "by": "one_f_one_b"},
     ],
     "layout": "stages",
-    "rules": ["own_layers"],
+    "rules": ["own_layers", "whole_batch"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -654,7 +654,7 @@ PUZZLE = {
         {"time": 54.4, "memory": 1703936, "by": "repair_book"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["no_whole_gradient"],
+    "rules": ["one_micro_batch", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [

@@ -43,7 +43,7 @@ MEANT = {
     **{
         (name, puzzle): ONE_STAGE if puzzle in ("basic", "grad_accum", "repair_local") else "micro-batches one by one"
         for name in ("never_split",)
-        for puzzle in ("basic", "grad_accum", "repair_local", "gpipe", "one_f_one_b", "repair_deadlock")
+        for puzzle in ("basic", "grad_accum", "repair_local", "gpipe", "one_f_one_b")
     },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
     ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
@@ -99,15 +99,10 @@ MEANT = {
     ("interleaved_overlapped", "one_f_one_b"): ROUND_THE_RING,
     ("interleaved_ahead", "gpipe"): ROUND_THE_RING,
     ("interleaved_overlapped", "gpipe"): ROUND_THE_RING,
-    ("interleaved_ahead", "repair_deadlock"): ROUND_THE_RING,
-    ("interleaved_overlapped", "repair_deadlock"): ROUND_THE_RING,
     ("pipeline", "repair_deadlock"): "it is a pipeline of two stages",
     ("pipeline of p06_gpipe", "repair_deadlock"): "it is a pipeline of two stages",
-    ("one_forward_one_backward", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
-    ("one_forward_one_backward_ahead", "repair_deadlock"): "a pipeline of two stages, with the better schedule",
     **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
     **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
-    **{(name, "repair_deadlock"): "a pipeline of two stages, with the better schedule" for name in ONE_F_ONE_B},
     ("tensor_parallel_long", "tensor_parallel"): "it is that puzzle's program, to be compared",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import Program, after, changed, of_each_puzzle, whole
 from .lists import MISTAKES as LISTS
+from .tasks import MISTAKES as TASKS
 
 FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
 KEPT = (
@@ -318,5 +319,6 @@ async def pipeline(model):
     changed("repair_book", "never summed across", ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)"), says="missing micro-batch"),
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
     *LISTS,
+    *TASKS,
     *of_each_puzzle("MISTAKES"),
 ]  # fmt: skip

@@ -1,0 +1,260 @@
+"""What holds each sentence of the tasks, and a wrong program that nothing else stops.
+
+A sentence is named by how it begins. Sentences that only explain are listed by their beginnings; those that say the
+target or the star are known by theirs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FINALS, LAYOUT, HELD, WORDS, TARGET = "final weights", "layout", "held", "a feature not granted", "target"
+MACHINE, SIZES = "the machine", "other sizes"
+
+
+class Row(NamedTuple):
+    """How a sentence begins, what holds it (a rule by its name, or one of the above), and a program of the corpus that
+    is stopped by it."""
+
+    begins: str
+    held_by: str
+    program: str
+
+
+class Task(NamedTuple):
+    """The sentences of one task. ``target``: a program that is right, and over the target."""
+
+    target: str
+    rows: tuple[Row, ...]
+    explains: tuple[str, ...] = ()
+    not_held: tuple[str, ...] = ()
+
+
+def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held: str = "") -> Task:
+    """A task, with the beginnings of sentences separated by semicolons."""
+    several = [tuple(filter(None, text.split(";"))) for text in (explains, not_held)]
+    return Task(target, tuple(Row(*row) for row in rows), *several)
+
+
+SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
+TASKS = {
+    "basic": task(
+        "nothing of the backward pass is given back",
+        ("Train all `LAYERS` layers", FINALS, "final weights before the update"),
+        ("Hand in the updated weights", LAYOUT, "states not kept"),
+        ("Write `model.LAYERS`", SIZES, "two layers in mind"),
+        explains="It takes the idea;`model.get_activation(range;The time takes care;The memory does not;It is measured;Anything you delete",
+    ),
+    "grad_accum": task(
+        "nothing of the backward pass is given back",
+        ("Train on the same batch", "one_micro_batch", "all at once"),
+        ("Each `forward` and each", "one_micro_batch", "all at once"),
+        ("Adding takes no time, but no", MACHINE, "one twice"),
+        explains="Here every pass earns;(The same program;Gradients of one layer",
+    ),
+    "ddp": task(
+        "the activations kept",
+        ("Train on 4 micro-batches", MACHINE, "everybody trains micro-batch 0"),
+        ("Every rank holds all", LAYOUT, "final weights of rank 0 only"),
+        explains="Your function is;`run` calls it;`model.rank` tells;There are always",
+    ),
+    "wsdp": task(
+        SLOW,
+        ("As in puzzle 2", MACHINE, "everybody trains micro-batch 0"),
+        ("But rank `r` loads only", LAYOUT, NEXT),
+        ("It ends with its shards", LAYOUT, NO_STATES),
+        ("`forward` and `backward` need", MACHINE, "the shard for the weight"),
+        ("`update` needs", MACHINE, "half of the state"),
+        ("Remember that a tensor", MACHINE, "updated the whole weight with a shard of state"),
+        explains="Gradients may be whole",
+    ),
+    "fsdp": task(
+        "the gathered weights kept",
+        ("As in puzzle 3", LAYOUT, "states thrown away"),
+        ("The new part:", "no_whole_gradient", "puzzle 3"),
+        ("So there is a rule:", "no_whole_gradient", "puzzle 3, gathered ahead"),
+        explains="A good program for;Once your program",
+    ),
+    "pipeline": task(
+        SLOW,
+        ("Split the layers over", LAYOUT, "uneven stages"),
+        ("A rank loads, trains", "own_layers", "the weights travel, not the activations"),
+        ("Let the whole batch", "whole_batch", "micro-batches one by one: GPipe"),
+        explains="When it works;Memory is fine;But something",
+    ),
+    "gpipe": task(
+        "one micro-batch all the way at a time",
+        ("Split the layers as in", "one_micro_batch", "the pipeline without micro-batches"),
+        explains="That is twice;There is a limit;A rank needs;With one stage;So the bubble;With 16 micro",
+    ),
+    "pipeline_fsdp": task(
+        SLOW,
+        ("Every weight and every state", MACHINE, NEXT),
+        ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced"),
+        ("At the other sizes", SIZES, "four layers in mind"),
+        explains="All ranks take part;If your program;Read that list;It is the best",
+    ),
+    "replica_fsdp": task(
+        SLOW,
+        ("Weights are sharded over", LAYOUT, "sharded over everything"),
+        ("Optimizer states are", LAYOUT, "states over the shard axis only"),
+        ("Rank `r` trains on", "one_micro_batch", "both micro-batches at once"),
+        ("Each rank ends with", LAYOUT, "states over the shard axis only"),
+        ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced in the node and cut"),
+        ("Summing the running total", MACHINE, "the running sum reduced"),
+        ("Never doing it", MACHINE, "never summed over the replicas"),
+        ("The grader tries other", SIZES, "two replicas in mind"),
+        explains="For each micro-batch;Gather it again;After the last one;(An all-reduce;On real links;The trap is;After every micro;A node always",
+    ),
+    "zero1": task(
+        "all-reduced and cut",
+        ("Data parallel with two", "one_micro_batch", "both micro-batches at once"),
+        ("Every rank holds all", HELD, "FSDP in disguise: whole weights for a moment"),
+        ("But of every optimizer", LAYOUT, "whole states: data parallel"),
+        explains="How often gradients;Here an all-reduce",
+    ),
+    "zero2": task(
+        "all-reduced and cut",
+        ("The same machine", HELD, "FSDP in disguise: whole weights for a moment"),
+        ("The same machine", "one_micro_batch", "both micro-batches at once"),
+        ("Now use less memory", TARGET, "ZeRO-1: whole gradients"),
+    ),
+    "checkpointing": task(
+        "nothing kept",
+        ("Train plainly", LAYOUT, NO_STATES),
+        ("Your GPU has room", TARGET, "everything of half of the layers"),
+        explains="This is what;| kept of;(These update;An answer to",
+        not_held="Do not go beyond",
+    ),
+    "prefetch": task(
+        "two ahead",
+        ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
+        explains="The same as in;All collectives of;It's up to you;Two things;The network of;And what is on",
+    ),
+    "one_f_one_b": task(
+        "GPipe",
+        ("Train as in puzzle 6", "one_micro_batch", "all at once"),
+        explains="There are **8;GPipe takes;The order in which",
+    ),
+    "interleaved": task(
+        "activations are kept",
+        ("1F1B, one forward", TARGET, "one thick stage a rank, 1F1B"),
+        ("The layers are dealt", TARGET, "one thick stage a rank, GPipe"),
+        ("In the forward pass", TARGET, "the whole batch is one round"),
+        ("At the other sizes", SIZES, "two layers a rank, whatever their number"),
+        explains="After layer 3;The stages of a;The order is;The backward pass;There are twice;Here a send",
+    ),
+    "breadth_first": task(
+        "depth first",
+        ("Train with both", LAYOUT, "every stage is all stages"),
+        ("A rank loads its", MACHINE, NEXT),
+        ("It gathers a weight", TARGET, "all whole weights are kept"),
+        ("Each forward and each", "one_micro_batch", "all micro-batches at once"),
+        ("Each forward and each", "no_whole_gradient", "all-reduced and cut"),
+        ("The grader tries other", SIZES, "four stages, whatever their number"),
+        explains="Here weights are;A collective takes;Every stage has",
+    ),
+    "zero_bubble": task(
+        "whole backwards",
+        ("A pipeline with one", LAYOUT, NO_STATES),
+        explains="Messages take no;A rank computes;The last rank;So no schedule",
+        not_held="Each operation works",
+    ),
+    "tensor_parallel": task(
+        SLOW,
+        ("Of every weight and", LAYOUT, "everything whole, on all ranks"),
+        ("In this puzzle no rank", "weights_stay", "the states gathered to be looked at"),
+        explains="Four ranks train",
+    ),
+    "sequence_parallel": task(
+        "all-reduced, and then cut",
+        ("Again, rank `r` holds", "weights_stay", "the state passed round the ring"),
+        explains="As puzzle 17;An activation is;An all-reduce takes;The first input;What is kept;A quarter of",
+    ),
+    "buckets": task(
+        "one call at the end",
+        ("Data parallel, as in", LAYOUT, "states not kept"),
+        explains="A tick is;Hops and bytes;An all-reduce of;The network makes",
+    ),
+    "hierarchical": task(
+        "everything across",
+        ("Data parallel: 16 ranks", LAYOUT, NO_STATES),
+        ("A collective takes one", WORDS, "one call for several layers"),
+        explains="The axis `shard`;The layers and the;Inside a node",
+    ),
+    "hpz": task(
+        "FSDP",
+        ("Everything is sharded", LAYOUT, "weights over the node, states over all"),
+        ("As in puzzle 4, no rank", "no_whole_gradient", "a whole sum"),
+        explains="Here are 16;The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code",
+    ),
+    "offload": task(
+        "each gradient awaited on its way",
+        ("Train on two", MACHINE, "the same gradient twice"),
+        ("Each forward and each", "one_micro_batch", "both micro-batches at once"),
+        ("The device begins", HELD, "the weights come and go, too"),
+        ("The states are on", "updates_on_hosts", "the state of layer 0 stays on the device, and is updated there"),
+        ("The states are on", "states_stay", "a copy of a state sent to the device"),
+        explains="Since an update;(On a real;The prices are;A forward takes;A transfer takes",
+    ),
+    "lora": task(
+        "nothing is ever given back",
+        ("Rank `r` trains on", MACHINE, "the gradients are not summed"),
+        ("Of every frozen weight", LAYOUT, "every rank has all weights"),
+        ("It ends with the same", LAYOUT, "the gathered weight is kept"),
+        ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
+        ("A collective takes one", WORDS, "layers gathered in one call"),
+    ),
+    "compose": task(
+        "16 stages, eight replicas",
+        ("A collective takes one", WORDS, "one call for all layers"),
+        ("Anything goes that", "several_kinds", "FSDP, two at once, gathered ahead"),
+        ("Each rank begins with", LAYOUT, "no gather after the update"),
+        ("All ranks together have", MACHINE, "a layer too few"),
+        explains="The 128 ranks;*You decide;If `x` is;If `x` and;If everything;Seconds here;So time and;A run takes",
+    ),
+    "repair_local": task(
+        "",
+        ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),
+        explains="*Easy;*Take it;The author;Where was",
+    ),
+    "repair_twice": task(
+        SLOW,
+        ("Gradient accumulation *and*", MACHINE, "never summed"),
+        explains="*Medium;*Take it;The first turn;Follow one",
+    ),
+    "repair_quiet": task(
+        SLOW,
+        ("Then, one night", SIZES, "as it is"),
+        explains="*Easy;*Take it;Every rank trains;It trains the;Draw it",
+    ),
+    "repair_bargain": task(
+        "as it is",
+        ("Fully sharded data", LAYOUT, NO_STATES),
+        explains="*Easy;*Take it;A colleague has;That is true;He would;Nothing is free",
+    ),
+    "repair_deadlock": task(
+        SLOW,
+        ("A pipeline of two", "whole_batch", "one forward, one backward"),
+        ("Each rank has half", LAYOUT, "all of it on rank 0"),
+        explains="*Easy;*Take it;Rank 0 passes;Hear both",
+    ),
+    "repair_skip": task(
+        SLOW,
+        ("Data parallel, as in", MACHINE, "a made-up gradient of its own"),
+        ("The ranks without one", LAYOUT, NO_STATES),
+        explains="*Medium;*Take it;Three were;Who was;(What one",
+    ),
+    "repair_groups": task(
+        SLOW,
+        ("Every node has a", LAYOUT, NO_STATES),
+        ("A gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
+        explains="*Medium;*Take it;Hybrid sharding;Each rank trains;Whole weights;That is the;Everybody went;And still",
+    ),
+    "repair_book": task(
+        "as it is",
+        ("Each gradient is", MACHINE, "never summed across"),
+        explains="*Medium;*Take it;Nobody makes;It is also;Where does",
+        not_held="The same two nodes",
+    ),
+}
