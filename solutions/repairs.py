@@ -377,9 +377,7 @@ PUZZLE = {
     "other_sizes": "two_stages",
     "target": {"time": 34.8, "memory": 2621440},
     "frontier": [
-        {"time": 20.9, "memory": 2490368, "by": "interleaved_ahead"},
-        {"time": 22.6, "memory": 2359296, "by": "one_f_one_b_in_51_4"},
-        {"time": 23.0, "memory": 2228224, "by": "one_f_one_b"},
+        {"time": 33.8, "memory": 2621440, "by": "pipeline"},
     ],
     "layout": "stages",
     "rules": ["own_layers", "whole_batch"],

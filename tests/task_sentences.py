@@ -36,6 +36,7 @@ def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held:
     return Task(target, tuple(Row(*row) for row in rows), *several)
 
 
+TRAVEL = "data parallel: every layer is loaded and dropped at once"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
     "basic": task(
@@ -43,7 +44,10 @@ TASKS = {
         ("Train all `LAYERS` layers", FINALS, "final weights before the update"),
         ("Hand in the updated weights", LAYOUT, "states not kept"),
         ("Write `model.LAYERS`", SIZES, "two layers in mind"),
-        explains="It takes the idea;`model.get_activation(range;The time takes care;The memory does not;It is measured;Anything you delete",
+        explains=(
+            "It takes the idea;`model.get_activation(range;The time takes care;The memory does not;"
+            "It is measured;Anything you delete"
+        ),
     ),
     "grad_accum": task(
         "nothing of the backward pass is given back",
@@ -85,6 +89,7 @@ TASKS = {
     "gpipe": task(
         "one micro-batch all the way at a time",
         ("Split the layers as in", "one_micro_batch", "the pipeline without micro-batches"),
+        ("Split the layers as in", "own_layers", TRAVEL),
         explains="That is twice;There is a limit;A rank needs;With one stage;So the bubble;With 16 micro",
     ),
     "pipeline_fsdp": task(
@@ -104,7 +109,10 @@ TASKS = {
         ("Summing the running total", MACHINE, "the running sum reduced"),
         ("Never doing it", MACHINE, "never summed over the replicas"),
         ("The grader tries other", SIZES, "two replicas in mind"),
-        explains="For each micro-batch;Gather it again;After the last one;(An all-reduce;On real links;The trap is;After every micro;A node always",
+        explains=(
+            "For each micro-batch;Gather it again;After the last one;(An all-reduce;On real links;"
+            "The trap is;After every micro;A node always"
+        ),
     ),
     "zero1": task(
         "all-reduced and cut",
@@ -123,8 +131,8 @@ TASKS = {
         "nothing kept",
         ("Train plainly", LAYOUT, NO_STATES),
         ("Your GPU has room", TARGET, "everything of half of the layers"),
+        ("Do not go beyond", SIZES, "a little of every layer at any size but one"),
         explains="This is what;| kept of;(These update;An answer to",
-        not_held="Do not go beyond",
     ),
     "prefetch": task(
         "two ahead",
@@ -134,11 +142,14 @@ TASKS = {
     "one_f_one_b": task(
         "GPipe",
         ("Train as in puzzle 6", "one_micro_batch", "all at once"),
+        ("Train as in puzzle 6", "own_layers", TRAVEL),
         explains="There are **8;GPipe takes;The order in which",
     ),
     "interleaved": task(
         "activations are kept",
         ("1F1B, one forward", TARGET, "one thick stage a rank, 1F1B"),
+        ("1F1B, one forward", "one_micro_batch", "two micro-batches at once"),
+        ("1F1B, one forward", "own_layers", TRAVEL),
         ("The layers are dealt", TARGET, "one thick stage a rank, GPipe"),
         ("In the forward pass", TARGET, "the whole batch is one round"),
         ("At the other sizes", SIZES, "two layers a rank, whatever their number"),
@@ -157,8 +168,9 @@ TASKS = {
     "zero_bubble": task(
         "whole backwards",
         ("A pipeline with one", LAYOUT, NO_STATES),
+        ("A pipeline with one", "own_layers", TRAVEL),
+        ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
         explains="Messages take no;A rank computes;The last rank;So no schedule",
-        not_held="Each operation works",
     ),
     "tensor_parallel": task(
         SLOW,
@@ -186,7 +198,9 @@ TASKS = {
         "FSDP",
         ("Everything is sharded", LAYOUT, "weights over the node, states over all"),
         ("As in puzzle 4, no rank", "no_whole_gradient", "a whole sum"),
-        explains="Here are 16;The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code",
+        explains=(
+            "Here are 16;The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code"
+        ),
     ),
     "offload": task(
         "each gradient awaited on its way",
@@ -221,6 +235,7 @@ TASKS = {
     "repair_twice": task(
         SLOW,
         ("Gradient accumulation *and*", MACHINE, "never summed"),
+        ("Gradient accumulation *and*", "one_micro_batch", "both micro-batches at once"),
         explains="*Medium;*Take it;The first turn;Follow one",
     ),
     "repair_quiet": task(
@@ -231,11 +246,13 @@ TASKS = {
     "repair_bargain": task(
         "as it is",
         ("Fully sharded data", LAYOUT, NO_STATES),
+        ("Fully sharded data", "no_whole_gradient", "all-reduced and cut"),
         explains="*Easy;*Take it;A colleague has;That is true;He would;Nothing is free",
     ),
     "repair_deadlock": task(
         SLOW,
         ("A pipeline of two", "whole_batch", "one forward, one backward"),
+        ("Each rank has half", "own_layers", "the weights travel, not the activations"),
         ("Each rank has half", LAYOUT, "all of it on rank 0"),
         explains="*Easy;*Take it;Rank 0 passes;Hear both",
     ),
@@ -253,8 +270,9 @@ TASKS = {
     ),
     "repair_book": task(
         "as it is",
+        ("The same two nodes", "one_micro_batch", "all micro-batches of a rank at once"),
         ("Each gradient is", MACHINE, "never summed across"),
+        ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Nobody makes;It is also;Where does",
-        not_held="The same two nodes",
     ),
 }

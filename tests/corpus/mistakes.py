@@ -55,6 +55,38 @@ async def NAME(model):
 """
 """Data parallel where the weights travel: whose layer it is loads it for all, the others load and drop it at once."""
 
+WEIGHTS_TRAVEL = """
+async def NAME(model):
+    share = model.LAYERS // model.RANKS
+    mine = range(model.rank * share, (model.rank + 1) * share)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    if model.rank:
+        for layer in mine:
+            await model.pass_to(0, model.weights[layer])
+        for layer in reversed(mine):
+            model.grad_weights[layer] = await model.receive(src=0)
+    else:
+        for layer in range(share, model.LAYERS):
+            model.weights[layer] = await model.receive(src=layer // share)
+        model.activations[0] = model.get_activation(range(model.BATCHES))
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+        model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            model.grad_weights[layer], model.grad_activations[0] = model.backward(
+                layer, model.activations.pop(layer), model.grad_activations.pop(0), model.weights[layer]
+            )
+        for layer in reversed(range(share, model.LAYERS)):
+            await model.pass_to(layer // share, model.grad_weights.pop(layer))
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+"""
+"""One rank does all work on the layers, with weights that the others lend it, and gives back their gradients."""
+
 MISTAKES: list[Program] = [
     # -- micro-batches ----------------------------------------------------------------------------------------
     changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]"), says="would be counted twice"),
@@ -179,7 +211,7 @@ async def pipeline(model):
     changed("fsdp", "a pickled tensor", (LOSS, "    model.weights['x'] = pickle.loads(pickle.dumps(model.weights[0]))\n" + LOSS), says="is made up"),
     changed("fsdp", "a tensor edited", (LOSS, "    model.weights[0].total = 1\n" + LOSS), says="tensors are frozen"),
     # -- what is called and not done, and what is good at one size only --------------------------------------------------------------------
-    *[whole(name, "data parallel: every layer is loaded and dropped at once", TRAVEL.replace("NAME", name), "whose weight it has not loaded") for name in ("pipeline", "gpipe", "repair_deadlock")],
+    *[whole(name, "data parallel: every layer is loaded and dropped at once", TRAVEL.replace("NAME", name), "whose weight it has not loaded") for name in ("pipeline", "gpipe", "repair_deadlock", "one_f_one_b", "interleaved", "zero_bubble")],
     changed("ddp", "deadlocks with one layer", ("    return model", "    if model.LAYERS == 1:\n        await model.receive()\n    return model"), says="but not with"),
     changed("gpipe", "deadlocks with one micro-batch", ("    return model", "    if model.BATCHES == 1:\n        await model.receive()\n    return model"), says="but not with"),
     changed("gpipe", "deadlocks where layers are as many as ranks", ("    return model", "    if model.LAYERS == model.RANKS:\n        await model.receive()\n    return model"), says="but not with"),
@@ -241,36 +273,7 @@ async def pipeline(model):
     changed("wsdp", "half of the state", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer, grad, model.weights[layer], model.opt_states[layer].shard(0, 2)"), says="weight and optimizer state hold different shards"),
     changed("basic", "the input of another layer on the way down", ("layer, inp, grad, model.weights[layer]", "layer, model.activations.get(0, inp), grad, model.weights[layer]"), says="the input is that of layer 0"),
     changed("basic", "the gradient of another layer", ("model.grad_activations.pop(layer + 1)", "model.grad_activations[model.LAYERS]"), says="the gradient is that of layer 1"),
-    whole("pipeline", "the weights travel, not the activations", """
-async def pipeline(model):
-    share = model.LAYERS // model.RANKS
-    mine = range(model.rank * share, (model.rank + 1) * share)
-    for layer in mine:
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-    if model.rank:
-        for layer in mine:
-            await model.pass_to(0, model.weights[layer])
-        for layer in reversed(mine):
-            model.grad_weights[layer] = await model.receive(src=0)
-    else:
-        for layer in range(share, model.LAYERS):
-            model.weights[layer] = await model.receive(src=layer // share)
-        model.activations[0] = model.get_activation(range(model.BATCHES))
-        for layer in range(model.LAYERS):
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
-        model.grad_activations[0] = model.loss(model.activations.pop(model.LAYERS))
-        for layer in reversed(range(model.LAYERS)):
-            model.grad_weights[layer], model.grad_activations[0] = model.backward(
-                layer, model.activations.pop(layer), model.grad_activations.pop(0), model.weights[layer]
-            )
-        for layer in reversed(range(share, model.LAYERS)):
-            await model.pass_to(layer // share, model.grad_weights.pop(layer))
-    for layer in mine:
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-""", "it runs layer 2, whose weight it has not loaded"),
+    *[whole(name, "the weights travel, not the activations", WEIGHTS_TRAVEL.replace("NAME", name), "it runs layer 2, whose weight it has not loaded") for name in ("pipeline", "repair_deadlock")],
     changed("pipeline_fsdp", "a rank runs all layers", ("first, last = stage * share, (stage + 1) * share - 1", "first, last = (0, model.LAYERS - 1) if stage == 0 else (99, -2)"), ("is_first, is_last = stage == 0, stage == stages - 1", "is_first = is_last = stage == 0"), says="it runs 2 of 4 layers"),
     whole("basic", "a cut through gaps", "def basic(model):\n    one, two = (model.load_weights(0, n, 4)[0] for n in (0, 2))\n    one.combine(two).shard(0, 2)", "a part with gaps cannot be cut"),
     whole("basic", "parts of two layers", "def basic(model):\n    one, two = (model.load_weights(n, n, 2)[0] for n in (0, 1))\n    one.combine(two)", "these are not parts of one thing"),

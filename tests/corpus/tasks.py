@@ -27,10 +27,22 @@ def slow(puzzle: str) -> Program:
 def neighbors_shards(puzzle: str, rank: str = "model.rank", ranks: str = "model.RANKS") -> Program:
     """The solution with the shards of the next rank."""
     edit = (f"layer, {rank}, {ranks}", f"layer, ({rank} + 1) % {ranks}, {ranks}")
-    return changed(puzzle, "the shards of the next rank", edit, says="begins with (load_weights) the wrong pieces|does not cover the weight|hold different shards")
+    return changed(
+        puzzle,
+        "the shards of the next rank",
+        edit,
+        says="begins with (load_weights) the wrong pieces|does not cover the weight|hold different shards",
+    )
 
 
-STORED = (("model.activations.pop(layer), model.grad_activations.pop(layer + 1)", "model.activations[layer], model.grad_activations[layer + 1]"),)
+WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
+IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
+STORED = (
+    (
+        "model.activations.pop(layer), model.grad_activations.pop(layer + 1)",
+        "model.activations[layer], model.grad_activations[layer + 1]",
+    ),
+)
 
 MISTAKES = [
     *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups")),
@@ -50,5 +62,11 @@ MISTAKES = [
     changed("offload", "a copy of a state sent to the device", ("    if model.is_host:\n        for mb", "    if model.is_host:\n        await model.pass_to(model.devices[0], model.opt_states[0])\n        for mb"),
             ("    for mb in range(model.BATCHES):\n        model.act", "    await model.receive()\n    for mb in range(model.BATCHES):\n        model.act"), says="it moves the optimizer state of layer 0"),
     changed("repair_deadlock", "one forward, one backward", base="one_forward_one_backward", says="it works on micro-batch 0 alone"),
+    changed("zero_bubble", "two micro-batches at a time", ("model.BATCHES", "(-(-model.BATCHES // 2))"), ("get_activation([mb])", "get_activation([2 * mb, 2 * mb + 1][: model.BATCHES - 2 * mb])"), says="it works on micro-batches {0, 1} at once"),
+    changed("repair_twice", "both micro-batches at once", ("(model.rank, model.rank + model.RANKS):", "[(model.rank, model.rank + model.RANKS)]:"), ("([batch])", "(batch)"), says="it works on micro-batches {0, 4} at once"),
+    changed("repair_book", "all micro-batches of a rank at once", ("range(model.rank * share, (model.rank + 1) * share):", "[range(model.rank * share, (model.rank + 1) * share)]:"), ("([batch])", "(batch)"), says="it works on micro-batches {0-3} at once"),
+    changed("repair_book", "all-reduced in the node and cut", (IN_NODE, 'grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)'), says=WHOLE),
+    changed("repair_bargain", "all-reduced and cut", ("await model.scatterreduce(grad, layer)", "(await model.allreduce(grad, layer)).shard(model.rank, model.RANKS)"), says=WHOLE),
+    changed("checkpointing", "a little of every layer at any size but one", ("layer < model.LAYERS // 2", "layer < model.LAYERS // (2 if model.LAYERS == 12 else 1)"), says="right at its own size, but not with"),
     changed("repair_local", "the batch at once", ("for batch in range(model.BATCHES)", "for batch in [0]"), ("[batch]", "range(model.BATCHES)"), says="at once"),
 ]  # fmt: skip
