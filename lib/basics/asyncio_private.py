@@ -131,8 +131,7 @@ def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
 
 
 def gathered(future: object) -> Sequence[Any]:
-    """Return what ``asyncio.gather`` waits for, if this is the future that it has returned, else nothing. Needs
-    ``tasks._GatheringFuture`` and its ``_children``, tried with 3.11 to 3.15."""
+    """Return what this ``asyncio.gather`` waits for, or nothing. Needs ``tasks._GatheringFuture`` (3.11 to 3.15)."""
     return future._children if isinstance(future, asyncio.tasks._GatheringFuture) else ()  # type: ignore[attr-defined]
 
 

@@ -39,8 +39,7 @@ def events_so_far(links: RankLinks) -> list[Event]:
 
 
 def finish_log(links: RankLinks) -> Sequence[Event]:
-    """Return the finished log of a rank, and drop the bookkeeping behind it. Its entries stay as they were written: the
-    samples that hold more than was known then are kept beside them."""
+    """Return the finished log of a rank, with samples that are known only now, and drop the bookkeeping behind."""
     rank, samples = links.rank, _samples(links)
     log = cast("list[Entry]", rank.log)
     calls = [entry for entry in log if not isinstance(entry, Done)]

@@ -32,8 +32,7 @@ from .past import Past, Taken
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
-"""MADE_UP, how long the log was after the load that a tensor comes from and has not been taken from, or None:
-what the rank that owns it may use."""
+"""MADE_UP, how long the log was after the load of a tensor that is still to be taken, or None: it may be used."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
 Span = tuple[int, int, int, Elements]

@@ -111,8 +111,7 @@ class Waiting:
 
 
 def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
-    """Return the communication for which a rank waits from ``start`` on: of those that its next records have fetched,
-    the one that ends last. ``at``: the first record after ``start``."""
+    """Return what a rank waits for from ``start`` on: the last to end that its records from ``at`` on have fetched."""
     for event in islice(events, at, None):
         fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
         if fetched:

@@ -161,8 +161,7 @@ class Worker:
             self.undo = undo.pop_all()
 
     def begin(self, probe: bool = False) -> bool:
-        """Let it lock itself in. Return whether that worked. A ``probe`` gets no code: it knows what must not be found,
-        and looks for it."""
+        """Let it lock itself in. Return whether it has. A ``probe`` gets no code: it looks for what is to be hidden."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
             "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
@@ -192,8 +191,7 @@ class Worker:
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status, with
-        128 plus the number for a signal."""
+        """Wait ``patience`` seconds, then end it and all it started. Return its exit status, or 128 plus a signal."""
         if self.status is None:
             self.status = self.server.hear(patience) if patience else None
         if self.status is None:

@@ -95,8 +95,7 @@ def _limit_next(seconds: float) -> None:
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
-    """Load a file and say what it defines. Then run what is asked for, and send what has been called, and how it
-    ended, until nobody asks any more."""
+    """Load a file, and say what it defines. Then run what is asked for, and send its calls and how it ended."""
     _settle(task["file"], task["folder"])
     _make_quiet(task["hidden"])
     if task["folder"]:
