@@ -52,13 +52,7 @@ FAMILY_COLORS = {"collective": "#4a6472", "message": "#7a5cc8"}
 """Of operations that have no color of their own."""
 ARROW = OPERATION_COLORS["pass_to"]
 """The color of arrows from sends to receives."""
-GLYPHS = {
-    "allreduce": "diamond",
-    "allgather": "up",
-    "scatterreduce": "down",
-    "pass_to": "right",
-    "receive": "left",
-}
+GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
 FAMILY_GLYPH = "bow"
 """The sign of collectives that have none of their own."""
 IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
