@@ -52,8 +52,7 @@ class Export(str):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file: compressed to one that ends in .gz ("fsdp.json.gz"), plain to one that ends in .json.
         Perfetto opens both. Take the compressed one unless a program of yours is to read it: of 100,000 operations it
-        has 2 MB instead of 30. Raises PuzzleError for another ending, and where the file cannot
-        be written."""
+        has 2 MB instead of 30. Raises PuzzleError for another ending, and where the file cannot be written."""
         write(path, {".json": lambda: self, ".gz": lambda: gzip.compress(self.encode(), mtime=0)})
 
 

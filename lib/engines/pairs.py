@@ -1,8 +1,7 @@
 """What a tensor carries on an engine with real tensors: a fingerprint, and numbers. Nothing here needs torch.
 
 Each tensor has the fingerprint that it would have in the simulator, so that every rule and every check goes on working,
-and the numbers of the same tensor. The two are independent: each operation is carried out in both, and the end is
-checked in both.
+and its numbers. The two are independent: each operation is carried out in both, and the end is checked in both.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """When a rank is idle, and for which ranks it waits then, read off the log.
 
-A rank is idle while it neither computes nor communicates. Its clock stands, then, because it waits for the end of
-a communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not
-come yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who
-came last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited
-for.
+A rank is idle while it neither computes nor communicates. Its clock stands, then, because it waits for the end of a
+communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not come
+yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who came
+last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited for.
 """
 
 from bisect import bisect_right

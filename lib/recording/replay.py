@@ -57,8 +57,7 @@ class Replay:
         """Carry a recording out, up to the first call that fails here and is not said to have failed there.
 
         Raise ProtocolError for what is no recording, and for one that is another's: in which a call that is said to
-        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (of
-        time.monotonic)."""
+        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (monotonic)."""
         calls, lines = _parts(recording)
         token = witnessed.set(self.errors)
         try:
