@@ -73,7 +73,8 @@ def beside_target(source: Run, puzzle: str | None = None, *, static: bool = Fals
     """Your schedule and, below it, an outline of one that meets the target: when its ranks are busy, but not with what.
 
     ``source``: a run at the puzzle's own size. The puzzle is the one with the function's name, unless ``puzzle`` names
-    another. Raises PuzzleError for an unknown puzzle, for a run of another size or prices, and for what is no run.
+    another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, and for
+    anything that is not a run.
     """
     spec = _puzzle_of(source, puzzle)
     own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)

@@ -24,7 +24,8 @@ SHOWN, DESCRIBED = 14, 4
 def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
     """The trials of a sweep as points, time to the right and memory upwards. The points of a size that no other one of
     that size beats are filled, and joined by a line: the Pareto front. Programs that are wrong at a size are left out.
-    Where the function of one puzzle is among them, and all are at its size and prices, a box is within its target.
+    Where the function of one puzzle is among them, and all are at its size and prices, what is within its target is a
+    box.
 
     Raises PuzzleError for anything that is not a sweep, and for one in which no trial is right.
     """
