@@ -4,16 +4,19 @@ import importlib
 import os
 import sys
 
+from lib.basics.streams import open_closed, tell
+
 
 def main() -> int:
     """Pass the command line to the module that carries it out, and return the exit status."""
+    open_closed()
     if sys.argv[1:2] == ["draw"]:
         # By name, since lib does not import drawing.
         return int(importlib.import_module("drawing.shell").main(sys.argv[2:]))
     if sys.argv[1:2] in (["run"], ["worker"]):
         return int(importlib.import_module("lib.engines.shell").main(sys.argv[1:]))
     if os.name != "posix":
-        print("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.", file=sys.stderr)
+        tell("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.")
         return 2
     from .referee.shell import main as grading
 

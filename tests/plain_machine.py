@@ -27,6 +27,7 @@ class Thing:
     elements: Fraction
     layer: int = 0
     batches: frozenset[int] = frozenset()
+    whole: Fraction = Fraction(HIDDEN * HIDDEN)  # elements of what it is a piece of, if that is a weight's
 
 
 @dataclass(eq=False)
@@ -134,6 +135,15 @@ class Plain:
         times = Fraction(times, 2) if kind == "backward" and self.program.adapters else times
         return Fraction(str(price) if isinstance(price, float) else price) * times
 
+    def takes(self, call: Operation) -> Fraction:
+        """How long a call takes its network link: a message of weights or gradients at least a gather of two for each
+        piece of a rank, and at least one."""
+        price, carried = self.price(call.kind, call.group), sum(thing.elements for thing in call.operands)
+        if call.kind != "pass_to" or not carried or call.operands[0].kind not in KINDS[:3]:
+            return price
+        pieces = carried / call.operands[0].whole * len(self.ranks)
+        return max(price, max(1, pieces) * self.price("allgather", call.group))
+
     def settle(self) -> None:
         """The start and end of every call, as far as they follow from the calls that were issued."""
         moved = True
@@ -145,7 +155,7 @@ class Plain:
                 if call is not None and members:
                     begin = max(max(member.issued, self.lane_end(member)) for member in members)
                     for member in members:
-                        member.start, member.end = begin, begin + self.price(call.kind, call.group)
+                        member.start, member.end = begin, begin + self.takes(call)
                         member.result = self.collected(member, members)
                     moved = True
         for rank in range(len(self.ranks)):
@@ -203,7 +213,7 @@ class Plain:
             batches = frozenset().union(*[member.operands[place].batches for member in members])
             whole = Fraction(HIDDEN * HIDDEN) if own.kind == "Weight" else self.trained if batches else Fraction(0)
             part = len(members) if call.kind == "scatterreduce" else 1
-            found.append(Thing(own.kind, whole / part, own.layer, batches))
+            found.append(Thing(own.kind, whole / part, own.layer, batches, own.whole))
         return found
 
     # -- what the ranks do
@@ -288,7 +298,7 @@ class Plain:
             me.clock += self.price(kind, times=len(first.batches) if kind in ("forward", "backward") else 1)
             done.end = me.clock
             size = self.trained if makes in KINDS[:3] else HIDDEN * LENGTH * len(first.batches)
-            hand = (done.at, Thing(makes, Fraction(size), layer, first.batches))
+            hand = (done.at, Thing(makes, Fraction(size), layer, first.batches, self.trained))
 
         for verb, *rest in steps:
             match verb, *rest:
@@ -299,7 +309,7 @@ class Plain:
                 case "cut", axis, to, layer:
                     keep(to, Thing("Weight", Fraction(HIDDEN * HIDDEN, len(self.group(rank, axis))), layer))
                 case "zero", to, layer:
-                    keep(to, Thing("WeightGrad", Fraction(0), layer))
+                    keep(to, Thing("WeightGrad", Fraction(0), layer, whole=self.trained))
                 case "pop", slot if at(slot) is not None:
                     hand = (me.at + 1, at(slot))
                     drop(slot)

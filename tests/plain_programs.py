@@ -26,7 +26,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from lib import Cost, Model
+from lib.machine.rank_state import RankState, TensorState
 
 Step = tuple[Any, ...]
 STORED = ("Weight", "OptState", "WeightGrad", "Activation", "ActivationGrad")
@@ -162,6 +165,19 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
 def carried(kind: str) -> str:
     """What programs bring to a collective."""
     return "Weight" if kind == "allgather" else "WeightGrad"
+
+
+@pytest.fixture
+def inputs_at_will(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs take the same input again and again, which ``run`` refuses (see test_inputs.py)."""
+    noted = RankState._note_loaded
+
+    def note(rank: RankState, tensor: TensorState, load: int) -> None:
+        noted(rank, tensor, load)
+        for mb in tensor.labels.batches:
+            rank.taken.pop((tensor.labels.kind, mb, False))
+
+    monkeypatch.setattr(RankState, "_note_loaded", note)
 
 
 # -- at random --------------------------------------------------------------------------------

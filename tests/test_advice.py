@@ -126,7 +126,7 @@ def test_half_written_code_is_told_what_comes_next(steps: int) -> None:
     names: dict[str, Any] = {}
     exec(f"def basic(model):\n{lines}", names)
     puzzle = puzzles()["basic"]._replace(size={"ranks": 1, "layers": 1, "batches": 1})
-    verdict = judge(puzzle, lambda size: run(names["basic"], **size), seed=1)
+    verdict = judge(puzzle, lambda size: run(names["basic"], **size))
     assert verdict.status == ("TODO" if steps < 3 else "FAIL")
     if 0 < steps < len(COMES):
         assert COMES[steps] in verdict.message
@@ -178,7 +178,7 @@ def test_mistakes_with_shards_lead_to_their_cure(name: str) -> None:
     source = (ROOT / "solutions" / "p03_wsdp.py").read_text(encoding="utf-8")
     assert right in source
     names, *_ = load("mine.py", source.replace(right, wrong, 1))
-    verdict = grade(names["wsdp"], "wsdp", seed=1)
+    verdict = grade(names["wsdp"], "wsdp")
     assert verdict.status == "FAIL" and fix in verdict.message
 
 
@@ -252,7 +252,7 @@ def test_a_natural_mistake_leads_to_its_cure(row: tuple[str, str, list[tuple[str
     name, puzzle, edits, problem, fix, line = row
     program = changed(puzzle, name, *edits)
     names, *_ = load("mine.py", program.source)
-    verdict = grade(names[puzzle], puzzle, seed=1).verdict
+    verdict = grade(names[puzzle], puzzle).verdict
     assert verdict.status == "FAIL" and verdict.error is not None, verdict.message
     assert any(words in verdict.message for words in problem.split("|")), verdict.message
     assert fix in verdict.error.fix and line.strip() in verdict.message, verdict.message

@@ -101,6 +101,22 @@ def test_a_rank_that_computes_nothing_waits_to_begin() -> None:
     assert time_parts([], 3) == {}
 
 
+@given(st.lists(st.integers(0, 1000), min_size=6, max_size=6).filter(lambda amounts: sum(amounts) > 0))
+def test_the_idle_share_is_the_same_wherever_it_is_written(amounts: list[int]) -> None:
+    """As one figure, and as the sum of the parts in which ranks wait: by themselves, and beside all the others."""
+    whole = sum(amounts)
+    parts = {
+        part: Fraction(amount, whole) for part, amount in zip(("forward", "update", TALK, *WAITS), amounts, strict=True)
+    }
+    idle = idle_of(parts)
+
+    def added(shown: dict[str, str]) -> int:
+        return sum(int(shown[part].strip("<%")) for part in WAITS if shown[part] != "<1%")
+
+    alone = {part: parts[part] for part in WAITS}
+    assert added(percents(parts)) == added(percents(alone)) == round(100 * idle)
+
+
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=11))
 def test_percents_add_up_to_a_hundred(amounts: list[int]) -> None:
     names = [*OPERATIONS][: len(amounts)]
@@ -152,7 +168,7 @@ def test_the_head_says_how_much_is_idle_and_hidden() -> None:
 def test_a_verdict_divides_the_idle_time() -> None:
     found = next((fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe")
     spec = puzzles()["gpipe"]
-    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}), 1)
+    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}))
     assert verdict.idle == float(idle_of(verdict.parts)) > 0
     waits = [part for part in verdict.parts if part in WAITS]
     assert len(waits) == 3

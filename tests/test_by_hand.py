@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
 from drawing import draw, draw_group
-from lib import Deadlock, Dist, Model, Weight, WeightGrad
+from lib import Deadlock, Dist, Model, PuzzleError, Weight, WeightGrad, run
+from solutions.build import ROOT
 
 
 def test_a_tour_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,3 +147,66 @@ def test_several_machines_at_once_do_not_wait_for_each_other(machines: int) -> N
 
     ended = asyncio.run(all_of_them())
     assert [type(end) for end in ended] == [type(None), Deadlock] * machines
+
+
+def test_by_hand_a_rank_has_one_hand_until_it_communicates_as_docs_say() -> None:
+    """docs/machine.md says this of several coroutines of a rank; under ``run`` it is otherwise."""
+
+    async def both(model: Model, store: bool, wait: bool) -> None:
+        async def loads() -> None:
+            weight, state = model.load_weights(0)
+            if store:
+                model.weights[0], model.opt_states[0] = weight, state
+            await asyncio.sleep(0)
+            model.weights[0], model.opt_states[0] = weight, state
+
+        async def sums() -> None:
+            await model.allreduce(model.fake_grad(1, []), 1)
+
+        if wait:
+            await sums()
+        await asyncio.gather(loads(), sums())
+
+    async def by_hand(store: bool, wait: bool) -> None:
+        dist = Dist(2)
+        await asyncio.gather(*[both(Model(rank, dist), store, wait) for rank in range(2)])
+
+    asyncio.run(by_hand(store=True, wait=False))
+    asyncio.run(by_hand(store=False, wait=True))
+    with pytest.raises(PuzzleError, match="was not stored when rank"):
+        asyncio.run(by_hand(store=False, wait=False))
+
+    async def program(model: Model) -> None:
+        await both(model, store=False, wait=False)
+
+    run(program, ranks=2)
+
+
+ENDLESS = """
+import sys
+from lib import PuzzleError, run
+source, indent = "def program(model):\\n", "    "
+for depth in range(int(sys.argv[1])):
+    source += f"{indent}while True:\\n{indent}    try:\\n"
+    indent += "        "
+source += f"{indent}{sys.argv[2]}\\n"
+for depth in range(int(sys.argv[1])):
+    indent = indent[:-8]
+    source += f"{indent}    except BaseException:\\n{indent}        pass\\n"
+names = {}
+exec(compile(source, "mine.py", "exec"), names)
+try:
+    run(names["program"], timeout=0.1)
+except PuzzleError as error:
+    print(error.problem)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", ["pass", "__import__('time').sleep(0.01)"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_loops_within_loops_that_swallow_everything_are_ended(depth: int, line: str) -> None:
+    """In a process that is ended from outside if they are not."""
+    command = [sys.executable, "-c", ENDLESS, str(depth), line]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "the run did not end within 0.1 seconds\n", done.stderr

@@ -22,7 +22,7 @@ from lib.record.chain import Chain, chain_of, slack_of
 from lib.record.events import Event
 from lib.running.run import Run
 from tests.corpus.honest import HONEST
-from tests.plain_programs import perform, program_of
+from tests.plain_programs import inputs_at_will, perform, program_of
 from tests.programs import small_size, solutions
 from tests.turns import examples
 
@@ -131,6 +131,7 @@ def test_the_honest_corpus_has_such_chains() -> None:
         check_chain(run(names[program.puzzle], **size, cost=cost_named(spec.cost)))
 
 
+@pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_random_programs_have_such_chains() -> None:
     seen = Counter[str]()
     for _, _, done in random_runs():
@@ -168,8 +169,8 @@ def longer(base: Cost, lane: str, nth: int, more: Fraction) -> Cost:
         def meeting(self, *what: Any) -> TimeUnits:
             return super().meeting(*what) + self.extra("collective")
 
-        def transfer(self, *what: Any) -> TimeUnits:
-            return super().transfer(*what) + self.extra("send")
+        def message(self, *what: Any) -> TimeUnits:
+            return base.message(*what) + self.extra("send")
 
         def transfer_to_host(self, *what: Any) -> TimeUnits:
             return super().transfer_to_host(*what) + self.extra("send")
@@ -273,6 +274,7 @@ def test_slack_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
     assert TOLD["longer"] >= 5 and not TOLD["overtaken"], TOLD
 
 
+@pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_slack_of_random_programs() -> None:
     TOLD.clear()
     seeds = examples(SEEDS)

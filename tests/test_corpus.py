@@ -123,7 +123,7 @@ def near(program: Program) -> Verdict:
 
 def verdict_of(program: Program, referee: Referee) -> Verdict:
     attempt = Attempt(puzzles()[program.puzzle], Submission("attempt.py", program.source))
-    return Judge(referee).verdict(attempt, seed=1)
+    return Judge(referee).verdict(attempt)
 
 
 @pytest.mark.parametrize("program", HONEST_NEAR, ids=titles(HONEST_NEAR))
@@ -250,7 +250,7 @@ ONCE = [pytest.param(one, marks=pytest.mark.slow("large") if one in LARGE else (
 
 @pytest.mark.parametrize("program", ONCE, ids=titles(HONEST))
 def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
-    verdict = grade(function(program), program.puzzle, seed=2, timeout=LONG)  # type: ignore[arg-type]
+    verdict = grade(function(program), program.puzzle, timeout=LONG)  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message
 
 
@@ -273,7 +273,7 @@ def in_a_notebook(program: Program) -> tuple[Verdict | None, Made]:
         fn.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PuzzleError, "__new__", noted)  # it has returned when an error looks for the learner's line
-        return (grade(fn, program.puzzle, seed=1, timeout=LONG).verdict if callable(fn) else None), made
+        return (grade(fn, program.puzzle, timeout=LONG).verdict if callable(fn) else None), made
 
 
 @pytest.mark.parametrize("program", MISTAKES, ids=titles(MISTAKES))

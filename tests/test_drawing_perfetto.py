@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -272,3 +274,33 @@ def test_what_is_no_run_is_refused() -> None:
     with pytest.raises(PuzzleError, match="takes a Run"):
         perfetto(3)
     assert entries(Trace({0: chain(0, 2)}, 4, 4), "X")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", RUNS)
+def test_perfettos_own_trace_processor_reads_what_was_written(name: str, tmp_path: Path) -> None:
+    """Needs the package perfetto, and the program that it downloads or PERFETTO_TRACE_PROCESSOR names."""
+    try:
+        processor = importlib.import_module("perfetto.trace_processor")
+    except ImportError:
+        pytest.skip("NOT READ BY PERFETTO: its package is not here. To have it: python -m pip install perfetto")
+    done = RUNS[name]
+    path = tmp_path / "run.json"
+    perfetto(done).save(path)
+    config = processor.TraceProcessorConfig(bin_path=os.environ.get("PERFETTO_TRACE_PROCESSOR"))
+    try:
+        opened = processor.TraceProcessor(trace=str(path), config=config)
+    except Exception as error:
+        pytest.skip(f"NOT READ BY PERFETTO: its trace processor cannot be had or started: {error!r}")
+    with opened as tp:
+        shown = Counter({row.category: row.number for row in tp.query(SLICES)})
+        lasted = sum(row.dur for row in tp.query("select dur from slice where dur > 0"))
+        flows = [row.number for row in tp.query("select count(*) as number from flow")]
+        wrong = [row.name for row in tp.query("select name from stats where severity = 'error' and value > 0")]
+    events = [event for event in done.events if event.kind not in MARKS]
+    assert shown == Counter(event.kind for event in events) and wrong == []
+    assert lasted == pytest.approx(1000 * TICK * sum(event.length for event in events))  # in nanoseconds
+    assert flows == [len(entries(done, "s"))]
+
+
+SLICES = "select category, count(*) as number from slice group by category"

@@ -15,10 +15,10 @@ from lib import Dist, Model, PuzzleError, Weight, WeightGrad, grade, hint, run
 from lib.basics.errors import learner_line
 
 
-def start(model: Model) -> None:
+def start(model: Model, mb: int = 0) -> None:
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-    model.activations[0] = model.get_activation([0])
+    model.activations[0] = model.get_activation([mb])
 
 
 def trained(model: Model, layer: int) -> WeightGrad:
@@ -328,8 +328,7 @@ def test_hints_come_one_at_a_time() -> None:
 
 def test_a_wrong_layout_is_no_pass() -> None:
     async def fsdp(model: Model) -> Model:  # plain data parallel in its clothes
-        start(model)
-        model.activations[0] = model.get_activation([model.rank])
+        start(model, model.rank)
         for layer in range(model.LAYERS):
             model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
         model.grad_activations[0] = model.loss(model.activations[model.LAYERS])

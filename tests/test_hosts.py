@@ -11,7 +11,8 @@ import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, hint, run
 from lib.basics.units import HIDDEN
-from lib.course.layouts import check_layout, show_size
+from lib.course.layouts import check_layout
+from lib.course.sizes import show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
 from lib.grading.commandline import add_machine, size_for

@@ -133,10 +133,10 @@ def test_a_call_in_flight_takes_memory() -> None:
         model.weights[1], _ = model.load_weights(1)
         model.activations[0] = model.get_activation([0])
         gather = model.allgather(model.weights[0], 0)
-        model.activations["x"] = model.get_activation([0])
+        model.activations["x"] = model.get_activation([1])
         model.forward(0, model.activations[0], await gather)
 
-    last = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][1]
+    last = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"][1]
     assert last.held[5] == WEIGHT  # the result, in flight
 
 
@@ -146,13 +146,13 @@ def test_what_is_dropped_while_a_send_carries_it_still_counts() -> None:
             model.activations[0] = model.get_activation([0])
             send = model.pass_to(1, model.activations[0])
             del model.activations[0]
-            model.activations[1] = model.get_activation([0])
+            model.activations[1] = model.get_activation([1])
             await send
-            model.activations[2] = model.get_activation([0])
+            model.activations[2] = model.get_activation([2])
         else:
             await model.receive()
 
-    _, second, third = [e for e in run(program, ranks=2).events if e.kind == "get_activation"]
+    _, second, third = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"]
     assert second.held[5] == ACTIVATION
     assert third.held[5] == 0
 
@@ -163,18 +163,18 @@ def test_of_two_sends_that_carry_what_was_dropped_each_counts_until_its_end(firs
     async def program(model: Model) -> None:
         if model.rank == 0:
             for place in range(2):
-                model.activations[place] = model.get_activation([0])
+                model.activations[place] = model.get_activation([place])
             sends = [model.pass_to(1, model.activations[place]) for place in range(2)]
             del model.activations[first], model.activations[1 - first]
             await sends[1 if second_first else 0]  # the second ends at 0.4, after the first
-            model.activations[2] = model.get_activation([0])
+            model.activations[2] = model.get_activation([2])
             await sends[0 if second_first else 1]
-            model.activations[3] = model.get_activation([0])
+            model.activations[3] = model.get_activation([3])
         else:
             await model.receive()
             await model.receive()
 
-    samples = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][2:]
+    samples = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"][2:]
     assert [(e.issued, e.held[5]) for e in samples] == [
         (0.4 if second_first else 0.2, 0 if second_first else ACTIVATION),
         (0.4, 0),
@@ -185,15 +185,15 @@ async def sent_twice(model: Model) -> None:
     model.activations["t"] = model.get_activation([0])
     first = model.pass_to(1, model.activations["t"])
     taken = model.activations.pop("t")
-    model.activations["sample"] = model.get_activation([0])  # here the first send still carries it
+    model.activations["sample"] = model.get_activation([3])  # here the first send still carries it
     model.activations["t"] = taken
     await model.pass_to(1, model.activations["t"])
     await first
 
 
 async def sent_beside_another(model: Model) -> None:
-    for name in "tu":
-        model.activations[name] = model.get_activation([0])
+    for mb, name in enumerate("tu"):
+        model.activations[name] = model.get_activation([mb])
     sends = [model.pass_to(1, model.activations[name]) for name in "tu"]
     u, t = model.activations.pop("u"), model.activations.pop("t")
     await sends[1]
@@ -201,7 +201,7 @@ async def sent_beside_another(model: Model) -> None:
     model.activations["t"], model.activations["u"] = t, u
     again = model.pass_to(1, model.activations["t"])
     del model.activations["t"]
-    model.activations["sample"] = model.get_activation([0])  # here the third send carries it
+    model.activations["sample"] = model.get_activation([3])  # here the third send carries it
     await model.pass_to(1, model.activations["u"])
     await again
 
@@ -209,10 +209,10 @@ async def sent_beside_another(model: Model) -> None:
 async def taken_out_between_two_sends(model: Model) -> None:
     model.activations["t"] = model.get_activation([0])
     first = model.pass_to(1, model.activations["t"])
-    model.activations["more"] = model.get_activation([0])
+    model.activations["more"] = model.get_activation([1])
     taken = model.activations.pop("t")
     await first
-    model.activations["sample"] = model.get_activation([0])  # here no send carries it
+    model.activations["sample"] = model.get_activation([3])  # here no send carries it
     second = model.pass_to(1, taken)
     model.load_weights(0)
     await second
@@ -222,7 +222,7 @@ async def stored_again_while_sent(model: Model) -> None:
     model.activations["t"] = model.get_activation([0])
     first = model.pass_to(1, model.activations["t"])
     model.activations["t"] = model.activations.pop("t")
-    model.activations["sample"] = model.get_activation([0])  # here it counts as stored, and only so
+    model.activations["sample"] = model.get_activation([3])  # here it counts as stored, and only so
     await first
 
 
@@ -243,7 +243,7 @@ def test_what_a_send_has_carried_counts_then_whatever_is_sent_later(sends: Any, 
             for _ in range(count):
                 await model.receive()
 
-    sample = [e for e in run(program, ranks=2).events if e.kind == "get_activation"][-1]
+    sample = [e for e in run(program, ranks=2, batches=4).events if e.kind == "get_activation"][-1]
     assert sample.held[5] == carried
 
 
@@ -545,7 +545,9 @@ async def gathers(model: Model) -> None:
 
 
 def works(model: Model) -> None:
-    model.forward(0, model.get_activation([0]), model.weights[0])
+    if 0 not in model.activations:
+        model.activations[0] = model.get_activation([0])
+    model.forward(0, model.activations[0], model.weights[0])
 
 
 def loads_all(model: Model) -> None:
@@ -574,8 +576,7 @@ def loads_halves_as_one(model: Model) -> None:
 
 def works_elsewhere(model: Model) -> None:
     model.weights[1], model.opt_states[1] = model.load_weights(1)
-    model.activations["elsewhere"] = model.get_activation([0])
-    model.loss(model.forward(1, model.forward(0, model.activations["elsewhere"], model.weights[0]), model.weights[1]))
+    model.loss(model.forward(1, model.forward(0, model.activations[0], model.weights[0]), model.weights[1]))
 
 
 @pytest.mark.parametrize(

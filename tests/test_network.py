@@ -88,8 +88,8 @@ def test_the_log_so_far_is_the_beginning_of_the_log() -> None:
         seen.append((model.rank, model.log))
         calls = [model.allreduce(model.fake_grad(0, []), 0), model.allgather(model.weights.pop(0), 0)]
         seen.append((model.rank, model.log))
-        for _ in range(2):
-            model.activations[1] = model.get_activation([0])
+        for mb in (1, 2):
+            model.activations[1] = model.get_activation([mb])
             seen.append((model.rank, model.log))
         for call in calls:
             model.weights[0] = await call  # type: ignore[assignment]
@@ -99,7 +99,7 @@ def test_the_log_so_far_is_the_beginning_of_the_log() -> None:
 
     for order in ([0, 1], [1, 0]):
         seen.clear()
-        events = run(program, ranks=2, layers=1, _order=order).events
+        events = run(program, ranks=2, layers=1, batches=3, _order=order).events
         for rank in range(2):
             whole = [event for event in events if event.rank == rank]
             logs = [list(log) for other, log in seen if other == rank]

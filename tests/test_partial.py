@@ -486,9 +486,16 @@ def test_what_does_not_add_up_or_join_is_refused_with_a_cure(verb: str, brought:
     assert refused.value.fix
 
 
+async def kept_and_summed(model: Model, partial_sum: Any, layer: int) -> Any:
+    """The sum, with the input of layer 0 stored once more."""
+    if layer == 1:
+        model.activations["later"] = model.activations[0]
+    return await summed(model, partial_sum, layer)
+
+
 async def updated_too_early(model: Model) -> Model:
-    await pieces(even)(model)
-    model.forward(0, model.get_activation([0]), model.weights[0], partial=True)
+    await pieces(even, kept_and_summed)(model)
+    model.forward(0, model.activations["later"], model.weights[0], partial=True)
     return model
 
 

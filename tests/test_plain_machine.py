@@ -14,9 +14,10 @@ import pytest
 
 from lib import Deadlock, PuzzleError, run
 from tests.plain_machine import LeftOver, Plain, Stuck
-from tests.plain_programs import Program, Step, perform, program_of
+from tests.plain_programs import Program, Step, inputs_at_will, perform, program_of
 from tests.turns import examples
 
+pytestmark = pytest.mark.usefixtures(inputs_at_will.__name__)
 SEEDS = examples(range(int(os.environ.get("PLAIN_EXAMPLES", "1500"))))
 COUNTS: Counter[str] = Counter()
 

@@ -161,6 +161,10 @@ def judged(way: Callable[[], Run | Outcome]) -> tuple[Outcome | None, str]:
         return None, str(error)
 
 
+inputs_at_will = plain_programs.inputs_at_will
+
+
+@pytest.mark.usefixtures("inputs_at_will")
 @pytest.mark.parametrize("seed", range(80))
 def test_a_random_program_that_is_replayed_is_the_same(seed: int) -> None:
     """With its log and figures, or with its error, place and line."""

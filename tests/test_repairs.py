@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from lib import Model, PuzzleError, Run, grade, hint, run, solution
-from lib.course.layouts import SIZES, check_layout
+from lib import Model, PuzzleError, grade, hint, run, solution
+from lib.course.layouts import check_layout
 from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import SIZES
 from lib.course.specs import find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load
@@ -44,7 +45,7 @@ def broken() -> dict[str, Callable[[Model], Any]]:
 
 @pytest.mark.parametrize("name", REPAIRS)
 def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
-    verdict = grade(broken()[name], seed=1)
+    verdict = grade(broken()[name])
     assert verdict.status == "FAIL"
     assert re.search(SAYS[name], verdict.message, re.DOTALL)
     assert verdict.right == (name in TOO_MUCH)
@@ -54,7 +55,8 @@ def test_the_error_says_what_is_wrong_and_in_which_line(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in REPAIRS if name not in TOO_MUCH])
 def test_the_mistake_is_one_at_any_size(name: str) -> None:
     wrong, puzzle = broken()[name], puzzles()[name]
-    sizes = Random(5).sample(SIZES[puzzle.other_sizes](puzzle.size), 10)
+    several = [size for size in SIZES[puzzle.other_sizes](puzzle.size) if size["ranks"] > (puzzle.size["ranks"] > 1)]
+    sizes = Random(5).sample(several, 10)
     fails = 0
     for size in sizes:
         try:
@@ -82,24 +84,6 @@ def test_what_is_too_slow_or_too_fat_is_so_at_any_size(name: str) -> None:
     others = figures_elsewhere(puzzles()[name])
     over = [getattr(run(wrong, **there.size), figure) > getattr(there, figure) for there in others]
     assert sum(over) >= 0.75 * len(over) >= 6  # one layer leaves little to gather, or to keep
-
-
-def test_the_text_tells_true_figures() -> None:
-    text = SOURCE.read_text(encoding="utf-8")
-    right, wrong = load("repairs.py", text)[0], broken()
-
-    def both(name: str, **size: int) -> list[Run]:
-        return [run(of[name], **puzzles()[name].size | size) for of in (right, wrong)]
-
-    good, bad = both("repair_bargain")
-    assert f"takes {bad.time:g} ticks instead of {good.time:g}" in text
-    shares = [round(done.memory / 131_072) for layers in (6, 12) for done in both("repair_bargain", layers=layers)]
-    assert shares == [15, 25, 27, 49]
-    assert "25 activations' worth of memory instead of 15, with twelve layers 49 instead of 27" in text
-    good, bad = both("repair_book")
-    assert f"ticks of {bad.time:g} in which" in text and round(bad.time / good.time, 1) == 1.3
-    good, bad = both("repair_book", batches=128)
-    assert f"with sixteen a rank it is {bad.time:g} ticks instead of {good.time:g}" in text
 
 
 def test_each_says_after_which_puzzle_it_comes_and_they_are_in_that_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from drawing import draw, perfetto
 from lib import Model, PuzzleError, Run, grade, run
-from lib.course.layouts import SIZES
+from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
 from lib.represent.symmetry import Unlike
@@ -198,14 +198,14 @@ def test_links_that_are_not_the_same_everywhere_are_refused() -> None:
 async def only_one(model: Model) -> Model:
     """One rank in the middle does more."""
     if model.rank == 23:
-        model.activations["more"] = model.get_activation([model.rank])
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
     return await fsdp(model)
 
 
 async def some_in_the_middle(model: Model) -> Model:
     """A few ranks that no single question tells apart."""
     if model.rank % 7 == 3 and model.rank > 20 and model.rank < 30:
-        model.activations["more"] = model.get_activation([model.rank])
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
     return await fsdp(model)
 
 
@@ -219,7 +219,7 @@ async def as_many_as_its_number(model: Model) -> Model:
 async def every_fourth(model: Model) -> Model:
     """The rank is a condition by itself."""
     if not model.rank & 3:
-        model.activations["more"] = model.get_activation([model.rank])
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
     return await fsdp(model)
 
 
@@ -248,7 +248,7 @@ async def upper_half_does_more(model: Model) -> Model:
     """The first ranks are alike, and a later one does something more in the end."""
     await fsdp(model)
     for _ in range(model.rank // 20):
-        model.activations["more"] = model.get_activation([model.rank])
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
     return model
 
 

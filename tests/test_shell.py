@@ -22,6 +22,8 @@ from xml.etree import ElementTree
 import pytest
 
 from lib import PuzzleError
+from lib.course.outlines import figures_elsewhere
+from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, puzzles
 from lib.grading.commandline import called
 from lib.referee import examiner, shell
@@ -76,6 +78,7 @@ Lib = Callable[..., Result]
 def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lib:
     """``python -m lib`` in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LLM_TRAINING_PUZZLES_PROGRESS")
 
     def call(*arguments: str) -> Result:
         try:
@@ -102,7 +105,7 @@ def solved(number: int, folder: Path, suffix: str = ".ipynb") -> Path:
 def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path) -> None:
     for number in (0, 4):
         solved(number, tmp_path)
-    result = lib("grade", "basic", "4", "--seed", "7")
+    result = lib("grade", "basic", "4")
     assert result.code == 0 and result.err == ""
     assert "Grade: 2 of 2 puzzles pass" in result.out
     one, two = [line for line in result.out.split("\n") if line.startswith("PASS")]
@@ -113,15 +116,10 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
-def test_the_seed_decides_the_sizes(lib: Lib, tmp_path: Path) -> None:
+def test_it_is_graded_at_all_other_sizes(lib: Lib, tmp_path: Path) -> None:
     path = str(solved(2, tmp_path, ".py"))
-
-    def held(seed: str) -> list[str]:
-        [result] = json.loads(lib("grade", path, "--seed", seed, "--json", "-").out)["results"]
-        assert result["seed"] == int(seed) and result["held_at"]
-        return list(result["held_at"])
-
-    assert held("1") == held("1") != held("2")
+    [result] = json.loads(lib("grade", path, "--json", "-").out)["results"]
+    assert result["held_at"] == [show_size(there.size) for there in figures_elsewhere(puzzles()["ddp"])]
 
 
 @pytest.mark.process
@@ -294,7 +292,6 @@ def test_what_the_code_prints_is_shown(lib: Lib, tmp_path: Path) -> None:
         (("grade", "fsdq", "--each", "folder"), "did you mean 'fsdp'"),
         (("grade", "--each", "folder"), "no submissions"),
         (("grade", "--timeout", "0"), "timeout"),
-        (("grade", "--seed", "x"), "seed"),
         (("grade", "--nonsense"), "nonsense"),
         (("watch", "fsdq"), "did you mean"),
     ],
@@ -335,11 +332,11 @@ def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     assert result.code == 1 and "1 of 3 puzzles pass" in result.out
 
     whole = json.loads((tmp_path / "a.json").read_text())
-    assert whole["version"] == 1 and "process of its own" in whole["isolation"]
+    assert whole["version"] == 2 and "process of its own" in whole["isolation"]
     first, second, third = whole["results"]
     assert (first["puzzle"], first["status"], first["time"], first["memory"]) == ("basic", "PASS", 17.0, 2621440)
     assert first["target"] == {"time": 17.0, "memory": 2621440} and len(first["held_at"]) >= 3
-    assert (second["status"], second["right"], third["status"], third["right"]) == ("TODO", None, "FAIL", False)
+    assert (second["status"], second["right"], third["status"], third["right"]) == ("TODO", False, "FAIL", False)
     assert "deadlock" in third["message"] and third["next_hint"].endswith("--hint ddp")
 
     suite = ElementTree.parse(tmp_path / "b.xml").getroot()[0]
@@ -497,8 +494,8 @@ def test_an_examiner_that_dies_fails_one_attempt_and_no_other(
     asked = examiner.Examiner.ask
     seen: list[str] = []
 
-    def dies(self: examiner.Examiner, request: Attempt | Submission, seed: int) -> None:
-        asked(self, request, seed)
+    def dies(self: examiner.Examiner, request: Attempt | Submission) -> None:
+        asked(self, request)
         submission = request.submission if isinstance(request, Attempt) else request
         seen.append(str(submission and submission.folder))
         if self.process is not None and seen[-1].endswith("bob"):
@@ -561,7 +558,7 @@ def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_pat
     result = lib("grade", "0", "--junit", "/dev/full", "--json", "a.json", "--gradescope", "c.json")
     assert result.code == 3 and "1 of 1 puzzle passes" in result.out
     assert result.err == f"{called()} grade: /dev/full could not be written: No space left on device\n"
-    assert json.loads((tmp_path / "a.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "a.json").read_text())["version"] == 2
     assert json.loads((tmp_path / "c.json").read_text())["score"] == 1.0
 
 

@@ -46,7 +46,7 @@ TOLD = [
 
 
 def in_a_notebook(program: Program) -> Verdict:
-    return grade(function(program), program.puzzle, seed=1).verdict  # type: ignore[arg-type]
+    return grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
 
 
 def told(verdict: Verdict) -> str:
@@ -218,7 +218,7 @@ def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
 
 def bound_of(name: str, fn: Any) -> tuple[Verdict, str]:
     """A verdict, and what it tells of the bound, which is the same wherever it is told."""
-    verdict = grade(fn, name, seed=1).verdict
+    verdict = grade(fn, name).verdict
     said = dict(verdict.facts()).get("bound", "")
     for shown in (page.text(verdict), page.table(verdict)):
         assert said in shown and ("bound" in shown) == bool(said)
@@ -251,7 +251,7 @@ def test_what_meets_the_bound_hears_so() -> None:
     assert verdict.message.startswith(f"{star} {told.format(19.5).capitalize()} These figures are")
     verdict, _ = bound_of("gpipe", gpipe_ahead)
     assert verdict.message == f"{star} With one stage on each rank, updated there, {told.format(31.4)}"
-    assert "bound" not in grade(SOLUTIONS["zero_bubble"], seed=1).verdict.message
+    assert "bound" not in grade(SOLUTIONS["zero_bubble"]).verdict.message
 
 
 @pytest.mark.parametrize(("name", "of"), [("fsdp", "fsdp"), ("repair_deadlock", "pipeline")])
@@ -315,7 +315,7 @@ def test_errors_of_a_learners_own_kind_have_what_they_have() -> None:
 @pytest.mark.parametrize("tick", [math.inf, math.nan, -1.0, 10**400])
 def test_json_has_ordinary_numbers_only(tick: Any) -> None:
     error = PuzzleError("oh", where=Place(0, tick=tick, batches=frozenset({2, 0})), line="")
-    verdict = judge(puzzles()["basic"], lambda size: raising(error), 1)
+    verdict = judge(puzzles()["basic"], lambda size: raising(error))
     text = as_json([Report([verdict])])
     where = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]["where"]
     assert where["tick"] is None and where["micro_batches"] == [0, 2]
@@ -370,7 +370,7 @@ def test_json_at_a_shell_has_the_parts(tmp_path: Path, monkeypatch: pytest.Monke
     [program] = [program for program in TOLD if program.name == "the weight of the wrong layer"]
     monkeypatch.chdir(tmp_path)
     Path("ddp.py").write_text(program.source, encoding="utf-8")
-    assert shell.main(["grade", "ddp.py", "--seed", "1", "--plain", "--json", "a.json"]) == shell.SOME_FAIL
+    assert shell.main(["grade", "ddp.py", "--plain", "--json", "a.json"]) == shell.SOME_FAIL
     [result] = json.loads(Path("a.json").read_text(encoding="utf-8"))["results"]
     expected = in_a_notebook(program).as_json()["error"]
     line = result["error"].pop("line")

@@ -5,6 +5,8 @@ units            ticks and elements, kept exact
 errors           errors that say where, what was expected, what came, and what to write instead
 arguments        checks of a learner's arguments
 columns          tables as text
+saving           files written completely or not at all, by one process at a time
+streams          standard streams that cannot fail
 asyncio_private  the private details of asyncio, which no other module touches
 ===============  ======================================================================
 """

@@ -1,7 +1,8 @@
 """What the puzzles ask for.
 
 ========  ======================================================================
-layouts   what each rank begins and ends with, and at which sizes a puzzle is tried
+layouts   what each rank begins and ends with
+sizes     at which other sizes a puzzle is graded
 rules     what a puzzle asks of the log beyond layout, time and memory
 specs     the puzzles: size, target, layout, hints; and the costs that they may name
 bounds    what no schedule of a pipeline beats, computed from the prices

@@ -28,8 +28,8 @@ work of a rank and an update; with one layer a rank and free links that is (p - 
 schedule ZB-H1 (arXiv 2401.10241) takes where B = W.
 
 **Updates** are counted once, at the end: an update takes its time wherever it is done, and a program may send weight,
-state and gradient to a rank that has nothing else to do. (With 4 ranks, 8 layers, 8 micro-batches and the default
-prices that makes GPipe half a tick faster.)
+state and gradient to a rank that has nothing else to do. (Where gathers take no time that makes GPipe half a tick
+faster, with 4 ranks, 8 layers and 8 micro-batches.)
 
 **One stage a rank** is the other bound: layers that follow each other, which their rank updates itself. The last rank
 begins after p - 1 whole stages, and after its last backward follow p - 1 whole stages, and all updates of the first

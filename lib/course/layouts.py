@@ -1,4 +1,4 @@
-"""The layouts of weights and states, and the other sizes of a puzzle, which a puzzle's spec may name.
+"""The layouts of weights and states that a puzzle's spec may name.
 
 A layout does not read code. It checks what a rank took from load_weights, the final weights that it set, and the states
 that it has stored at the end.
@@ -6,7 +6,6 @@ that it has stored at the end.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
@@ -255,100 +254,3 @@ def _show(part: Part | None) -> str:
         return "nothing of it"
     shards, total = part
     return "all of it" if len(shards) == total else f"shard {show_set(shards)} of {total}"
-
-
-# -- other sizes ------------------------------------------------------------------------------
-
-
-def _varied(size: Size, **choices: Iterable[object] | Callable[[Size], Iterable[object]]) -> list[Size]:
-    """Return a size with every combination of values, the first ones varying slowest. A function gives those that
-    follow from the values before it."""
-    found = [size]
-    for name, values in choices.items():
-        found = [one | {name: value} for one in found for value in (values(one) if callable(values) else values)]
-    return found
-
-
-def _a_rank(*each: int) -> Callable[[Size], list[int]]:
-    """Return a function that gives so many layers or micro-batches for each rank."""
-    return lambda size: [count * size["ranks"] for count in each]
-
-
-def _of_mesh(size: Size) -> list[int]:
-    return [prod(size["mesh"].values())]
-
-
-_RINGS = [{"stage": stage, "shard": shard} for stage, shard in ((2, 2), (2, 3), (3, 2), (5, 2), (3, 4))]
-_GRIDS = [{"x": ends, "y": y, "z": ends} for ends, y in ((2, 1), (2, 2), (2, 3), (4, 1))]
-_REPLICAS = [{"replica": replica, "shard": shard} for replica, shard in ((2, 2), (2, 3), (3, 2), (3, 4), (4, 2))]
-SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
-    "one_rank": lambda size: _varied(size, layers=(1, 2, 3, 6), batches=(1, 2, 3, 8)),
-    "data_parallel": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(1)),
-    "two_each": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(2)),
-    "one_or_three_each": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=_a_rank(1, 3)),
-    "uneven": lambda size: _varied(  # with fewer micro-batches than ranks
-        size,
-        ranks=(2, 3, 5, 8),
-        layers=(1, 2, 4, 7),
-        batches=lambda one: sorted({1, one["ranks"] // 2, one["ranks"] - 1}),
-    ),
-    "pipeline": lambda size: _varied(size, ranks=(2, 3, 5), layers=_a_rank(1, 2, 3), batches=(1, 2, 3, 8)),
-    "rounds": lambda size: _varied(size, ranks=(2, 3, 5), layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3)),
-    "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
-        size,
-        mesh=_RINGS,
-        ranks=_of_mesh,
-        layers=lambda one: [one["mesh"]["stage"] * each for each in (1, 2, 3)],
-        batches=lambda one: [one["mesh"]["shard"] * (one["mesh"]["stage"] + more) for more in (0, 1, 4)],
-    ),
-    "two_stages": lambda size: _varied(size, layers=(2, 4, 8), batches=(1, 2, 3, 8)),
-    "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more
-        size,
-        ranks=(2, 3, 5, 6),
-        layers=_a_rank(1),
-        batches=lambda one: (one["ranks"], one["ranks"] + 1, 2 * one["ranks"], 13),
-    ),
-    "pipeline_fsdp": lambda size: _varied(size, layers=(8, 12)),  # multiples of the four stages
-    "replica_fsdp": lambda size: _varied(  # with as many micro-batches a rank, and a node for each replica
-        size,
-        mesh=_REPLICAS,
-        batches=lambda one: [one["batches"] // one["ranks"] * prod(one["mesh"].values())],
-        ranks=_of_mesh,
-        node_size=lambda one: [one["mesh"]["shard"]],
-        layers=(1, 2, 5),
-    ),
-    "one_for_all": lambda size: _varied(size, ranks=(2, 3, 5, 8), layers=(1, 2, 4, 7), batches=(1,)),
-    "two_nodes": lambda size: _varied(
-        size, node_size=(2, 3, 5), ranks=lambda one: [2 * one["node_size"]], batches=_a_rank(1), layers=(1, 2, 5, 13)
-    ),
-    # the first axis is as long as the last: either is as good for replicas
-    "grid": lambda size: _varied(size, mesh=_GRIDS, ranks=_of_mesh, layers=_a_rank(1, 2), batches=_a_rank(2, 4)),
-}
-"""The other sizes at which a puzzle is tried, of its own size."""
-
-
-def extremes(sizes: Sequence[Size]) -> list[set[object]]:
-    """Return for each size the ways in which it is extreme: the fewest or the most of something; or fewer, more or as
-    many layers as ranks, micro-batches as ranks, replicas as shards."""
-    flat = [{**size, **(size.get("mesh") or {}), "mesh": 0, "node_size": 0} for size in sizes]
-    counts = {key: [size[key] for size in flat] for key in flat[0]}
-    ends = {key: {min(count), max(count)} for key, count in counts.items() if min(count) < max(count)}
-    found: list[set[object]] = []
-    for size in flat:
-        own: set[object] = {(key, size[key]) for key in ends if size[key] in ends[key]}
-        for one, other in (("layers", "ranks"), ("batches", "ranks"), ("replica", "shard")):
-            if one in size:
-                own.add((one, other, (size[one] > size[other]) - (size[one] < size[other])))
-        found.append(own)
-    return found
-
-
-def show_size(size: Size) -> str:
-    """Return a size as text: ``4 ranks, 6 layers, 4 micro-batches``."""
-    plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
-    parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
-    if size.get("hosts"):
-        parts.append(f"{size['hosts']} host{'s' * (size['hosts'] > 1)}")
-    if size.get("mesh"):
-        parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
-    return ", ".join(parts)

@@ -4,13 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random, SystemRandom
 
 from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
-from ..course.layouts import Size, check_layout, extremes, show_size
+from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures, solution_work
 from ..course.rules import RULES
+from ..course.sizes import show_size
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
@@ -26,22 +26,17 @@ from ..record.training import BACKWARD
 from ..running.limits import collector_off
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-MORE_SIZES = 2  # other sizes besides those that are extremes
-ROOM = 1.25  # at other sizes an attempt may take so many times what the solution takes
+SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
+CLOSE = 1e-9  # what a time may be off because it is computed with floats
 
 
-def new_seed() -> int:
-    """Return a seed that nobody can predict."""
-    return SystemRandom().randrange(1_000_000)
-
-
-def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], seed: int) -> Verdict:
+def judge(puzzle: Puzzle, run: Callable[[Size], Outcome]) -> Verdict:
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL."""
     with collector_off(cycles=True):
-        return _judged(puzzle, run, Verdict(puzzle, FAIL, "", seed=seed), seed)
+        return _judged(puzzle, run, Verdict(puzzle, FAIL, ""))
 
 
-def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict, seed: int) -> Verdict:
+def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict) -> Verdict:
     try:
         outcome = run(puzzle.size)
         if not outcome.attempted:
@@ -53,11 +48,11 @@ def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict, se
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size)
     except PuzzleError as error:
-        return replace(verdict, message=str(error), error=Mistake.of(error), right=False, seed=None)
+        return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
-        verdict = replace(verdict, message=over, right=True, seed=None, chain=longest_chain(outcome, puzzle))
+        verdict = replace(verdict, message=over, right=True, chain=longest_chain(outcome, puzzle))
         return replace(verdict, costs_time=costs_time(outcome, puzzle), costs_memory=costs_memory(outcome, puzzle))
-    for there in other_sizes(puzzle, seed):
+    for there in figures_elsewhere(puzzle):
         size = there.size
         try:
             outcome_there = run(size)
@@ -119,34 +114,28 @@ def comes_next(outcome: Outcome) -> str:
     return f"{so_far} comes {written(left[0])}"
 
 
-def other_sizes(puzzle: Puzzle, seed: int) -> list[SolutionFigures]:
-    """Return random sizes that cover all extremes (one layer, the most ranks, ...), and a few more."""
-    known = figures_elsewhere(puzzle)
-    left = list(zip(known, extremes([there.size for there in known]), strict=True))
-    Random(seed).shuffle(left)
-    chosen: list[SolutionFigures] = []
-    missing = set[object]().union(*[extremes for _, extremes in left])
-    while missing:
-        best = max(left, key=lambda one: len(one[1] & missing))
-        left.remove(best)
-        chosen.append(best[0])
-        missing -= best[1]
-    return [*chosen, *[there for there, _ in left[:MORE_SIZES]]]
-
-
 def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> None:
-    """Raise PuzzleError for a run at another size that takes far more than the solution there and the slack of the
-    target, so that no program is fast or small at the puzzle's own size only."""
-    home = solution_figures(puzzle)
-    for place, name in enumerate(("time", "memory")):
-        took, least = getattr(outcome, name), getattr(there, name)
-        target, known = puzzle.target[name], getattr(home, name)
-        limit = math.ceil(ROOM * max(least * target / known, least + target - known))
-        if took > limit:
-            took, limit, least = (puzzle.describe(one, one)[place] for one in (took, limit, least))
-            expected = f"at most {limit}, where a solution takes {least}"
-            fix = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-            raise PuzzleError(f"it takes {took}", expected=expected, fix=fix, line="")
+    """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
+    fast or small at the puzzle's own size only."""
+    slowest, largest = limits(puzzle, there)
+    unit, size_unit = puzzle.unit, puzzle.size_unit
+    if outcome.time >= slowest * (1 - CLOSE):
+        took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
+        expected = f"less than {most}, where a solution takes {least}"
+    elif outcome.memory > largest:
+        took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
+        expected = f"at most {most}, where a solution takes {least}"
+    else:
+        return
+    fix = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+    raise PuzzleError(f"it takes {took}", expected=expected, fix=fix, line="")
+
+
+def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:
+    """Return the time that an attempt does not reach at another size, and the memory that it does not exceed: more than
+    the solution takes there, and memory also by as much as the target leaves at the puzzle's own size."""
+    target, known, least = puzzle.target["memory"], solution_figures(puzzle).memory, there.memory
+    return SLOWER * there.time, math.floor(LARGER * max(least * target / known, least + target - known))
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

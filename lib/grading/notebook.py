@@ -8,7 +8,7 @@ import linecache
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from ..course.layouts import mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
+from ..record.events import Event
+from ..record.operations import Message
 from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
@@ -26,8 +28,8 @@ from ..running.limits import TIMEOUT
 from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .judge import judge, new_seed
-from .progress import Progress, next_hint, notebook_of
+from .judge import judge
+from .progress import Progress, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load_quietly
 from .verdict import ERROR, FAIL, Verdict
@@ -58,15 +60,13 @@ def grade(
     fn: Callable[[Any], Any],
     puzzle: str | None = None,
     *,
-    seed: int | None = None,
     timeout: float | None = TIMEOUT,
     represent: None = None,
 ) -> ShownVerdict:
     """The verdict on a function: whether it is right, at the puzzle's size and at others, and how its time and memory
     compare with the target.
 
-    The puzzle is the one with the function's name, unless ``puzzle`` names another. The other sizes are chosen at
-    random; the seed is shown, and with the same ``seed`` you get the same sizes. ``timeout`` is in seconds, for each
+    The puzzle is the one with the function's name, unless ``puzzle`` names another. ``timeout`` is in seconds, for each
     run (by default 10, and more on large machines). Raises PuzzleError for an unknown puzzle, for anything that is not
     a function, and for ``represent``: a verdict is about all ranks.
     """
@@ -77,10 +77,9 @@ def grade(
         problem, fix = "grading runs every rank, and represent= only measures time", "leave represent out"
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
-    seed = new_seed() if seed is None else seed
     begun = time.perf_counter()
     try:
-        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout), seed)
+        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
@@ -89,11 +88,10 @@ def grade(
         verdict = Verdict(spec, FAIL, message)
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
+    verdict = replace(verdict, note=keep([verdict], code=_code_of(fn, spec.name)))
     if "ipykernel" in sys.modules:
-        kept = Progress()
-        kept.record(verdict, _code_of(fn, spec.name))
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
-        verdict = replace(verdict, note=kept.note, attempts=f'{first}draw_attempts("{spec.name}")')
+        verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
     return ShownVerdict(verdict)
 
 
@@ -154,14 +152,36 @@ class Hint:
         happened = {event.kind for event in half.events} - {FORWARD.kind}
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        drawn = grid(half.events, unit, hosts=mesh_of(self.puzzle.size).beside)
+        alike = _alike(half.events)
+        told = [event for event in half.events if event.rank not in alike]
+        drawn = grid(told, unit, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same time"] * ("+" in drawn)
-        return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}"
+        same = (
+            f"\n\n{numbered('rank', alike)} do the same as rank {told[0].rank}, on their own micro-batches."
+            if alike
+            else ""
+        )
+        return f"{self.text}\n\n{until} ({'; '.join(known)}):\n\n{drawn}{same}"
 
     __repr__ = __str__
 
     def _repr_markdown_(self) -> str:
         return self.text
+
+
+ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are told
+
+
+def _alike(events: Sequence[Event]) -> list[int]:
+    """Return ranks of which nothing need be told, since many do the same at the same time on other micro-batches."""
+    done: dict[int, list[tuple[object, ...]]] = {}
+    for event in events:
+        peers = event.group if isinstance(OPERATIONS.get(event.kind), Message) else ()
+        what = event.kind, event.layer, event.layers, len(event.batches), event.start, event.end, peers
+        done.setdefault(event.rank, []).append(what)
+    first, *others = sorted(done)
+    alike = [rank for rank in others if done[rank] == done[first]]
+    return alike[1:] if len(alike) >= ALIKE else []
 
 
 _last: dict[str, Verdict] = {}  # of each puzzle, in this session
@@ -182,13 +202,11 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     first, why = _fitting(spec)
     kept = Progress() if "ipykernel" in sys.modules else None
     before = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if kept else 0)
-    given = {spec.name: before}
-    found = Hint(spec, next_hint(given, spec, first), why if first > before else "")
-    _given.update(given)
+    _given[spec.name] = before
+    number = next_hint(_given, spec, first)
     if kept:
-        kept.hints.update(given)
-        kept.save()
-    return found
+        kept.take_hint(spec, number)
+    return Hint(spec, number, why if first > before else "")
 
 
 def _fitting(spec: Puzzle) -> tuple[int, str]:
@@ -202,7 +220,7 @@ def _fitting(spec: Puzzle) -> tuple[int, str]:
 
 
 def progress() -> Progress:
-    """All puzzles with your best results so far, from progress.json beside the notebook."""
+    """All puzzles with your best results so far, from progress.json beside the notebook or the script."""
     return Progress()
 
 

@@ -1,15 +1,19 @@
 """A learner's progress, in a small file beside the notebooks: best verdicts, right attempts, answers and hints."""
 
+import errno
 import json
 import math
 import os
-import tempfile
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..basics.columns import in_columns
+from ..basics.saving import one_at_a_time, write_whole
 from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
@@ -39,45 +43,113 @@ class Point(NamedTuple):
     passed: bool
 
 
+def kept_in(folder: Path | None = None) -> Path:
+    """Return the folder where progress is kept: the one that the environment names, else ``folder``, else that of the
+    script that runs, else the current one, which is a notebook's own."""
+    if named := os.environ.get(FOLDER):
+        return Path(named)
+    if folder is not None:
+        return folder
+    main = sys.modules["__main__"]
+    script = getattr(main, "__file__", None) or ""
+    if not script.endswith(".py") or main.__spec__ or "ipykernel" in sys.modules:  # python -m, a prompt, a notebook
+        return Path.cwd()
+    return Path(script).absolute().parent
+
+
+def keep(verdicts: Iterable[Verdict], folder: Path | None = None, code: str = "") -> str:
+    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised: a verdict is told
+    whatever happens to the file."""
+    try:
+        kept = Progress(kept_in(folder))
+        kept.record(*verdicts, code=code)
+        return kept.note
+    except Exception as error:
+        return f"progress could not be saved ({type(error).__name__}: {error})"
+
+
 class Progress:
     """The content of the file. ``best``: status, time and memory of each puzzle; ``hints``: how many were given or
     skipped; ``trail``: the different right attempts of each puzzle, the newest last; ``answers``: the code that passed
-    last."""
+    last. ``note``: what there is to say of the file; ``left_alone``: whether it must stay as it is."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.path = (folder or Path(os.environ.get(FOLDER) or Path.cwd())) / NAME
+        self.path = (folder or kept_in()) / NAME
         self.note = ""
+        if self._read():
+            self._change(lambda: False)
+
+    def _read(self) -> bool:
+        """Take over what is sound in the file. Return whether something of it is not."""
+        self.left_alone = False
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
         self.trail: dict[str, list[Point]] = {}
         self.answers: dict[str, str] = {}
         try:
+            if self.path.exists() and not self.path.is_file():
+                raise OSError(errno.EINVAL, "it is no file")
             kept = json.loads(self.path.read_text(encoding="utf-8"))
-            if kept["version"] > VERSION:
-                raise ValueError(f"version {kept['version']}")
-            self.best = {str(name): _sound(best) for name, best in kept["best"].items()}
-            self.hints = {str(name): int(count) for name, count in kept["hints"].items()}
-            self.trail = {str(name): _trail(points) for name, points in kept.get("trail", {}).items()}
-            self.answers = {str(name): str(code) for name, code in kept.get("answers", {}).items()}
+            version = kept["version"]
         except FileNotFoundError:
-            pass
+            return False
         except OSError as error:
-            self.note = f"{NAME} could not be read ({error.strerror})"
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self._set_aside()
+            self._leave(f"{NAME} could not be read ({error.strerror})")
+            return False
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return True
+        if type(version) is int and version > VERSION:
+            self._leave(f"{NAME} is of a newer version of the puzzles ({version}; this one knows {VERSION})")
+            return False
+        parts = ("best", _sound), ("hints", _count), ("trail", _trail), ("answers", _code)
+        sound = [type(version) is int and {"best", "hints"} <= kept.keys()]
+        for name, check in parts:
+            entries = kept.get(name, {})
+            sound.append(isinstance(entries, dict))
+            for puzzle, entry in entries.items() if sound[-1] else ():
+                try:
+                    getattr(self, name)[puzzle] = check(entry)
+                except (ValueError, LookupError, TypeError):
+                    sound.append(False)
+        return not all(sound)
+
+    def _leave(self, why: str) -> None:
+        self.left_alone, self.note = True, f"{why}: it stays as it is, and nothing is added to it"
 
     def _set_aside(self) -> None:
-        self.best, self.hints, self.trail, self.answers = {}, {}, {}, {}
+        """Begin a new file with what is sound in a damaged one, which is kept under another name."""
         aside = self.path.with_name(f"progress-broken-{datetime.now():%Y%m%d-%H%M%S-%f}.json")
         try:
             os.replace(self.path, aside)
-            self.note = f"{NAME} was broken; it is kept as {aside.name}, and progress begins anew"
         except OSError as error:
-            self.note = f"{NAME} is broken and could not be moved aside ({error.strerror})"
+            self._leave(f"{NAME} is broken and could not be moved aside ({error.strerror})")
+            return
+        found = any((self.best, self.hints, self.trail, self.answers))
+        if found:
+            self.save()
+        goes_on = "progress goes on with what is sound in it" if found else "progress begins anew"
+        said = f"{NAME} was broken; it is kept as {aside.name}, and {goes_on}"
+        self.note = "; ".join(filter(None, [said, self.note]))
 
-    def record(self, verdict: Verdict, code: str = "") -> None:
-        """Add a verdict to the trail if it is right, and keep it if it is the best of its puzzle (with the star, then
-        fast, then small). Keep the code if it passes."""
+    def _change(self, how: Callable[[], bool]) -> None:
+        """Read the file, change what it says, and write it if ``how`` returns true, while others wait."""
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(self.path):
+            if self._read():
+                self._set_aside()
+            if how() and not self.left_alone:
+                self.save()
+
+    def record(self, *verdicts: Verdict, code: str = "") -> None:
+        """Add each verdict to the trail if it is right, and keep it if it is the best of its puzzle (with the star,
+        then fast, then small). Keep the code if it passes."""
+        attempted = [verdict for verdict in verdicts if verdict.status != TODO]
+        if attempted:
+            self._change(lambda: any([self._take(verdict, code) for verdict in attempted]))
+
+    def _take(self, verdict: Verdict, code: str) -> bool:
+        """Take a verdict over. Return whether that has changed anything."""
         puzzle, time, memory = verdict.puzzle, verdict.time, plain(verdict.memory)
         before, changed = self.best.get(puzzle.name), False
         if verdict.right and time is not None and memory is not None:
@@ -87,25 +159,30 @@ class Progress:
         if verdict.status == PASS and 0 < len(code) <= LONGEST_ANSWER and self.answers.get(puzzle.name) != code:
             self.answers[puzzle.name], changed = code, True
         new = {"status": verdict.status, "time": time, "memory": memory}
-        if verdict.status != TODO and (before is None or _rank(new, puzzle) < _rank(before, puzzle)):
+        if before is None or _rank(new, puzzle) < _rank(before, puzzle):
             self.best[puzzle.name], changed = new, True
-        if changed:
-            self.save()
+        return changed
+
+    def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
+        """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
+        number = 0
+
+        def take() -> bool:
+            nonlocal number
+            number = next_hint(self.hints, puzzle, first)
+            return True
+
+        self._change(take)
+        return number
 
     def save(self) -> None:
         """Write the file completely or not at all. If that fails, ``note`` says why, and nothing is raised."""
         trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
         kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "answers": self.answers}
-        new = None
         try:
-            with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=self.path.parent, delete=False) as file:
-                new = file.name
-                json.dump(kept, file, indent=1)
-            os.replace(new, self.path)
+            write_whole(self.path, json.dumps(kept, indent=1))
         except OSError as error:
             self.note = f"progress could not be saved ({error.strerror})"
-            if new is not None and os.path.exists(new):
-                os.unlink(new)
 
     # -- how it is shown ------------------------------------------------------------------------------
 
@@ -175,7 +252,7 @@ NUMBER = "text-align:right;white-space:nowrap;padding-right:12px;font-variant-nu
 
 
 def _sound(best: dict[str, Any]) -> dict[str, Any]:
-    """Return a verdict from the file. Raise KeyError, TypeError or ValueError if its values are not sound."""
+    """Return a verdict from the file. Raise LookupError, TypeError or ValueError if its values are not sound."""
     kept = {key: best[key] for key in ("status", "time", "memory")}
     sound = all(kept[key] is None or _is_figure(kept[key]) for key in ("time", "memory"))
     if kept["status"] not in (PASS, FAIL, ERROR) or not sound:
@@ -184,11 +261,27 @@ def _sound(best: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trail(points: list[dict[str, Any]]) -> list[Point]:
-    """Return points from the file. Raise KeyError, TypeError or ValueError if they are not sound."""
+    """Return points from the file. Raise LookupError, TypeError or ValueError if they are not sound."""
+    if type(points) is not list:
+        raise TypeError("no trail")
     found = [Point(point["time"], point["memory"], point["passed"]) for point in points]
     if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
         raise ValueError("no attempt")
     return found[-LONGEST:]
+
+
+def _count(count: int) -> int:
+    """Return a number of hints from the file. Raise ValueError if it is none."""
+    if type(count) is not int or not 0 <= count <= MOST:
+        raise ValueError("no count")
+    return count
+
+
+def _code(code: str) -> str:
+    """Return an answer from the file. Raise ValueError if it is none."""
+    if type(code) is not str:
+        raise ValueError("no code")
+    return code
 
 
 def _is_figure(value: object) -> bool:

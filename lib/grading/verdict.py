@@ -14,7 +14,7 @@ from ..course.specs import Puzzle
 from ..record.breakdown import in_words, waits_of
 from ..recording.safe import TEXTS, shown, shown_place
 
-VERSION = 1
+VERSION = 2
 """The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
 time."""
 
@@ -79,7 +79,6 @@ class Verdict:
     time: float | None = None
     memory: Elements | None = None
     idle: float | None = None  # the share (0 to 1) of all ranks' time in which they neither compute nor communicate
-    seed: int | None = None  # of the other sizes
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
     failed_at: str = ""  # the other size at which it was wrong
     error: Mistake | None = None  # the parts of the error in the message, if there is one
@@ -87,6 +86,7 @@ class Verdict:
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it stores and never takes out, if right but too large
     file: str = ""  # the file of the code, at a shell
+    folder: str = ""  # of that file, beside which progress is kept
     printed: str = ""  # the output of the code, in a worker
     seconds: float = 0.0  # wall-clock time of grading
     next_hint: str = ""  # the call or command for the next hint
@@ -122,13 +122,12 @@ class Verdict:
         idle = f"{100 * (self.idle or 0):.0f}"
         waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
         too = ", and may give the star away" if star and not self.starred else ""
-        held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)} (seed {self.seed})"
+        held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)}"
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
         more = (
             ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
             ("also right at", self.held_at, held),
-            ("seed", self.failed_at and not self.held_at, f"{self.seed} (of the other sizes)"),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
             ("where the time goes", self.chain, chain),
@@ -150,14 +149,14 @@ class Verdict:
         frontier = [{"time": point["time"], "memory": point["memory"]} for point in puzzle.frontier]
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
-            "status": self.status, "right": self.right, "message": self.message,
+            "status": self.status, "right": self.right is True, "message": self.message,
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory),
             "units": {"time": puzzle.unit.name, "memory": puzzle.size_unit.name},
             "target": puzzle.target, "best_known": frontier[0],
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
-            "seed": self.seed, "held_at": list(self.held_at), "failed_at": self.failed_at,
+            "held_at": list(self.held_at), "failed_at": self.failed_at,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,

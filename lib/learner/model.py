@@ -251,7 +251,7 @@ class Model(Verbs):
         return of_token(weight), of_token(state)  # type: ignore[return-value]
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
-        """The input of layer 0 for these micro-batches. Takes no time."""
+        """The input of layer 0 for these micro-batches. Takes no time. A rank can take each micro-batch once."""
         wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
         token = self._simulator.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
@@ -455,6 +455,7 @@ class Model(Verbs):
 
         The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
         coordinate only. A list of gradients with the list of their layers is one call for all of them: it gives a list.
+        Partial sums of activations and of their gradients are summed in the same way (puzzle 17).
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 

@@ -24,6 +24,7 @@ from ..basics.units import (
     exact,
     show_ticks,
 )
+from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED, Kind
 from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Computation
@@ -240,6 +241,22 @@ class Cost:
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
         """Return how long a send of so many elements takes its sender, in time units; ``across``: to another node."""
         return self._fixed["send_across" if across else "send"]
+
+    def message(self, labels: Labels | None, size: Elements, across: bool, ranks: int) -> TimeUnits:
+        """Return how long a send of a tensor, or of a plain value (None), takes its sender, in time units: of an
+        activation that is a transfer.
+
+        All else has the size of a weight, which collectives carry in one piece for each of the ``ranks``. A message of
+        several such pieces takes as long as one gather between two ranks for each of them, and a message of less as
+        long as one. So no way to pass weights or gradients on by messages is faster than the collective.
+        """
+        transfer = self.transfer(size, across)
+        if labels is None or not size or KINDS[labels.kind].size != "weight":
+            return transfer
+        pieces = max(Fraction(1), Fraction(len(labels.shards) * ranks, labels.total))
+        pair = Group((0, 1), {}, 1 if across else 2, "")
+        gathers = pieces * self.meeting(ALLGATHER.kind, labels, 2 * size / pieces, pair)
+        return max(transfer, gathers.numerator if gathers.denominator == 1 else gathers)
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
         """Return how long a send of so many elements between a device and its host takes its sender, in time units."""

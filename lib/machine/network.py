@@ -6,6 +6,7 @@ from anyone, the order of waits in a rank with several coroutines) is decided by
 waits: then the earliest possible end of all is certain, because whatever happens next happens after it.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -42,8 +43,10 @@ Held = tuple[Sequence[Result | Results], Labels, Elements]
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
 
-MOST_ROWS = 32
-"""Rows of a report of a deadlock: of more there are those whose lines of code differ, and then the first."""
+MOST_ROWS, ALIKE = 32, 4
+"""Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
+first, and the ranks of the others."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
@@ -255,7 +258,7 @@ class Network:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
             across = self.mesh.node(sender) != self.mesh.node(receiver)
-            end = start + self.cost.transfer(call.sent, across)
+            end = start + self.cost.message(call.labels, call.sent, across, self.mesh.ranks)
         call.start, call.end = start, end
         call.link.free = end
         queue = call.link.queue
@@ -463,20 +466,30 @@ class Network:
             others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
             for what in [f"{call}{line}" for call in calls[:3]] or [others]:
                 stands.setdefault(what, []).append(rank)
-        rows = list[str]()
-        first = dict[str, int]()  # the first row of each line of code, and of those who have finished
+        alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
         for what, ranks in stands.items():
-            one, who = len(ranks) == 1, numbered("rank", ranks)
-            has, waits = ("has", "waits") if one else ("have", "wait")
-            first.setdefault(lines.get(ranks[0], what), len(rows))
-            rows.append(f"{who} {has} finished" if what == "finished" else f"{who} {waits} for {what}")
+            place = f" [{lines.get(ranks[0], '')}]"
+            alike.setdefault(_NUMBER.sub("0", what.removesuffix(place)) + place, []).append(what)
+        rows = list[str]()
+        for several in alike.values():
+            told = several if len(several) <= ALIKE else several[:1]
+            rows += [_row(what, stands[what]) for what in told]
+            if more := {rank for what in several[len(told) :] for rank in stands[what]}:
+                rows.append(f"{numbered('rank', more)} wait in the same way, each for its own")
         if len(rows) > MOST_ROWS:
-            kept = [*dict.fromkeys([*first.values(), *range(len(rows))])][:MOST_ROWS]
-            rows = [*(rows[at] for at in sorted(kept)), f"and {len(rows) - MOST_ROWS} more like these"]
+            rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
         fix = _way_out([call for calls in waiting.values() for call in calls], ended)
         deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), fix=fix, line="")
         deadlock.lines = lines
         return deadlock
+
+
+def _row(what: str, ranks: Sequence[int]) -> str:
+    """Return what some ranks wait for, as a row of the report of a deadlock."""
+    one, who = len(ranks) == 1, numbered("rank", ranks)
+    if what == "finished":
+        return f"{who} {'has' if one else 'have'} finished"
+    return f"{who} {'waits' if one else 'wait'} for {what}"
 
 
 def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:

@@ -17,7 +17,8 @@ Brought = Mapping[object, Sequence[Labels | None]]
 
 
 class Taken:
-    """The pieces of a layer's weight, or of its state, that a rank has loaded: labels, and the number of the load."""
+    """The pieces of a layer's weight, of its state, or of a micro-batch's input, that a rank has taken: labels, and the
+    number of the load."""
 
     __slots__ = ("pieces", "starts", "parts")
 

@@ -32,7 +32,8 @@ from .past import Past, Taken
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
-"""MADE_UP, how long the log was after the load of a tensor that is still to be taken, or None: it may be used."""
+"""MADE_UP, how long the log was after the load, or the ``get_activation``, that a tensor comes from and has not been
+taken from, or None: what the rank that owns it may use."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
 Span = tuple[int, int, int, Elements]
@@ -45,7 +46,7 @@ class Terms:
 
     cost: Cost
     values: Values
-    graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece loaded once
+    graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece and each input taken once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
     cuts: Cuts = field(default_factory=Cuts)
     samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)
@@ -265,7 +266,8 @@ class RankState:
         self.holder: Callable[[], object] = lambda: None
         self.all_temporaries: dict[object, Temporaries] = {}
         self.writers: dict[int, Temporaries] = {}
-        self.taken: dict[tuple[str, int, bool], Taken] = {}  # what was loaded
+        self.taken: dict[tuple[str, int, bool], Taken] = {}
+        """What was loaded, by kind and layer, and the inputs that it got, by kind and micro-batch."""
         self.past = Past()
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see deferred_memory).
@@ -378,19 +380,34 @@ class RankState:
             self._note_loaded(tensor, tensor.origin)
 
     def _note_loaded(self, tensor: TensorState, load: int) -> None:
-        """Remember a loaded piece as this rank's. Raise PuzzleError when it loaded the piece before."""
+        """Remember a loaded piece, or the input of micro-batches, as this rank's. Raise PuzzleError when it has taken
+        that before."""
         labels = tensor.labels
-        key = labels.kind, labels.layer, labels.adapter
-        taken = self.taken.get(key)
-        if taken is None:
-            taken = self.taken[key] = Taken()
-        if (other := taken.note(labels, load)) is not None:
-            verb = LOADS[labels.adapter]
-            problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
-            where, expected = self.place(verb, labels.layer), "each piece loaded once"
-            fix = "keep it stored, or get it from another rank by communication"
-            raise PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
+        stepped = KINDS[labels.kind].stepped
+        for which in (labels.layer,) if stepped else sorted(labels.batches):
+            key = labels.kind, which, labels.adapter
+            taken = self.taken.get(key)
+            if taken is None:
+                taken = self.taken[key] = Taken()
+            if (other := taken.note(labels, load)) is not None:
+                raise self._taken_before(labels, other) if stepped else self._input_taken_before(labels, which, other)
         tensor.origin = None
+
+    def _taken_before(self, labels: Labels, other: Labels) -> PuzzleError:
+        """Return the error of a piece of a weight or of a state that was loaded twice."""
+        verb = LOADS[labels.adapter]
+        problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
+        where, expected = self.place(verb, labels.layer), "each piece loaded once"
+        fix = "keep it stored, or get it from another rank by communication"
+        return PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
+
+    def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
+        """Return the error of an input that a rank has asked for twice."""
+        where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
+        fix = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
+        fix += "the rank that needs it"
+        got = f"{labels} after {other}"
+        return PuzzleError(f"micro-batch {batch} was taken before", where=where, expected=expected, got=got, fix=fix)
 
     # -- samples and the log ------------------------------------------------------------
 
@@ -480,7 +497,8 @@ class RankState:
 
     def final_state(self, stored: Iterable[TensorState]) -> FinalState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
-        began = tuple([labels for taken in self.taken.values() for labels, _ in taken.pieces])
+        loaded = [taken for (kind, *_), taken in self.taken.items() if KINDS[kind].stepped]
+        began = tuple([labels for taken in loaded for labels, _ in taken.pieces])
         kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)

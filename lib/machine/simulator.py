@@ -52,9 +52,10 @@ def second_model(rank: int) -> PuzzleError:
 class LocalSimulator:
     """The simulator of all ranks of one machine.
 
-    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece loaded once). ``strict``: whether
-    sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry, fingerprints
-    unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the ranks.
+    ``graded``: the rules of ``run`` (one owner, nothing made up, each piece and each input taken once). ``strict``:
+    whether sets are checked at each operation; off, only the values can tell. ``values``: what tensors carry,
+    fingerprints unless given. ``watcher`` hears when tensors can really move. ``network`` makes the links between the
+    ranks.
     """
 
     rank_type: type[RankState] = RankState
@@ -116,7 +117,7 @@ class LocalSimulator:
             raise PuzzleError("get_activation needs at least one micro-batch", where=where, fix=fix)
         rank.mark("get_activation", 0, batches)
         labels = Labels("Activation", 0, rank.layers, batches=batches, total_batches=rank.batches)
-        return rank.mint(labels, rank.values.inputs(batches))
+        return rank.mint(labels, rank.values.inputs(batches), len(rank.log) if rank.graded else None)
 
     def fake_grad(self, rank: RankState, layer: int, batches: frozenset[int]) -> TensorState:
         layer = self._layer(rank, layer, "fake_grad")

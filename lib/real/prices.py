@@ -216,6 +216,9 @@ class RealCost(Cost):
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
         return round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
 
+    def message(self, labels: Labels | None, size: Elements, across: bool, ranks: int) -> TimeUnits:
+        return round(super().message(labels, size, across, ranks))
+
     @property
     def shortest_transfer(self) -> TimeUnits:
         return round(min(self.cluster.latency, self.cluster.latency_across) * NANOSECONDS)

@@ -63,11 +63,11 @@ def _as_text(code: Code) -> str:
 
 
 def legend(kind: str) -> str:
-    """Return what the letters of an operation mean: ``AG all-gather``, ``>3 send to rank 3``."""
+    """Return what the letters of an operation mean: ``AG all-gather``, ``>1 send to rank 1``."""
     row = operation(kind)
     if isinstance(row, Message):
-        rank, way = (3, "to") if row is SEND else (1, "from")
-        return f"{row.code}{rank} {row.word} {way} rank {rank}"
+        way = "to" if row is SEND else "from"
+        return f"{row.code}1 {row.word} {way} rank 1"
     return f"{row.code} {row.word}"
 
 

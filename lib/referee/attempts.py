@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
+from ..grading.progress import NAME, Progress, kept_in
 from ..recording.safe import shown
 from .loaded import Submission
 
@@ -22,7 +23,13 @@ MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
+NO_WORK = (
+    "__pycache__", "__MACOSX", ".DS_Store", ".cache", ".git", ".hg", ".idea", ".ipynb_checkpoints", ".jupyter",
+    ".mypy_cache", ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode",
+)  # fmt: skip
+"""Folders that programs make beside people's work, and that nobody hands in as theirs."""
 LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
+MOST_NAMED = 20  # files that are nobody's and are named
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -61,6 +68,12 @@ def home() -> Path:
         return here
     folders = [root / name for name in ("puzzles/mine", "puzzles") for root in (here, *here.parents, ROOT)]
     return next((folder for folder in folders if folder.is_dir()), here)
+
+
+def progress_here() -> Progress:
+    """Return the progress of who works here: in this folder if it is kept here already, else beside the notebooks."""
+    here = Path.cwd()
+    return Progress(kept_in(here if (here / NAME).exists() else home()))
 
 
 def called(path: Path) -> str:
@@ -164,7 +177,7 @@ def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
 def submissions(folder: Path) -> list[Student]:
     """Return the students of a folder with a folder or a file for each. Raise Unreadable if there is none."""
     try:
-        entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "__")))
+        entries = sorted(path for path in folder.iterdir() if path.name not in NO_WORK)
     except OSError as error:
         raise Unreadable(f"{folder} cannot be read: {error.strerror}") from None
     found: dict[Path, tuple[list[Path], list[str]]] = {}
@@ -180,6 +193,18 @@ def submissions(folder: Path) -> list[Student]:
     return [Student(names[path], *files) for path, files in found.items()]
 
 
+def others(folder: Path) -> str:
+    """Return a line that names what lies in a folder of submissions and is nobody's, or an empty text."""
+    try:
+        found = sorted(path for path in folder.iterdir() if not os.path.isdir(path) and path.suffix not in SUFFIXES)
+    except OSError:
+        return ""
+    left = [shown(called(path), LONGEST_NAME) for path in found if path.name not in NO_WORK]
+    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+    said = f"not graded, since a student has a folder or a file (.py, .ipynb): {', '.join(left[:MOST_NAMED])}{more}"
+    return said if left else ""
+
+
 def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
     """Return a student's files, and what could not be read. Folders may be nested deeper than Python's calls."""
     files: list[Path] = []
@@ -191,7 +216,7 @@ def _files_in(folder: Path) -> tuple[list[Path], list[str]]:
             with os.scandir(at) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders += [at / entry.name] * (not entry.name.startswith((".", "__")))  # caches, history
+                        folders += [at / entry.name] * (entry.name not in NO_WORK)
                     elif entry.name.endswith(SUFFIXES):
                         files.append(at / entry.name)
         except OSError as error:

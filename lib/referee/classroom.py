@@ -20,7 +20,7 @@ class Paper:
 
 
 def grade_class(
-    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, seed: int, budget: float, plain: bool
+    folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, budget: float, plain: bool
 ) -> list[Report]:
     """Return a report for each student of a folder, in order.
 
@@ -30,7 +30,7 @@ def grade_class(
     papers = [Paper(student) for student in submissions(folder)]
     of_turn: dict[Turn, Paper] = {}
     with Bar(len(papers), plain, lines=True) as bar:
-        for turn in examiners.done(_turns(papers, folder, chosen, budget, of_turn), seed):
+        for turn in examiners.done(_turns(papers, folder, chosen, budget, of_turn)):
             paper = of_turn.pop(turn)
             paper.trouble = "; ".join(filter(None, [paper.trouble, *_trouble(turn)]))
             bar.step(paper.student.name)

@@ -32,14 +32,13 @@ DIED = "the grader failed: the process that judges has ended, often because memo
 FORK = multiprocessing.get_context("fork")
 
 
-def verdict_on(attempt: Attempt, code: Loaded, seed: int) -> Verdict:
-    """Return the verdict on one attempt, whose file is loaded: ERROR if the grader itself fails. ``seed``: that of the
-    other sizes."""
+def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
+    """Return the verdict on one attempt, whose file is loaded: ERROR if the grader itself fails."""
     puzzle = attempt.puzzle
     printed: list[str] = []
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost), seed)
+        verdict = judge(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost))
     except Missing:
         message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
         verdict = Verdict(puzzle, TODO, message)
@@ -73,7 +72,7 @@ class Judge:
             return Found([], incomplete=f"the grader failed: {type(error).__name__}: {error}")
         return found_in(self.code)
 
-    def verdict(self, attempt: Attempt, seed: int) -> Verdict:
+    def verdict(self, attempt: Attempt) -> Verdict:
         """Return the verdict on an attempt, with what to type for a hint."""
         puzzle, submission, trouble = attempt
         if trouble:
@@ -85,7 +84,7 @@ class Judge:
                 if self.code is None or self.code.submission != submission:
                     self.close()
                     self.code = self.referee.load(submission)
-                verdict = verdict_on(attempt, self.code, seed)
+                verdict = verdict_on(attempt, self.code)
             except Exception as error:
                 verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
             finally:
@@ -113,8 +112,8 @@ def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     with closing(Judge(Referee(timeout, secret=secret, watch=line.send))) as judge:
         while True:
-            request, seed = line.recv()
-            answer = judge.verdict(request, seed) if isinstance(request, Attempt) else judge.found(request)
+            request = line.recv()
+            answer = judge.verdict(request) if isinstance(request, Attempt) else judge.found(request)
             line.send((answer, judge.referee.isolation()))
 
 
@@ -132,8 +131,8 @@ class Examiner:
         self.process: multiprocessing.process.BaseProcess | None = None
         self.request: Attempt | Submission | None = None  # what it is about
 
-    def ask(self, request: Attempt | Submission, seed: int) -> None:
-        """Let it judge an attempt, or look what a file defines. ``seed``: that of the other sizes."""
+    def ask(self, request: Attempt | Submission) -> None:
+        """Let it judge an attempt, or look what a file defines."""
         if self.process is None:
             self.line, theirs = Pipe()
             self.process = FORK.Process(target=_work, args=(theirs, *self.how), daemon=True)
@@ -141,7 +140,7 @@ class Examiner:
             theirs.close()
         self.request, self.seconds, self.begun = request, math.inf, 0.0
         with suppress(OSError):  # it has died: so says the answer
-            self.line.send((request, seed))
+            self.line.send(request)
 
     def is_running(self) -> bool:
         """Return whether a program runs, as opposed to what the grader does for itself."""

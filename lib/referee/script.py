@@ -11,8 +11,7 @@ from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.answers import answer_of, renamed
 from ..grading.commandline import Usage, called
-from ..grading.progress import Progress
-from .attempts import home, is_file
+from .attempts import home, is_file, progress_here
 
 BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
 FINDS = """\
@@ -76,7 +75,7 @@ def _mine(what: str, new: Puzzle, folder: Path) -> str:
         for path in paths:
             if puzzle != new and (code := answer_of(path, puzzle.name)):
                 return renamed(code, puzzle.name, new.name)
-    if len(old) == 1 and (code := Progress(home()).answers.get(old[0].name, "")):
+    if len(old) == 1 and (code := progress_here().answers.get(old[0].name, "")):
         return renamed(code, old[0].name, new.name)
     searched = ", ".join(map(str, paths))
     fix = "solve that puzzle first, or name the file with your answer: --from my_wsdp.py"

@@ -4,10 +4,11 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
 from ..basics.errors import PuzzleError
+from ..basics.streams import tell
 from ..course.specs import puzzles
 from ..grading.verdict import FAIL, PASS, Report, Verdict
 from .attempts import Attempt, Found, attempts_in, seems_to_define
@@ -91,9 +92,9 @@ class Examiners:
         self.examiners = [Examiner(timeout, secret) for _ in range(processors)]
         self.isolation = ""  # how the code was kept apart, in a sentence
 
-    def done(self, turns: Iterable[Turn], seed: int) -> Iterator[Turn]:
+    def done(self, turns: Iterable[Turn]) -> Iterator[Turn]:
         """Give each turn when it is over. Turns are taken when their time has come, so that a class need not be in
-        memory at once. ``seed``: that of the other sizes."""
+        memory at once."""
         waiting, taken = iter(turns), dict[Examiner, Turn]()
         while True:
             for examiner in self.examiners:
@@ -104,7 +105,7 @@ class Examiners:
                         turn = next(waiting, None)
                     if turn is not None and request is not None:
                         taken[examiner] = turn
-                        examiner.ask(request, seed)
+                        examiner.ask(request)
             if not taken:
                 return
             begun = time.monotonic()
@@ -127,24 +128,29 @@ class Examiners:
 
 
 def session(
-    asked: Sequence[Attempt | Submission], chosen: Collection[str], examiners: Examiners, seed: int, plain: bool
+    asked: Sequence[Attempt | Submission], chosen: Collection[str], examiners: Examiners, plain: bool
 ) -> Report:
     """Return the verdict on each attempt, and on those of the ``chosen`` puzzles in each file. ``plain``: without a
     progress bar. Raise PuzzleError for a file without any."""
     attempts: dict[int, list[Attempt]] = {at: [one] for at, one in enumerate(asked) if isinstance(one, Attempt)}
     looks = {at: Turn([one], chosen) for at, one in enumerate(asked) if isinstance(one, Submission)}
-    for _ in examiners.done(looks.values(), seed):
+    for _ in examiners.done(looks.values()):
         pass
     for at, look in looks.items():
         [(submission, attempts[at], found)] = look.found
         if not attempts[at]:
             raise _nothing_in(submission, found, chosen)
-    turns = [Turn([attempt]) for at in sorted(attempts) for attempt in attempts[at]]
+    tries = [attempt for at in sorted(attempts) for attempt in attempts[at]]
+    turns = [Turn([attempt]) for attempt in tries]
     largest_first = sorted(turns, key=_work, reverse=True)  # so that no processor waits for the last one
     with Bar(len(turns), plain) as bar:
-        for turn in examiners.done(largest_first, seed):
+        for turn in examiners.done(largest_first):
             bar.step(turn.verdicts[0].puzzle.name)
-    return Report([verdict for turn in turns for verdict in turn.verdicts], examiners.isolation)
+    places = [(attempt.submission and attempt.submission.folder) or "" for attempt in tries]
+    pairs = zip(places, turns, strict=True)
+    return Report(
+        [replace(verdict, folder=place) for place, turn in pairs for verdict in turn.verdicts], examiners.isolation
+    )
 
 
 def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:
@@ -167,7 +173,7 @@ class Bar:
 
     def __init__(self, total: int, plain: bool, lines: bool = False) -> None:
         self.total, self.done, self.begun = total, 0, time.monotonic()
-        self.bar = sys.stderr.isatty() and not plain
+        self.bar = not plain and sys.stderr is not None and sys.stderr.isatty()
         self.lines = lines and not self.bar
 
     def __enter__(self) -> "Bar":
@@ -176,7 +182,7 @@ class Bar:
 
     def __exit__(self, *exception: object) -> None:
         if self.bar:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            tell("\r\033[K", end="")
 
     def step(self, name: str) -> None:
         """Count one more, of that name."""
@@ -189,6 +195,6 @@ class Bar:
             left = (time.monotonic() - self.begun) * (self.total - self.done) / max(1, self.done)
             more = f", about {left:.0f} s left" if self.done and left >= 2 else ""
             bar = f"[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total}{more}  {name}"
-            print(f"\r\033[K{bar}", end="", file=sys.stderr, flush=True)
+            tell(f"\r\033[K{bar}", end="")
         elif self.lines and name:
-            print(f"{self.done} of {self.total}  {name}", file=sys.stderr, flush=True)
+            tell(f"{self.done} of {self.total}  {name}")

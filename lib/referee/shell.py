@@ -12,19 +12,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
+from ..basics.saving import write_whole
+from ..basics.streams import tell
 from ..course.specs import after, find, puzzles
 from ..grading.commandline import Usage, called
-from ..grading.judge import new_seed
 from ..grading.notebook import Hint
 from ..grading.page import STAR, report_text
-from ..grading.progress import Progress, next_hint
+from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report
 from . import files
-from .attempts import Unreadable, asked_for, home, is_file, wanted
+from .attempts import Unreadable, asked_for, home, is_file, others, progress_here, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
@@ -54,17 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
-        print(f"{called()} {options.command}: {error}", file=sys.stderr)
+        tell(f"{called()} {options.command}: {error}")
         return USAGE
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         _close_stdout()  # nobody reads on
         return SOME_FAIL
     except Exception:
-        traceback.print_exc()
-        print("The grader itself failed. Please report the lines above.", file=sys.stderr)
+        tell(f"{traceback.format_exc()}The grader itself failed. Please report the lines above.")
         return GRADER_FAILED
 
 
@@ -87,7 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
         add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
         add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for a run, more for a large one (10)")
-        add("--seed", metavar="N", type=int, help="draw the other sizes from this seed")
         add("--plain", action="store_true", help="no color and no progress bar")
         if name == "grade":
             add("--list", action="store_true", help="list the puzzles and their targets")
@@ -125,26 +125,31 @@ def grade(options: argparse.Namespace) -> int:
         print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
-    reports = [_grade_own(options)] if options.each is None else _grade_each(options)
+    if options.each is not None:
+        reports, left_out = _grade_each(options)
+        written = _write_files(options, reports)
+    else:
+        chosen = wanted(options.what, _chosen(options.k))
+        asked = asked_for(options.what, chosen)
+        with closing(Examiners(options.timeout)) as examiners:
+            reports, left_out = [_leading_on(session(asked, chosen, examiners, options.plain))], ""
+        written = _write_files(options, reports)
+        _keep(reports[0])
+    written &= _print_report(options, reports)
+    if left_out:
+        tell(left_out)
     statuses = {verdict.status for report in reports for verdict in report.verdicts}
-    if not _write(options, reports) or ERROR in statuses:
+    if not written or ERROR in statuses:
         return GRADER_FAILED
     return ALL_PASS if statuses == {PASS} else SOME_FAIL
 
 
-def _grade_own(options: argparse.Namespace) -> Report:
-    """Grade the learner's own notebooks, beside which the best verdicts are kept, or files that are named."""
-    chosen = wanted(options.what, _chosen(options.k))
-    asked = asked_for(options.what, chosen)
-    with closing(Examiners(options.timeout)) as examiners:
-        report = _leading_on(session(asked, chosen, examiners, _seed(options), options.plain))
-    if not any(map(is_file, options.what)):
-        kept = Progress(home())
-        for verdict in report.verdicts:
-            kept.record(verdict)
-        if kept.note:
-            print(kept.note, file=sys.stderr)
-    return report
+def _keep(report: Report) -> None:
+    """Record verdicts where a notebook beside the graded files would record its own. Say so if that does not work."""
+    for folder in dict.fromkeys(verdict.folder for verdict in report.verdicts):
+        own = [verdict for verdict in report.verdicts if verdict.folder == folder]
+        if note := keep(own, Path(folder) if folder else home()):
+            tell(note)
 
 
 def _leading_on(report: Report) -> Report:
@@ -156,16 +161,15 @@ def _leading_on(report: Report) -> Report:
     return replace(report, verdicts=verdicts)
 
 
-def _seed(options: argparse.Namespace) -> int:
-    return new_seed() if options.seed is None else int(options.seed)
-
-
-def _grade_each(options: argparse.Namespace) -> list[Report]:
+def _grade_each(options: argparse.Namespace) -> tuple[list[Report], str]:
+    """Grade a folder of submissions. Return a report for each student, and what there is to say of what is none."""
     named = {find(one).name for one in options.what}
     chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
     budget = options.budget or BUDGET * options.timeout
+    left_out = others(options.each)
     with closing(Examiners(options.timeout, [str(options.each)])) as examiners:
-        return grade_class(options.each, chosen, bool(named), examiners, _seed(options), budget, options.plain)
+        reports = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
+    return reports, left_out
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -207,9 +211,8 @@ def _list() -> str:
 def _hints(name: str) -> str:
     """Return all hints given so far and the next one. The count is in a file, as a shell remembers nothing."""
     puzzle = find(name)
-    kept = Progress(home())
-    number = next_hint(kept.hints, puzzle)
-    kept.save()
+    kept = progress_here()
+    number = kept.take_hint(puzzle)
     return "\n\n".join([*(str(Hint(puzzle, place)) for place in range(number + 1)), *filter(None, [kept.note])])
 
 
@@ -265,29 +268,40 @@ def _check_file(target: str) -> None:
         raise Usage(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _write(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
-    """Write all that is asked for. Return whether all could be written: one failure is reported and stops no other."""
-    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    texts = {"-": "\n\n".join(report_text(report, color) for report in reports) + "\n"}
-    texts |= {target: face(reports) for target, face in _faces(options)}
+def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
+    """Write all files that are asked for. Return whether all could be written: one failure stops no other."""
+    texts = {target: partial(face, reports) for target, face in _faces(options) if target != "-"}
     if options.gradescope is not None and options.each is not None:
         folder = Path(options.gradescope)
-        texts |= {str(folder / f"{report.student}.json"): files.as_gradescope(report) for report in reports}
-    written = True
-    for target, text in texts.items():
-        try:
-            if target == "-":
-                print(text, end="", flush=True)
-            else:
-                Path(target).write_text(text, encoding="utf-8")
-        except OSError as error:
-            if target == "-":
-                _close_stdout()
-            if target != "-" or not isinstance(error, BrokenPipeError):  # else nobody reads on
-                written = False
-                name = "the report" if target == "-" else target
-                print(f"{called()} grade: {name} could not be written: {error.strerror or error}", file=sys.stderr)
-    return written
+        texts |= {str(folder / f"{one.student}.json"): partial(files.as_gradescope, one) for one in reports}
+    return all([_written(target, text) for target, text in texts.items()])
+
+
+def _print_report(options: argparse.Namespace, reports: Sequence[Report]) -> bool:
+    """Print the report, or what stdout is asked for instead. Return whether that could be done."""
+    color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    asked = [face for target, face in _faces(options) if target == "-"]
+    if asked:
+        return _written("-", partial(asked[0], reports))
+    return _written("-", lambda: "\n\n".join(report_text(report, color) for report in reports) + "\n")
+
+
+def _written(target: str, text: Callable[[], str]) -> bool:
+    """Return whether a text could be made and written. Say so if not."""
+    try:
+        if target == "-":
+            print(text(), end="", flush=True)
+        else:
+            write_whole(Path(target), text())
+    except Exception as error:
+        if target == "-":
+            _close_stdout()
+            if isinstance(error, BrokenPipeError):  # nobody reads on
+                return True
+        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        tell(f"{called()} grade: {'the report' if target == '-' else target} could not be written: {why}")
+        return False
+    return True
 
 
 def _close_stdout() -> None:
@@ -310,13 +324,14 @@ def watch(options: argparse.Namespace) -> int:
             try:
                 chosen = wanted(options.what, _chosen(options.k))
                 asked = asked_for(graded, chosen)
-                report = _leading_on(session(asked, chosen, examiners, _seed(options), options.plain))
+                report = _leading_on(session(asked, chosen, examiners, options.plain))
+                _keep(report)
                 print(report_text(report, not options.plain and sys.stdout.isatty()), flush=True)
             except (Unreadable, PuzzleError) as error:
                 if graded is options.what:
                     raise
                 print(error, flush=True)
-            print("\nWaiting for a file to be saved; Ctrl-C ends this.\n", file=sys.stderr)
+            tell("\nWaiting for a file to be saved; Ctrl-C ends this.\n")
             graded = _next_saved(changes, folders, paths)
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from random import uniform
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,10 @@ from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
 """The default limit of a run, and what each layer of a rank or a micro-batch adds (ten times the need), in seconds."""
+
+
+OFTEN = 0.2  # seconds between two alarms once time is up
+SOON = (1e-6, 3e-5)  # seconds until the next one, at random, where one was caught again and again
 
 
 def room(ranks: int, layers: int, batches: int) -> float:
@@ -64,16 +69,24 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         if not struck:
             struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
         else:
-            # It was caught. Raised at every line from now on, it also reaches lines outside the `try`.
-            frame.f_trace = _raise_after(0)
-            sys.settrace(frame.f_trace)
+            # It was caught. Raised at the next line as well, it also reaches lines outside the `try`.
+            frame.f_trace = again
+            sys.settrace(again)
         raise TimeIsUp
+
+    def again(frame: FrameType, event: str, argument: object) -> Any:
+        if event == "line" and is_learners(frame.f_code):
+            # Python ends a trace that raises. Where one `try` is inside another, the next alarm has to come before the
+            # outer loop begins anew, that is within a microsecond or so: at some moment or other it does.
+            signal.setitimer(signal.ITIMER_REAL, uniform(*SOON), OFTEN)
+            raise TimeIsUp
+        return again
 
     with ExitStack() as undo:
         if timeout is not None and _has_timers():
             with suppress(ValueError, OSError):
                 before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
-                timer = signal.setitimer(signal.ITIMER_REAL, timeout, 0.2)  # again and again: one may be caught
+                timer = signal.setitimer(signal.ITIMER_REAL, timeout, OFTEN)  # again and again: one may be caught
                 undo.callback(sys.settrace, tracing)
                 undo.callback(signal.signal, signal.SIGALRM, before)
                 undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)

@@ -312,14 +312,16 @@ def _engine(name: str) -> Any:
 def check_function(fn: object) -> None:
     """Raise PuzzleError, with the reason, unless something can be run on a rank."""
     if not callable(fn) or isinstance(fn, type):
+        fix = f"async def {fn.__name__}(model): ..." if isinstance(fn, type) else "async def fsdp(model): ..."
         if inspect.iscoroutine(fn):
             fn.close()
-        fix = "pass the function itself: run(fsdp, ...), not run(fsdp(...), ...)"
-        raise PuzzleError("run takes a function of one model", got=describe(fn), fix=fix)
+            fix = f"pass the function itself, {fn.__name__}, and not what it returns, {fn.__name__}(...)"
+        raise PuzzleError("a run takes a function of one model", got=describe(fn), fix=fix)
     try:
         inspect.signature(fn).bind(object())
     except TypeError:
-        problem, fix = "run calls the function with one argument, the model", "async def fsdp(model): ..."
+        problem = "the function is called with one argument, the model"
+        fix = f"async def {name_of(fn)}(model): ..." if name_of(fn).isidentifier() else "async def fsdp(model): ..."
         where = f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}"
         raise PuzzleError(problem, where=where, fix=fix) from None
     except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import changed
+from . import changed, whole
 
 HALF = "if layer < model.LAYERS // 2:"
 KEPT = 'out, saved = model.forward(layer, inp, weight, keep="selective")'
@@ -10,16 +10,35 @@ STORED = '            model.activations[layer, "saved"] = saved\n'
 TAKEN = '        saved = model.activations.pop((layer, "saved"), None)\n'
 USED = "model.weights[layer], saved=saved"
 READ = "inp, grad = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
-LOWEST = """
-        if layer == 0:
-            model.activations[0], model.grad_activations[1] = inp, grad"""
-ONE_FOR_ALL = (
-    """        if layer == 0 and model.BATCHES > 1:
-            model.activations["one"] = model.get_activation([0])
-            _, model.activations[0, "saved"] = model.forward(0, model.activations["one"], model.weights[0], keep="all")
+ONE_FOR_ALL = """
+def checkpointing(model):
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    for mb in range(model.BATCHES):
+        train(model, mb)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+def train(model, mb):
+    acts, grads = model.activations, model.grad_activations
+    acts[0] = model.get_activation([mb])
+    for layer in range(model.LAYERS):
+        if layer < model.LAYERS // 2 and mb == 0:
+            out, acts[layer, "saved"] = model.forward(layer, acts[layer], model.weights[layer], keep="selective")
+        else:
+            out = model.forward(layer, acts[layer], model.weights[layer])
+        acts[layer + 1] = out
+    grads[model.LAYERS] = model.loss(acts.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        inp, grad, last = acts.pop(layer), grads.pop(layer + 1), mb == model.BATCHES - 1
+        saved = acts.pop((layer, "saved"), None) if last else acts.get((layer, "saved"))
+        made, grads[layer] = model.backward(layer, inp, grad, model.weights[layer], saved=saved)
+        model.grad_weights[layer] = model.grad_weights.pop(layer) + made if mb else made
+    del grads[0]
 """
-    + TAKEN
-)
 AGAIN = """        model.activations["out"], model.activations["again"] = model.forward(layer, inp, model.weights[layer], keep="all")
         saved = model.activations["again"]
 """
@@ -67,9 +86,9 @@ MISTAKES = [
             ("def checkpointing", "from lib import Saved\n\n\ndef checkpointing"), says="is made up: no operation of this run computed it"),
     changed("checkpointing", "hidden among the gradients", (STORED, '            model.grad_weights[layer, "saved"] = saved\n'), says="inner activations are not stored in grad_weights"),
     changed("checkpointing", "hidden with the states, in a pair", (STORED, '            model.opt_states[layer, "saved"] = (saved, saved)\n'), says="in a place of its own"),
-    changed("checkpointing", "of another micro-batch", (TAKEN, TAKEN + "        if saved is not None and model.BATCHES == 1:\n            _, saved = model.forward(layer, model.get_activation([0]), model.weights[layer], keep='all')\n"),
+    changed("checkpointing", "of another micro-batch", (TAKEN, TAKEN + "        if saved is not None and layer:\n            _, saved = model.forward(layer, model.activations[0], model.weights[layer], keep='all')\n"),
             says="the input is that of layer 0"),
-    changed("checkpointing", "one micro-batch's for all", (HALF, "if layer >= (model.LAYERS + 1) // 2:"), (READ, READ + LOWEST), (TAKEN, ONE_FOR_ALL), says="the inner activations are of another micro-batch"),
+    whole("checkpointing", "one micro-batch's for all", ONE_FOR_ALL, says="the inner activations are of another micro-batch"),
     changed("checkpointing", "a second forward that keeps all", (READ, READ.replace(".pop(layer)", "[layer]").replace(".pop(layer + 1)", "[layer + 1]")), (TAKEN, AGAIN), says="over the target: 54 ticks"),
     changed("checkpointing", "smuggled as a size of nothing", (KEPT, KEPT + "\n            saved.total_batches = 99"), says="total_batches cannot be set"),
 ]  # fmt: skip

@@ -129,6 +129,6 @@ MISTAKES = [
         model.activations["out"] = model.forward(0, model.get_activation([0]), model.weights[0])
         model.forward(1, model.activations.pop("out"), model.weights.pop("other"))
 
-    async def forward"""), says="it runs layer 1, whose weight it has not loaded"),
+    async def forward"""), says="micro-batch 0 was taken before"),
     changed("interleaved", "activations made by hand", ("await model.receive(src=before)", "Activation(layer, model.LAYERS, {mb}, model.BATCHES)"), (PASSED, "pass"), says="made up"),
 ]  # fmt: skip

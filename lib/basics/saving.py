@@ -1,0 +1,100 @@
+"""Files that are written completely or not at all, and by one process at a time."""
+
+import errno
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+try:
+    if sys.platform == "win32":
+        import msvcrt
+    else:
+        import fcntl
+    LOCKS = True
+except ImportError:  # in a browser, where one process is all there is
+    LOCKS = False
+
+PATIENCE = 5.0  # seconds that somebody waits for a lock, at most
+PAUSE = 0.01  # seconds between two looks at it
+BUSY = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+"""What the system says while another process holds a lock. Whatever else it says means that it has no locks there."""
+DEVICES = ("/dev/", "/proc/")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file completely or not at all: what was there stays until all of the new text is on the disk.
+
+    Devices and pipes are written to as they are, and so is a file in a folder where no other may be made. Links are
+    followed. Raises OSError.
+    """
+    place = Path(os.path.realpath(path))
+    if str(path).startswith(DEVICES) or (place.exists() and not place.is_file()):
+        path.write_text(text, encoding="utf-8")
+        return
+    new = place.with_name(f".new-{secrets.token_hex(8)}")
+    try:
+        with open(new, "x", encoding="utf-8") as file:
+            file.write(text)
+        if place.exists():
+            shutil.copymode(place, new)
+        os.replace(new, place)
+    except PermissionError:
+        if not place.is_file():
+            raise
+        place.write_text(text, encoding="utf-8")
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, for which the others wait.
+
+    It is a lock of the system, on a small file beside that one, so nobody holds it longer than they live. Whoever keeps
+    it longer than PATIENCE is not waited for, and where there can be no lock, there is none: what it protects is done
+    in any case.
+    """
+    lock = _taken(path.with_name(f".{path.name}.lock"))
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with suppress(OSError):  # on Windows, while others wait for it
+                os.unlink(lock.name)  # first, so that nobody takes a lock that is about to go without seeing that
+            lock.close()
+
+
+def _taken(path: Path) -> IO[bytes] | None:
+    """Return the file of a lock once it is ours, or None if it does not become so."""
+    deadline = time.monotonic() + PATIENCE
+    while LOCKS:
+        try:
+            file = open(path, "ab")  # noqa: SIM115 (closed by its user)
+        except OSError:  # a folder where nothing can be written
+            return None
+        try:
+            _lock(file)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else its last user has removed it
+                return file
+        except OSError as error:
+            if error.errno not in (*BUSY, errno.ENOENT):
+                deadline = 0.0
+        file.close()
+        if time.monotonic() > deadline:
+            break
+        time.sleep(PAUSE)
+    return None
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file, or raise OSError. To close it unlocks it."""
+    if sys.platform == "win32":
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,25 @@
+"""Standard streams that cannot fail: some programs are started with one of them closed, or write to a full disk."""
+
+import os
+import sys
+from contextlib import suppress
+
+
+def open_closed() -> None:
+    """Open what is closed of stdin, stdout and stderr, to nowhere. Else the next file that is opened would be taken for
+    it, and would get what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # this takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Print to stderr, if anybody can be told there. Nothing that matters depends on it."""
+    with suppress(OSError, ValueError, AttributeError):  # full, or closed
+        print(text, end=end, file=sys.stderr, flush=True)

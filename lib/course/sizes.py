@@ -1,0 +1,184 @@
+"""The other sizes at which a puzzle is graded, which its spec may name: all that cover every pair of relations.
+
+A program may be right at many sizes and wrong where two things come together: fewer micro-batches than ranks, and
+several layers a rank. So of all sizes that a puzzle allows, those are tried that have, for any two of the relations
+below, one in which both hold. They are few and small, and always the same.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from math import prod
+
+from .layouts import Size
+
+Relation = tuple[str, str]  # what it is of, as "layers", and what holds, as "n - 1"
+
+
+def _varied(size: Size, **choices: Iterable[object] | Callable[[Size], Iterable[object]]) -> list[Size]:
+    """Return a size with every combination of values, the first ones varying slowest. A function gives those that
+    follow from the values before it."""
+    found = [size]
+    for name, values in choices.items():
+        found = [one | {name: value} for one in found for value in (values(one) if callable(values) else values)]
+    return found
+
+
+def _a_rank(*each: int) -> Callable[[Size], list[int]]:
+    """Return a function that gives so many layers or micro-batches for each rank."""
+    return lambda size: [count * size["ranks"] for count in each]
+
+
+def _of_mesh(size: Size) -> list[int]:
+    return [prod(size["mesh"].values())]
+
+
+def _around(ranks: int) -> dict[str, int]:
+    """Return the numbers of layers or micro-batches that stand in a relation to so many ranks."""
+    return {
+        "1": 1,
+        "2": 2,
+        "n - 1": ranks - 1,
+        "n": ranks,
+        "n + 1": ranks + 1,
+        "n + 3": ranks + 3,
+        "2n": 2 * ranks,
+        "3n": 3 * ranks,
+    }
+
+
+def _layers(size: Size) -> list[int]:
+    """Return fewer layers than ranks, as many, and more, with those that ranks do not divide."""
+    around = _around(size["ranks"])
+    return sorted({around[name] for name in ("1", "2", "n - 1", "n", "n + 3", "2n", "3n")} - {0})
+
+
+def _batches(size: Size) -> list[int]:
+    """Return fewer micro-batches than ranks, as many, and more, with those that ranks do not divide."""
+    around = _around(size["ranks"])
+    return sorted({around[name] for name in ("1", "2", "n - 1", "n", "n + 1", "2n", "3n")} - {0})
+
+
+_RANKS = (1, 2, 3, 4, 5, 8)
+_PIPELINE = (1, 2, 3, 4, 5)  # where messages go round, one rank would pass to itself
+_RINGS = [
+    {"stage": stage, "shard": shard}
+    for stage, shard in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 2), (5, 2), (3, 4))
+]
+_GRIDS = [{"x": ends, "y": y, "z": ends} for ends, y in ((2, 1), (2, 2), (2, 3), (4, 1))]
+# With one shard and several replicas, all of a gradient would have to be summed: there, nothing is sharded.
+_REPLICAS = [
+    {"replica": replica, "shard": shard}
+    for replica, shard in ((1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 2), (3, 4), (4, 2), (4, 4))
+]
+SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
+    "one_rank": lambda size: _varied(size, layers=(1, 2, 3, 6), batches=(1, 2, 3, 8)),
+    "data_parallel": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(1)),
+    "two_each": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(2)),
+    "one_or_three_each": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=_a_rank(1, 3)),
+    "uneven": lambda size: _varied(  # with fewer micro-batches than ranks
+        size,
+        ranks=_RANKS[1:],
+        layers=_layers,
+        batches=lambda one: sorted({1, one["ranks"] // 2, one["ranks"] - 1}),
+    ),
+    "pipeline": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(1, 2, 3), batches=_batches),
+    "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3)),
+    "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
+        size,
+        mesh=_RINGS,
+        ranks=_of_mesh,
+        layers=lambda one: [one["mesh"]["stage"] * each for each in (1, 2, 3)],
+        batches=lambda one: [one["mesh"]["shard"] * (one["mesh"]["stage"] + more) for more in (0, 1, 4)],
+    ),
+    "two_stages": lambda size: _varied(size, layers=(2, 4, 6, 8), batches=(1, 2, 3, 4, 8)),
+    "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more
+        size,
+        ranks=(*_PIPELINE, 6),
+        layers=_a_rank(1),
+        batches=lambda one: sorted({one["ranks"], one["ranks"] + 1, 2 * one["ranks"], 3 * one["ranks"], 13}),
+    ),
+    "pipeline_fsdp": lambda size: _varied(size, layers=(8, 12)),  # multiples of the four stages
+    "replica_fsdp": lambda size: _varied(  # with as many micro-batches a rank, and a node for each replica
+        size,
+        mesh=_REPLICAS,
+        batches=lambda one: [one["batches"] // one["ranks"] * prod(one["mesh"].values())],
+        ranks=_of_mesh,
+        node_size=lambda one: [one["mesh"]["shard"]],
+        layers=(1, 2, 3, 5),
+    ),
+    "one_for_all": lambda size: _varied(size, ranks=_RANKS, layers=_layers, batches=(1,)),
+    "two_nodes": lambda size: _varied(
+        size, node_size=(1, 2, 3, 5), ranks=lambda one: [2 * one["node_size"]], batches=_a_rank(1), layers=(1, 2, 5, 13)
+    ),
+    # the first axis is as long as the last: either is as good for replicas
+    "grid": lambda size: _varied(size, mesh=_GRIDS, ranks=_of_mesh, layers=_a_rank(1, 2), batches=_a_rank(2, 4)),
+}
+"""The sizes that a puzzle's text allows, not all of them, of its own size."""
+
+
+def relations(size: Size) -> list[Relation]:
+    """Return what holds at a size: how many ranks there are, an odd or an even number, and how many layers and
+    micro-batches beside them. In a mesh, how long the axes are; a stage is what a rank is elsewhere."""
+    mesh = size.get("mesh") or {}
+    n: int = mesh["stage"] if "stage" in mesh else size["ranks"]
+    numbers = {"layers": size["layers"], "batches": size["batches"] // (mesh["shard"] if "stage" in mesh else 1)}
+    if "replica" in mesh:
+        return [*_lengths(mesh), ("layers", str(numbers["layers"])), _compared("replica", *mesh.values())]
+    found = _lengths(mesh) if mesh else [("ranks", str(n) if n < 3 else "even" if n % 2 == 0 else "odd")]
+    if not mesh and size.get("node_size"):
+        found.append(("node", str(size["node_size"])))
+    for what, number in numbers.items():
+        named = [(what, name) for name, known in _around(n).items() if known == number]
+        found += named or [(what, str(number))]
+    return found
+
+
+def _lengths(mesh: Mapping[str, int]) -> list[Relation]:
+    return [(axis, str(length)) for axis, length in mesh.items()]
+
+
+def _compared(what: str, one: int, other: int) -> Relation:
+    return what, "fewer" if one < other else "as many" if one == other else "more"
+
+
+def _pairs(size: Size) -> set[tuple[Relation, Relation]]:
+    """Return all pairs of relations of different things that hold at a size; and each number of ranks beside fewer, as
+    many or more layers and micro-batches."""
+    found = {(one, two) for one, two in combinations(relations(size), 2) if one[0] != two[0]}
+    if not size.get("mesh"):
+        ranks = size["ranks"]
+        exactly = ("ranks", f"exactly {ranks}")
+        found |= {(exactly, _compared(what, size[what], ranks)) for what in ("layers", "batches")}
+    return found
+
+
+def _work(size: Size) -> int:
+    return int(size["ranks"] * size["layers"] * (1 + size["batches"]))
+
+
+def covering(sizes: Sequence[Size]) -> list[Size]:
+    """Return few of these sizes, small ones first, that have every pair of relations which any of them has."""
+    left = [(_pairs(size), size) for size in sorted(sizes, key=_work)]
+    missing = set[tuple[Relation, Relation]]().union(*[pairs for pairs, _ in left])
+    chosen: list[Size] = []
+    while missing:
+        pairs, size = max(left, key=lambda one: len(one[0] & missing))  # of equals the first, which is the smallest
+        chosen.append(size)
+        missing -= pairs
+    return sorted(chosen, key=_work)
+
+
+def other_sizes(name: str, own: Size) -> list[Size]:
+    """Return the sizes at which a puzzle of this choice is graded besides its own."""
+    return covering([size for size in SIZES[name](own) if size != own])
+
+
+def show_size(size: Size) -> str:
+    """Return a size as text: ``4 ranks, 6 layers, 4 micro-batches``."""
+    plural = {"ranks": "rank", "layers": "layer", "batches": "micro-batch"}
+    parts = [f"{size[k]} {v}{'' if size[k] == 1 else 'es' if v.endswith('h') else 's'}" for k, v in plural.items()]
+    if size.get("hosts"):
+        parts.append(f"{size['hosts']} host{'s' * (size['hosts'] > 1)}")
+    if size.get("mesh"):
+        parts.append("mesh " + " x ".join(f"{axis} {count}" for axis, count in size["mesh"].items()))
+    return ", ".join(parts)

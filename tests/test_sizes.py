@@ -1,0 +1,187 @@
+"""The other sizes of a puzzle: they cover every pair of relations, and a program that is wrong at one of them fails."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from lib import Model, PuzzleError, run
+from lib.course.outlines import SolutionFigures, figures_elsewhere, solution_figures
+from lib.course.sizes import SIZES, Relation, covering, other_sizes, relations, show_size
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.judge import check_limits, judge, limits
+from lib.grading.verdict import FAIL, PASS
+from lib.machine.outcome import Outcome
+from tests.programs import SMALLER, solutions
+
+SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
+OF_CHOICE = {puzzle.other_sizes: puzzle for puzzle in puzzles().values()}
+
+
+# -- which sizes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_pair_of_relations_is_tried(name: str) -> None:
+    own = OF_CHOICE[name].size
+    tried, possible = other_sizes(name, own), SIZES[name](own)
+
+    def pairs(sizes: list[Any]) -> set[tuple[Relation, Relation]]:
+        return {
+            (one, two) for size in sizes for one, two in combinations(relations(size), 2) if one[0] != two[0]
+        }  # of one thing several relations may hold, as 2 and n - 1 of 3 ranks
+
+    assert pairs(tried) == pairs([size for size in possible if size != own]) and own not in tried
+    assert all(size in possible and tried.count(size) == 1 for size in tried)
+    assert {size["ranks"] for size in tried} == {size["ranks"] for size in possible}
+    assert 2 <= len(tried) <= 30
+    product = [size["ranks"] * size["layers"] * (1 + size["batches"]) for size in tried]
+    assert product == sorted(product)  # small ones first: they take no time, and are wrong as often
+
+
+def test_relations_of_a_size() -> None:
+    found = relations({"ranks": 3, "layers": 6, "batches": 2})
+    assert found == [("ranks", "odd"), ("layers", "n + 3"), ("layers", "2n"), ("batches", "2"), ("batches", "n - 1")]
+    ring = relations({"ranks": 6, "layers": 4, "batches": 9, "mesh": {"stage": 2, "shard": 3}})
+    assert ring == [("stage", "2"), ("shard", "3"), ("layers", "2n"), ("batches", "n + 1")]
+    nodes = relations({"ranks": 6, "layers": 5, "batches": 6, "mesh": {"replica": 3, "shard": 2}, "node_size": 2})
+    assert nodes == [("replica", "3"), ("shard", "2"), ("layers", "5"), ("replica", "more")]
+
+
+def test_what_once_got_through_is_tried() -> None:
+    """A 1F1B that is wrong wherever there are two or more micro-batches and fewer than ranks; a breadth-first that
+    hangs where there are more stages than shards and several layers each."""
+    pipelines = other_sizes("pipeline", puzzles()["one_f_one_b"].size)
+    assert sum(2 <= size["batches"] < size["ranks"] for size in pipelines) >= 3
+    rings = other_sizes("rings", puzzles()["breadth_first"].size)
+    assert sum(size["mesh"]["stage"] > size["mesh"]["shard"] and size["layers"] > size["ranks"] for size in rings) >= 3
+
+
+def test_few_are_chosen_and_the_smallest_that_do() -> None:
+    sizes = [{"ranks": n, "layers": layers, "batches": n} for n in (3, 5, 7) for layers in (1, n)]
+    assert covering(sizes)[0] == {"ranks": 3, "layers": 1, "batches": 3}
+    assert covering(sizes[:1]) == sizes[:1] and covering([]) == []
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_they_are_those_of_which_figures_are_kept(name: str) -> None:
+    puzzle = puzzles()[name]
+    assert [there.size for there in figures_elsewhere(puzzle)] == other_sizes(puzzle.other_sizes, puzzle.size)
+
+
+# -- wrong at one of them ----------------------------------------------------------------------------------
+
+
+@cache
+def right(name: str, at: int) -> Outcome:
+    """The solution at one of the sizes of its puzzle: 0 is its own."""
+    puzzle = puzzles()[name]
+    return run(SOLUTIONS[name], **sizes_of(puzzle)[at], cost=cost_named(puzzle.cost))
+
+
+def sizes_of(puzzle: Puzzle) -> list[Any]:
+    return [puzzle.size, *[there.size for there in figures_elsewhere(puzzle)]]
+
+
+def raises(model: Model) -> None:
+    raise ValueError("wrong at this size")
+
+
+async def waits_for_ever(model: Model) -> None:
+    if model.rank == 0:
+        await model.receive()
+
+
+def wrong(name: str, at: int, before: Callable[[Model], Any]) -> Outcome:
+    """A run of the solution in which every rank does something else first."""
+
+    async def program(model: Model) -> Model:
+        for step in (before, SOLUTIONS[name]):
+            if inspect.isawaitable(done := step(model)):
+                await done
+        return model
+
+    puzzle = puzzles()[name]
+    return run(program, **sizes_of(puzzle)[at], cost=cost_named(puzzle.cost))
+
+
+def changed(name: str, at: int, **figures: Any) -> Outcome:
+    """A run with other figures."""
+    done = run(SOLUTIONS[name], **sizes_of(puzzles()[name])[at], cost=cost_named(puzzles()[name].cost))
+    vars(done).update(figures)
+    return done
+
+
+WRONG: dict[str, Callable[[str, int], Outcome]] = {
+    "raises": lambda name, at: wrong(name, at, raises),
+    "waits for ever": lambda name, at: wrong(name, at, waits_for_ever),
+    "takes 30 percent longer": lambda name, at: changed(name, at, time=1.3 * right(name, at).time),
+    "takes a third more memory than there is room for": lambda name, at: changed(
+        name, at, memory=Fraction(4, 3) * limits(puzzles()[name], figures_elsewhere(puzzles()[name])[at - 1])[1]
+    ),
+}
+
+
+def fails_at(name: str, kind: str, places: range) -> None:
+    """A solution that is wrong at one size fails there, whichever it is."""
+    for place in places:
+        fails(name, kind, place)
+
+
+def fails(name: str, kind: str, place: int) -> None:
+    puzzle = puzzles()[name]
+    sizes = sizes_of(puzzle)
+    seen: list[int] = []
+
+    def at(size: Any) -> Outcome:
+        seen.append(sizes.index(size))
+        return WRONG[kind](name, seen[-1]) if seen[-1] == place else right(name, seen[-1])
+
+    verdict = judge(puzzle, at)
+    assert (verdict.status, verdict.failed_at) == (FAIL, show_size(sizes[place])), (place, verdict.message)
+    assert seen == [*range(place + 1)] and verdict.held_at == tuple(map(show_size, sizes[1:place]))
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("name", [name for name in SOLUTIONS if name not in SMALLER])
+def test_wrong_at_one_size_is_wrong(name: str, kind: str) -> None:
+    many = len(sizes_of(puzzles()[name]))
+    fails_at(name, kind, range(1, many, max(1, many // 4)))
+
+
+@pytest.mark.slow("large")
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_wrong_at_any_one_size_is_wrong(name: str, kind: str) -> None:
+    fails_at(name, kind, range(1, len(sizes_of(puzzles()[name]))))
+
+
+def test_right_at_all_of_them_is_right() -> None:
+    puzzle = puzzles()["one_f_one_b"]
+    assert judge(puzzle, lambda size: right(puzzle.name, sizes_of(puzzle).index(size))).status == PASS
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def test_the_limits_of_another_size() -> None:
+    puzzle = puzzles()["fsdp"]
+    there = SolutionFigures({"ranks": 2, "layers": 2, "batches": 2}, 10.0, 1_000_000)
+    slack = puzzle.target["memory"] - solution_figures(puzzle).memory
+    assert limits(puzzle, there) == (13.0, int(1.2 * (1_000_000 + slack)))
+    done = changed("fsdp", 0, time=12.9, memory=1_000_000)
+    check_limits(done, puzzle, there)
+    vars(done).update(time=10.0 * 1.3)
+    with pytest.raises(
+        PuzzleError, match=r"it takes 13 ticks\n  expected: less than 13 ticks, where a solution takes 10"
+    ):
+        check_limits(done, puzzle, there)
+    vars(done).update(time=10.0, memory=Fraction(10_000_001, 3))  # of pieces of a weight there may be parts
+    with pytest.raises(PuzzleError, match=r"it takes 3,333,333.67 elements\n  expected: at most 1,671,8"):
+        check_limits(done, puzzle, there)
