@@ -25,6 +25,7 @@ from lib.record.score import idle_share
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
+from tests.plain_programs import inputs_at_will
 from tests.programs import solutions
 from tests.test_chain import SMALL, played, random_runs
 
@@ -70,6 +71,7 @@ def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_parts_of_random_programs() -> None:
     seen = Counter[str]()
     for _, _, done in random_runs():
