@@ -12,6 +12,7 @@ from typing import Any, cast
 from lib.basics.units import HIDDEN, LENGTH
 from lib.grading.notebook import grade, hint, progress, solution
 from lib.learner.model import Model
+from lib.learner.tensors import Weight
 from lib.machine.cost import Cost
 from lib.record.table import in_stream, operation, stream_of
 from lib.running.run import run
@@ -30,13 +31,17 @@ from .tensors import draw_group
 
 MODEL: dict[str, tuple[str, ...]] = {
     "What a rank knows about itself": ("rank", "RANKS", "LAYERS", "BATCHES", "time", "log"),
-    "Hosts": ("is_host", "host", "devices"),
-    "Where tensors come from": ("load_weights", "load_adapter", "get_activation", "fake_grad"),
+    "Where tensors come from": ("load_weights", "get_activation", "fake_grad"),
     "Operations": (),
     "Communication": (),
-    "Mesh": ("axis_index", "axis_size", "rank_at"),
     "Looking at a rank": ("memory", "status", "storage", "lines", "check"),
+    "Mesh, from puzzle 8 on": ("axis_index", "axis_size", "rank_at"),
+    "Hosts, in puzzle 22": ("is_host", "host", "devices"),
+    "Adapters, in puzzle 23": ("load_adapter",),
 }
+TENSORS = "Tensors"
+PIECES = ("shard", "combine", "memory", "is_complete")
+"""What a tensor can do, besides adding up with ``+``."""
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     run,
     grade,
@@ -74,6 +79,7 @@ class Reference:
         """Return all there is, group by group: how each thing is written, and what it does."""
         verbs = {"Operations": (*in_stream("compute"), "set_final_weight"), "Communication": in_stream(*TALK)}
         found = {group: [*map(_method, names)] for group, names in (MODEL | verbs).items()}
+        found[TENSORS] = [_piece(name) for name in PIECES]
         found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
         found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         return found
@@ -120,8 +126,8 @@ def _sizes() -> str:
         f"Times are in ticks, sizes in elements. A weight has {weight} elements, and so have its optimizer state and "
         f"its gradient; the activation of a micro-batch has {activation}. The five dictionaries weights, opt_states, "
         "activations, grad_activations and grad_weights are the memory of a rank; a tensor that is in none of them is "
-        "gone after the next operation. Ranks may sit in boxes (node_size) and along the axes of a mesh; puzzles 7 and "
-        "8 are about that."
+        "gone after the next operation. Ranks may sit in boxes (node_size) and along the axes of a mesh, from puzzle "
+        "8 on."
     )
 
 
@@ -130,6 +136,12 @@ def _method(name: str) -> tuple[str, str]:
     owner = "Model" if isinstance(Model.__dict__.get(name), staticmethod) else "model"
     verb = getattr(Model, name, None) or partial(cast(Any, operation(name).verb), None)
     return _written(f"{owner}.{name}", verb), _says(verb)
+
+
+def _piece(name: str) -> tuple[str, str]:
+    """Return the same of a method of tensors."""
+    method = getattr(Weight, name)
+    return _written(f"tensor.{name}", method), _says(method)
 
 
 def _written(name: str, thing: Any) -> str:

@@ -5,8 +5,9 @@
 
 A source is a Python file in jupytext's percent format. A cell tagged ``spec`` holds the literal
 figures of the puzzle that follows, which go to lib/specs.json; a cell tagged ``solution`` and everything
-between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. Where a
-program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
+between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is left out of the blank notebook. A cell tagged
+``figures``, the last, names the runs and numbers of which the figures in the texts are made (see
+``figures.py``). Where a program is to be repaired, ``### BROKEN`` stands between the two, and below it, as comments, what the
 blank has instead.
 
 Nothing is written before everything is made: a build that fails leaves all files as they were.
@@ -33,14 +34,18 @@ from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
-from lib.grading.submission import load
+from lib.real import GPT_175B
+from lib.real.hardware import FITS
+from lib.record.chain import chain_of
 from lib.record.score import work
 from lib.record.table import OPERATIONS, grantable
+from tools.published import MEGATRON
 
-from . import gallery, priced
+from . import figures, gallery, priced
 from .address import address, fill, links
 from .mine import write_all
 from .outlined import as_kept
+from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,12 +157,22 @@ def sources(folder: Path) -> list[Path]:
     return found
 
 
+def source(name: str) -> Path:
+    """The file of a source of this project."""
+    return ROOT / "solutions" / f"{name}.py"
+
+
 def read_cells(path: Path) -> list[Cell]:
     """The cells of a source, in its order."""
-    notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent")
-    return [
+    return list(_parsed(path.read_text(encoding="utf-8")))
+
+
+@cache  # a build looks at every source many times
+def _parsed(text: str) -> tuple[Cell, ...]:
+    notebook = jupytext.reads(text, fmt="py:percent")
+    return tuple(
         Cell(c.cell_type, c.source, tuple(c.metadata.get("tags", ()))) for c in notebook.cells
-    ]
+    )
 
 
 def is_puzzle(path: Path) -> bool:
@@ -228,7 +243,7 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
 
     ``first``: its first code cell, in place of the one that finds the project around the notebook.
     """
-    cells = [cell for cell in _with_facts(path) if "spec" not in cell.tags]
+    cells = with_figures(path, _with_facts(path))
     if not first:
         cells = _with_links(path, cells)
     cells = [
@@ -257,6 +272,62 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def with_figures(path: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that are shown, with the figures of their texts."""
+    text = " ".join(" ".join(cell.source for cell in cells if cell.kind == "markdown").split())
+    for cited in sorted(figures.sources_of(names_of(path))):
+        if cited not in text:
+            raise BuildError(f"{path.name}: a figure is from {cited}, which no text names")
+    kept = [cell for cell in cells if not {"spec", figures.TAG} & {*cell.tags}]
+    return [
+        cell._replace(source=_filled(path, cell.source)) if cell.kind == "markdown" else cell
+        for cell in kept
+    ]
+
+
+def _filled(path: Path, text: str) -> str:
+    """A text of a source, with its figures."""
+    if "{{" not in text:
+        return text
+    try:
+        return figures.filled(text, names_of(path))
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
+
+
+def names_of(path: Path) -> dict[str, Any]:
+    """What the figures of a source are made of. Raise BuildError where that fails."""
+    cells = read_cells(path)
+    given = "\n".join(cell.source for cell in cells if figures.TAG in cell.tags)
+    literals = [cell.source.partition("=")[2].strip() for cell in cells if "spec" in cell.tags]
+    done = _priced_run(path) if any(priced.TAG in cell.tags for cell in cells) else None
+    try:
+        return figures.names_of(
+            path.name, path.read_text(encoding="utf-8"), given, tuple(literals), done
+        )
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
+
+
+def check_figures(path: Path, cells: Sequence[Cell]) -> None:
+    """Each figure in a text is one that the build computes."""
+    found = [_literal(path, cell.source) for cell in cells if "spec" in cell.tags]
+    size = {str(i): puzzle["size"] for i, puzzle in enumerate(found)}
+    sizes = {f"{i} {key}": value for i, one in size.items() for key, value in one.items()}
+    texts = [cell.source for cell in cells if cell.kind == "markdown"]
+    texts += [hint for puzzle in found for hint in puzzle["hints"]]
+    by_hand = [words for text in texts for words in figures.by_hand(text, sizes)]
+    for puzzle in found:
+        cost = cost_named(puzzle.get("cost", "default"))
+        for prices in (said for text in texts for said in figures.other_prices(text, cost)):
+            raise BuildError(f"{path.name}: {prices} is not what {puzzle['name']} costs")
+    if by_hand:
+        raise BuildError(
+            f"{path.name}: these figures are not computed; name what they come from in the cell "
+            f'tagged "{figures.TAG}", and write {{{{name}}}}:\n  ' + "\n  ".join(by_hand)
+        )
 
 
 def _with_help(path: Path, cells: Sequence[Cell]) -> Iterator[Cell]:
@@ -300,7 +371,25 @@ def onward(path: Path) -> str:
     order = sources(path.parent)
     following = order[order.index(path) + 1 : order.index(path) + 2]
     found = [f"[Next: {_title(one)}]({notebook_name(one)})" for one in following]
+    opened = [
+        number
+        for number, after in _opened(path.parent)
+        if path.stem.startswith(f"p{after:02}_")
+    ]
+    if opened:
+        repairs = notebook_name(path.with_stem(REPAIRS))
+        found.append(f"[Also open: {' and '.join(opened)}, to be repaired]({repairs})")
     return " · ".join([*found, *(["[Overview](index.ipynb)"] if path.stem != "index" else [])])
+
+
+def _opened(folder: Path) -> Iterator[tuple[str, int]]:
+    """Each program to be repaired, and the puzzle that it is to be taken after, as its text says."""
+    path = folder / f"{REPAIRS}.py"
+    for cell in read_cells(path) if path.exists() else ():
+        if found := re.match(
+            r"## (R\d+)\..*?\*Take it after puzzle (\d+)", cell.source, re.DOTALL
+        ):
+            yield found[1], int(found[2])
 
 
 def _title(path: Path) -> str:
@@ -363,23 +452,37 @@ def with_pictures(path: Path, source: str) -> str:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
-        return _drawn(path.name, path.read_text(encoding="utf-8"), name)
+        drawn, runs = _drawn(path.name, path.read_text(encoding="utf-8"), name)
+        known = [id(one) for one in figures.runs_of(names_of(path))]
+        for one in runs:
+            if id(one) not in known:
+                raise BuildError(
+                    f"{path.name}: the picture {name} shows a run of {one.name} that has no name "
+                    f'in the cell tagged "{figures.TAG}", so that texts cannot have its figures'
+                )
+        return drawn
 
     return PICTURE.sub(picture, source)
 
 
 @cache  # a build asks for the blank notebook, the solved one and Colab's, and some draw for seconds
-def _drawn(file: str, text: str, name: str) -> str:
-    """What a function of a source draws."""
-    draws = load(file, text)[0][name]
-    return str(draws(static=True)._repr_html_())
+def _drawn(file: str, text: str, name: str) -> tuple[str, tuple[Run, ...]]:
+    """What a function of a source draws, and the runs that it shows."""
+    draws = figures.program(file, text)[name]
+    figures.asked.clear()
+    return str(draws(static=True)._repr_html_()), tuple(figures.asked)
 
 
 def _priced(path: Path) -> str:
     """What the solution takes in the cell of the source that prices it."""
+    return priced.shown(_priced_run(path))
+
+
+def _priced_run(path: Path) -> Run:
+    """The run of that cell."""
     [cell] = [cell.source for cell in read_cells(path) if priced.TAG in cell.tags]
     try:
-        return priced.shown(path.name, path.read_text(encoding="utf-8"), cell)
+        return priced.run_of(path.name, path.read_text(encoding="utf-8"), cell)
     except (ValueError, PuzzleError) as error:
         raise BuildError(f"{path.name}: {error}") from None
 
@@ -549,6 +652,8 @@ def checked(root: Path) -> list[Json]:
             blank_cell(path, cell)
         check_pictures(path, cells)
     found = [puzzle for path in filter(is_puzzle, paths) for puzzle in specs(path)]
+    for path in paths:
+        check_figures(path, read_cells(path))
     for key in ("number", "name"):
         files: dict[object, str] = {}
         for puzzle in found:
@@ -589,10 +694,16 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     )
     return {
         Path("lib", "specs.json"): as_text(
-            {puzzle["name"]: puzzle for puzzle in found}, indent=2
+            {puzzle["name"]: _with_hints(root, puzzle) for puzzle in found}, indent=2
         ),
         Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def _with_hints(root: Path, puzzle: Json) -> Json:
+    """A puzzle, with the figures of its hints."""
+    path = root / "solutions" / f"{puzzle['file']}.py"
+    return {**puzzle, "hints": [_filled(path, hint) for hint in puzzle["hints"]]}
 
 
 def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
@@ -607,7 +718,7 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     solution, own = _solution(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
     for size in other_sizes(puzzle["other_sizes"], own):
-        played = _run(solution, {**puzzle, "size": size})
+        played = _run(solution, {**puzzle, "size": size}, run)
         changed = {key: size[key] for key in size if size[key] != own.get(key)}
         rows.append([changed, played.time, math.ceil(played.memory)])
     return rows
@@ -640,10 +751,12 @@ def _played(root: Path, puzzle: Json) -> Run:
     return _run(_solution(root, puzzle), puzzle)
 
 
-def _run(function: Callable[[Model], Any], puzzle: Json) -> Run:
+def _run(
+    function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once
+) -> Run:
     cost = cost_named(puzzle.get("cost", "default"))
     try:
-        return run(function, **puzzle["size"], cost=cost)
+        return runs(function, **puzzle["size"], cost=cost)
     except PuzzleError as error:
         size = ", ".join(f"{name}={value}" for name, value in puzzle["size"].items())
         raise BuildError(
@@ -660,7 +773,10 @@ def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
 def _names(root: Path, file: str) -> dict[str, Any]:
     """What a source defines."""
     path = root / "solutions" / f"{file}.py"
-    return load(path.name, path.read_text(encoding="utf-8"))[0]
+    try:
+        return figures.program(path.name, path.read_text(encoding="utf-8"))
+    except figures.FigureError as error:
+        raise BuildError(f"{path.name}: {error}") from None
 
 
 def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
@@ -669,8 +785,13 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
     overview = (folder / "index.py").exists()
     puzzles = [Puzzle(**puzzle) for puzzle in found]
     if readme.exists():
-        text = fill(readme.read_text(encoding="utf-8"), published(root))
+        text = _documented(
+            readme, fill(readme.read_text(encoding="utf-8"), published(root)), {}
+        )
         yield Path("README.md"), with_puzzles(text, puzzles, folder) if overview else text
+    for page in sorted((root / "docs").glob("*.md")) if overview else ():
+        text = _documented(page, page.read_text(encoding="utf-8"), _for_docs(root, found))
+        yield page.relative_to(root), text
     if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}
         made = gallery.products(
@@ -683,6 +804,35 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             played = _played(root, puzzle)
             drawn = draw(played, time_target=time, memory_target=memory)
             yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
+
+
+def _documented(page: Path, text: str, given: dict[str, Any]) -> str:
+    """A page of the documentation, with its figures."""
+    try:
+        return with_figures_of_docs(text, given)
+    except (figures.FigureError, PuzzleError, NameError, AttributeError, SyntaxError) as error:
+        raise BuildError(f"{page.name}: {error}") from None
+
+
+def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
+    """What the figures in docs/ are made of: solutions, the run that docs/pictures.md shows, and what was measured."""
+    named = {puzzle["name"]: puzzle for puzzle in found}
+    programs = {name: _solution(root, named[name]) for name in ("interleaved", "one_f_one_b")}
+    [row] = [row for row in MEGATRON if row.model == GPT_175B]
+    shown = _played(root, named[SHOWN.partition("_")[2]])
+
+    def longest(done: Run, *kinds: str) -> float:
+        """Ticks of these operations on the chain that makes a run as long as it is."""
+        steps = [link.entered for link in chain_of(done.events).links]
+        return round(sum(step.end - step.start for step in steps if step.kind in kinds), 6)
+
+    return {
+        **programs,
+        "measured": row.present,
+        "FITS": FITS,
+        "gpipe": shown,
+        "longest": longest,
+    }
 
 
 def as_text(data: Json, indent: int) -> str:

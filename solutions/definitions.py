@@ -16,6 +16,9 @@ from types import CodeType, ModuleType
 
 SOURCE = re.compile(r"solutions\.(p\d\d_\w+|index|tour|repairs|laboratory|for_real)")
 """Names of the modules that are sources."""
+FIGURES = b'# %% tags=["figures"]'
+"""Where the last cell of a source begins, which is for the build alone: the figures in its
+texts (see figures.py)."""
 RUNS = ("lib", "drawing")
 """Packages: to call a function of theirs is to run, draw or grade something."""
 MACHINE = ("Dist", "Model")
@@ -58,7 +61,8 @@ class Definitions(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Return the compiled definitions."""
         path = self.get_filename(fullname)
-        kept = list(definitions(ast.parse(self.get_data(path), path).body))
+        text = self.get_data(path).partition(FIGURES)[0]
+        kept = list(definitions(ast.parse(text, path).body))
         code: CodeType = compile(ast.Module(kept, []), path, "exec", dont_inherit=True)
         return code
 

@@ -5,8 +5,8 @@
 # processes with real tensors: one process of the operating system for each rank, `torch.distributed` between them.
 # What comes out is compared with what torch's own autograd and Adam make of the same training on one device.
 #
-# This takes PyTorch. If the first run says that something is missing, it says how to get it. A GPU is not needed: without
-# one for each rank, the ranks use the processor.
+# This takes PyTorch. If the first run says that something is missing, it says how to get it. A GPU is not needed:
+# without one for each rank, the ranks use the processor.
 
 # %%
 from drawing import compare, draw
@@ -39,8 +39,8 @@ done
 
 # %% [markdown]
 # Is it right? `check` asks twice: whether the weights are those of plain training, as in every puzzle, and whether
-# the *numbers* are those that torch's autograd and Adam give. They are never equal to the last bit, since sums are made in
-# another order. What counts is the error relative to the largest change of a weight.
+# the *numbers* are those that torch's autograd and Adam give. They are never equal to the last bit, since sums are
+# made in another order. What counts is the error relative to the largest change of a weight.
 
 # %%
 if done and done.attempted:
@@ -50,16 +50,16 @@ if done and done.attempted:
 # %% [markdown]
 # ## By the clock on the wall
 #
-# The same picture, with measured times, in milliseconds. Its head also says how long a tick was: what a micro-batch took
-# to go through a layer, some tenths of a millisecond. Do not be surprised: on the processors of one machine talking takes
-# far longer than computing such small layers. That is why real layers are large, and why links matter.
+# The same picture, with measured times, in milliseconds. Its head also says how long a tick was: what a micro-batch
+# took to go through a layer, some tenths of a millisecond. Do not be surprised: on the processors of one machine
+# talking takes far longer than computing such small layers. That is why real layers are large, and why links matter.
 
 # %%
 draw(done.measured) if done and done.attempted else None
 
 # %% [markdown]
-# To see the shape of the schedule, let computing take its time: with `pace=0.03` a tick lasts 30 milliseconds at
-# least. Now measured and simulated look alike. Side by side, both are in milliseconds.
+# To see the shape of the schedule, let computing take its time: with `pace=0.03` a tick lasts that part of a second
+# at least. Now measured and simulated look alike. Side by side, both are in milliseconds.
 
 # %%
 paced = on_processes(fsdp, pace=0.03)
@@ -68,9 +68,10 @@ compare(paced, paced.measured, titles=["simulated", "measured"]) if paced else N
 # %% [markdown]
 # ## Somebody dies
 #
-# Machines fail. Training Llama 3 on 16,384 GPUs was interrupted 419 times in 54 days, once in three hours (arXiv
-# 2407.21783), and what one sees elsewhere is often that all the *others* complain, ten minutes later (NCCL's timeout in
-# PyTorch). Here the process of rank 2 is killed when it begins the third record of its log, its first all-gather:
+# Machines fail. Training Llama 3 on {{gpus}} GPUs was unexpectedly interrupted {{unexpected}} times in {{days}}
+# days, once in {{round(24 * days / unexpected):word}} hours (arXiv 2407.21783), and what one sees elsewhere is often
+# that all the *others* complain, ten minutes later (NCCL's timeout in PyTorch). Here the process of rank 2 is killed
+# when it begins the third record of its log, its first all-gather:
 
 
 # %%
@@ -87,14 +88,14 @@ on_processes(gathers, kill=(2, 3))
 
 # %% [markdown]
 # Try others: a rank that raises, that waits for a message nobody sends, that calls another collective than the rest,
-# that never ends. Each ends with a message that names the rank and the line, before anything real has begun: your function
-# runs on the simulated machine first. Its real part follows that log, so it must be the same in every process: with
-# `random` in it, it is refused.
+# that never ends. Each ends with a message that names the rank and the line, before anything real has begun: your
+# function runs on the simulated machine first. Its real part follows that log, so it must be the same in every
+# process: with `random` in it, it is refused.
 #
 # ## Overlap
 #
-# A collective that is started before a layer and awaited after it travels while the layer computes. Both functions below do
-# the forward half of FSDP. The second one asks for the next weight before it uses the one it has.
+# A collective that is started before a layer and awaited after it travels while the layer computes. Both functions
+# below do the forward half of FSDP. The second one asks for the next weight before it uses the one it has.
 
 
 # %%
@@ -144,3 +145,6 @@ compare(*[one.measured for one in runs], titles=["one by one", "ahead"]) if all(
 # ```
 #
 # Ranks use NCCL if each has a GPU of its own, and gloo otherwise.
+
+# %% tags=["figures"]
+gpus, days, unexpected = (published(value, "arXiv 2407.21783") for value in (16_384, 54, 419))

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # LLM training puzzles
 #
-# Training a model of 70 billion parameters takes 1.1 TB of memory. Your GPU has 80 GB. Even if the model did fit,
-# that one GPU would need 500 years. So how do thousands of GPUs train one model together? You'll find out by doing it
-# yourself.
+# Training a model of {{LLAMA / BILLION}} billion parameters takes {{trained(LLAMA) / 1e12:.1f}} TB of memory. Your
+# GPU has {{CARD}} GB. Even if the model did fit, that one GPU would need {{round(years, -1)}} years. So how do
+# thousands of GPUs train one model together? You'll find out by doing it yourself.
 #
-# In each puzzle you write one short Python function. A simulated machine of 1 to 1,000 GPUs runs it, draws what
+# In each puzzle you write one short Python function. A simulated machine of 1 to {{most_gpus}} GPUs runs it, draws what
 # happened, and measures time and peak memory against a target. Then it tells you whether your function really trains
 # the model and, if it doesn't, what to change.
 #
@@ -37,14 +37,16 @@
 # 19. [Buckets](p19_buckets.ipynb): one call for several layers, since every call pays for its hops
 # 20. [Hierarchical all-reduce](p20_hierarchical.ipynb): first in the node, then between nodes, then in the node again
 # 21. [hpZ](p21_hpz.ipynb): a second copy of the weights in each node, so that only one gather leaves it
-# 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU computes
+# 22. [Offload](p22_offload.ipynb): optimizer states in the memory of the processor, which updates while the GPU
+#     computes
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
-# 24. [Compose](p24_compose.ipynb): GPT-3 on 1,024 GPUs, in seconds and bytes; you choose what the axes of the mesh are for
+# 24. [Compose](p24_compose.ipynb): GPT-3 on a thousand GPUs, in seconds and bytes; you choose what the axes of the mesh
+#     are for
 #
 # Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
 # for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there
-# are two more: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in [For
-# real](for_real.ipynb) your function runs on real processes with real tensors.
+# are two more pages: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
+# [For real](for_real.ipynb) your function runs on real processes with real tensors.
 #
 # ## The words in the picture
 #
@@ -54,13 +56,15 @@
 # - The *forward pass* takes a micro-batch through the layers, first to last. Its results, the *activations*, are kept
 #   for the *backward pass*, which goes through the layers from last to first and computes the gradients.
 # - Time is in *ticks*. One tick is the time that one micro-batch takes to go forward through one layer. For example,
-#   a layer of a model with 70 billion parameters and 80 layers has 875 million weights. A forward pass takes 2
-#   operations for each weight and token, so a micro-batch of 4,096 tokens takes 7.2 x 10¹² operations, and at 4 x
-#   10¹⁴ a second, which we'll come to, one tick is 18 ms. (A real backward pass takes about twice as long as the
-#   forward pass. Here both take one tick.)
-# - Memory is in *elements*. An element is one number in a tensor: 2 bytes in a 16-bit format. Our layers are tiny,
-#   with 512 x 512 weights, so a target of 2,621,440 elements would be 5 MB. A real layer of 875 million weights is
-#   1.75 GB.
+#   a layer of a model with {{LLAMA / BILLION}} billion parameters and {{LLAMA_LAYERS}} layers has {{LAYER / MILLION}}
+#   million weights. A forward pass takes 2 operations for each weight and token, so a micro-batch of {{CONTEXT}}
+#   tokens takes {{2 * LAYER * CONTEXT / 1e12:.1f}} x 10¹² operations, and at {{PER_SECOND / 1e14}} x 10¹⁴ a second,
+#   which we'll come to, one tick is {{2 * LAYER * CONTEXT / PER_SECOND * 1000:.0f}} ms. (A real backward pass takes
+#   about twice as long as the forward pass. Here both take one tick.)
+# - Memory is in *elements*. An element is one number in a tensor: {{WEIGHT}} bytes in a 16-bit format. Our layers are
+#   tiny, with {{HIDDEN}} x {{HIDDEN}} weights, so a target of {{target}} elements would be
+#   {{WEIGHT * target / MILLION:.0f}} MB. A real layer of {{LAYER / MILLION}} million weights is
+#   {{WEIGHT * LAYER / BILLION:.2f}} GB.
 #
 # ## Pass and star
 #
@@ -72,13 +76,16 @@
 #
 # ## Where the two numbers come from
 #
-# **1.1 TB.** With the Adam optimizer and 16-bit arithmetic, each parameter takes 16 bytes: 2 for the weight, 2 for
-# its gradient, 4 for a precise copy of the weight (the *master weight*), and 4 + 4 for Adam's running averages of the
-# gradient and of its square (ZeRO, arXiv 1910.02054). 70 billion x 16 bytes = 1.12 TB.
+# **{{trained(LLAMA) / 1e12:.1f}} TB.** With the Adam optimizer and 16-bit arithmetic, each parameter takes
+# {{TRAINED}} bytes: {{WEIGHT}} for the weight, {{GRADIENT}} for its gradient, {{MASTER}} for a precise copy of the
+# weight (the *master weight*), and {{AVERAGE}} + {{AVERAGE}} for Adam's running averages of the gradient and of its
+# square (ZeRO, arXiv 1910.02054). {{LLAMA / BILLION}} billion x {{TRAINED}} bytes = {{trained(LLAMA) / 1e12:.2f}} TB.
 #
-# **500 years.** Training takes about 6 operations for each parameter and each token of text (arXiv 2001.08361). Llama
-# 3 70B saw 15 trillion tokens (arXiv 2407.21783): 6 x 70 billion x 15 trillion = 6.3 x 10²⁴ operations. An H100 does
-# 989 x 10¹² a second at best, and in practice some 40 percent of that: 4 x 10¹⁴. That is 1.6 x 10¹⁰ seconds.
+# **{{round(years, -1)}} years.** Training takes about {{OPERATIONS}} operations for each parameter and each token of
+# text (arXiv 2001.08361). Llama 3 70B saw {{tokens / 1e12}} trillion tokens (arXiv 2407.21783): {{OPERATIONS}} x
+# {{LLAMA / BILLION}} billion x {{tokens / 1e12}} trillion = {{operations(LLAMA, tokens) / 1e24:.1f}} x 10²⁴
+# operations. An H100 does {{PEAK / 1e12}} x 10¹² a second at best, and in practice some {{REACHED:percent}} of that:
+# {{PEAK * REACHED / 1e14:.0f}} x 10¹⁴. That is {{operations(LLAMA, tokens) / PER_SECOND / 1e10:.1f}} x 10¹⁰ seconds.
 
 # %%
 from drawing import draw_course
@@ -93,6 +100,7 @@ progress()
 # %% [markdown]
 # ## What helps
 #
+# - Which technique when? The end of puzzle 24 says it in a table.
 # - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
 #   the line of your code that each rank is at.
 # - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
@@ -108,3 +116,13 @@ progress()
 # - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
 #   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
 #   it every time you save it.
+
+# %% tags=["figures"]
+from lib import HIDDEN
+
+from solutions.p00_basic import PUZZLE as first
+
+tokens = published(15e12, "arXiv 2407.21783")
+years = operations(LLAMA, tokens) / PER_SECOND / YEAR
+most_gpus = 1_000
+target = first["target"]["memory"]

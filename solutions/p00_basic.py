@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Puzzle 0: Plain training
 #
-# Your GPU has 80 GB. How large a model can you train on it? A model of 40 billion parameters would just fit, at 2
-# bytes for each weight. But training takes 16 bytes for each parameter: 2 for the weight, 2 for the gradient, 4 for a
-# precise copy of the weight, and 4 + 4 for the averages that the Adam optimizer keeps. That leaves room for 5 billion
-# parameters, and not for a single activation. So memory is what training runs out of first. Where does it go?
+# Your GPU has {{CARD}} GB. How large a model can you train on it? A model of {{CARD / WEIGHT}} billion parameters
+# would just fit, at {{WEIGHT}} bytes for each weight. But training takes {{TRAINED}} bytes for each parameter:
+# {{WEIGHT}} for the weight, {{GRADIENT}} for the gradient, {{MASTER}} for a precise copy of the weight, and
+# {{AVERAGE}} + {{AVERAGE}} for the averages that the Adam optimizer keeps. That leaves room for {{CARD / TRAINED}}
+# billion parameters, and not for a single activation. So memory is what training runs out of first. Where does it go?
 #
 # To see that, start with one rank, two layers and ordinary training: forward, loss, backward, update. Everything that
 # follows is this loop, spread over many GPUs.
@@ -14,7 +15,6 @@ from drawing import draw
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 0,
     "name": "basic",
@@ -49,12 +49,12 @@ PUZZLE = {
 # Train all `LAYERS` layers for one step on all `BATCHES` micro-batches. Hand in the updated weights with
 # `set_final_weight`, and leave the updated optimizer states in `opt_states`.
 #
-# Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **2,621,440** elements.
-# The star: **17** ticks, **1,966,080** elements. It takes the idea of puzzle 1, so you may want to come back for it.
+# Target, for 2 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements. It takes the idea of puzzle 1, so you may want to come back for it.
 #
 # - `model.get_activation(range(model.BATCHES))` is the input of all micro-batches at once.
-# - The time takes care of itself: 4 micro-batches through 2 layers, forward and backward, make 16 ticks, and 2
-#   updates of 0.5 make 1.
+# - The time takes care of itself: 4 micro-batches through 2 layers, forward and backward, make {{computing}} ticks,
+#   and {{layers}} updates of {{cost.update}} make {{layers * cost.update}}.
 # - The memory does not. It is measured at the start of every operation: everything stored, plus whatever the
 #   operation reads that is not stored any more. Anything you delete before the next operation starts does not count.
 # - Write `model.LAYERS` and `model.BATCHES`, not 2 and 4: the grader tries other sizes as well.
@@ -101,11 +101,15 @@ grade(basic)
 #
 # Everywhere. And real training has a picture like yours: memory climbs during the forward pass, because each layer's
 # input has to be kept for the backward pass, and falls during the backward pass. In a transformer that hill is high.
-# By the formula of Korthikanti et al. (arXiv 2205.05198), one layer of GPT-3 175B keeps about 2.9 GB of activations
-# for a single sequence of 2,048 tokens, and the model has 96 layers.
+# By the formula of Korthikanti et al. (arXiv 2205.05198), one layer of GPT-3 175B keeps about {{KEPT / BILLION:.1f}}
+# GB of activations for a single sequence of {{GPT_SEQUENCE}} tokens, and the model has {{GPT_LAYERS}} layers.
 #
-# Weights, gradients and optimizer states come on top: the 16 bytes for each parameter (ZeRO, arXiv 1910.02054),
-# however small the batch.
+# Weights, gradients and optimizer states come on top: the {{TRAINED}} bytes for each parameter (ZeRO, arXiv
+# 1910.02054), however small the batch.
 #
 # On one GPU there are two common ways to flatten this hill. You can throw activations away and compute them again
 # during the backward pass (puzzle 11). Or you can have fewer of them at a time, which is the next puzzle.
+
+# %% tags=["figures"]
+computing = batches * layers * (cost.forward + cost.backward)
+assert run(basic, layers=layers, batches=batches).time == computing + layers * cost.update

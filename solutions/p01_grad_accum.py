@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 1: Gradient accumulation
 #
-# A layer of GPT-3 keeps 2.87 GB of activations for one sequence. Its 96 layers keep 275 GB. And GPT-3 was trained on
-# 3.2 million tokens at a time (arXiv 2005.14165), about 1,560 sequences of 2,048 tokens. If they all go through the
-# model together, that takes 430 TB.
+# A layer of GPT-3 keeps {{KEPT / BILLION:.2f}} GB of activations for one sequence. Its {{GPT_LAYERS}} layers keep
+# {{GPT_LAYERS * KEPT / BILLION:.0f}} GB. And GPT-3 was trained on {{tokens / MILLION:.1f}} million tokens at a time
+# (arXiv 2005.14165), about {{round(sequences, -1)}} sequences of {{GPT_SEQUENCE}} tokens. If they all go through the
+# model together, that takes {{GPT_LAYERS * KEPT * sequences / 1e12:.0f}} TB.
 #
 # But who says that they have to? In this puzzle you run the same step in less memory.
 
@@ -12,7 +13,6 @@ from drawing import draw
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 1,
     "name": "grad_accum",
@@ -45,7 +45,7 @@ PUZZLE = {
 # Train on the same batch as in puzzle 0, to the same result, in the same time, but in less memory: one micro-batch
 # after the other. Each `forward` and each `backward` works on a single micro-batch.
 #
-# Target, for 2 layers and 4 micro-batches: **17** ticks, peak memory **1,966,080** elements.
+# Target, for 2 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # Here every pass earns the star as well. (The same program earns the star of puzzle 0, too.)
 #
 # Gradients of one layer for different micro-batches are added with `+`. Adding takes no time, but no micro-batch may
@@ -101,5 +101,12 @@ grade(grad_accum)
 # small micro-batches leave a real GPU underused, so people pick the largest that fits.
 #
 # Later it will matter *when* ranks share these gradients: after each micro-batch, or once, after the last. With
-# PyTorch's `no_sync()` they wait until the last: recorded with three layers and two micro-batches, PyTorch 2.13 makes 3
-# sums with it, and 6 without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much that can save.
+# PyTorch's `no_sync()` they wait until the last: recorded with three layers and two micro-batches, PyTorch {{TORCH}}
+# makes {{synced}} sums with it, and {{every_time}} without (`tests/torch_truth/TABLE.md`). Puzzle 8 shows how much
+# that can save.
+
+# %% tags=["figures"]
+tokens = published(3.2e6, "arXiv 2005.14165")
+sequences = tokens / GPT_SEQUENCE
+every_time = recorded("DDP, 2 micro-batches, 3 layers", "all-reduces")
+synced = recorded("DDP, 2 micro-batches, 3 layers, no_sync() in the first", "all-reduces")

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Puzzle 2: Distributed data parallel
 #
-# Suppose one GPU trains a model with 7.5 billion parameters. One step, on 4 million tokens, takes it seven and a half
-# minutes: 6 operations for each parameter and token make 1.8 x 10¹⁷, and a GPU does about 4 x 10¹⁴ a second. Half a
-# million such steps, enough for 2 trillion tokens, take seven years. If you could split the work over 1,000 GPUs, it
-# would be done in 2.6 days.
+# Suppose one GPU trains a model with {{MODEL / BILLION}} billion parameters. One step, on {{tokens / MILLION:.0f}}
+# million tokens, takes it {{step / 60:.1f}} minutes: {{OPERATIONS}} operations for each parameter and token make
+# {{work / 1e17:.1f}} x 10¹⁷, and a GPU does about {{PER_SECOND / 1e14:.0f}} x 10¹⁴ a second. Half a million such
+# steps, enough for {{steps * tokens / 1e12:.0f}} trillion tokens, take {{round(steps * step / YEAR):word}} years. If
+# you could split the work over {{many}} GPUs, it would be done in {{steps * step / many / DAY:.1f}} days.
 #
 # The batch splits easily. Here are four ranks and four micro-batches, one for each. But an update needs the gradient
 # of *all* of them. How does every rank get it?
@@ -14,7 +15,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 2,
     "name": "ddp",
@@ -49,7 +49,7 @@ PUZZLE = {
 #
 # `await model.allreduce(v, layer)` is a *collective*, a call that all ranks make together, for the same layer. Each
 # rank contributes a gradient `v`, and **every rank gets the sum**. The operation starts when the last rank arrives,
-# and takes 0.3 ticks.
+# and takes {{cost.collective}} ticks.
 #
 # ![before and after an all-reduce](picture:allreduce)
 #
@@ -94,8 +94,9 @@ draw_group(
 # ranks sum a gradient and run a forward that does not need the sum: the first program does one after the other, the
 # second both at once. Look at the all-reduces. In the second picture they are thin bars below the forwards: the
 # network works while the GPU computes. The price is memory: until you fetch the result, both the gradient you sent
-# and the sum to come take up memory. Compare the peaks in the table: 786,432 and 917,504 elements. (`draw` shows such
-# memory in gray, as *in flight*. *Hidden* is the time in which a rank communicates and computes at once.)
+# and the sum to come take up memory. Compare the peaks in the table: {{at_once.memory}} and {{later.memory}}
+# elements. (`draw` shows such memory in gray, as *in flight*. *Hidden* is the time in which a rank communicates and
+# computes at once.)
 
 
 # %%
@@ -134,8 +135,8 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # optimizer states from beginning to end, and every rank ends with all of them updated. `model.rank` tells you which
 # rank you are, `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
 #
-# Target, for 4 ranks and 2 layers: **5.6** ticks, peak memory **1,835,008** elements.
-# The star: **5.0** ticks, **1,835,008** elements.
+# Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -180,8 +181,9 @@ grade(ddp)
 # %% [markdown] tags=["solution"]
 # ## Faster: sum while computing
 #
-# While the sum for one layer is on its way, the layer before it can be computed. That takes 5.0 ticks and all the
-# memory of the target, 1,835,008 elements, because some gradients are in flight while others are being made.
+# While the sum for one layer is on its way, the layer before it can be computed. That takes {{overlap.time}} ticks
+# and all the memory of the target, {{overlap.memory}} elements, because some gradients are in flight while others are
+# being made.
 
 
 # %% tags=["solution"]
@@ -220,8 +222,9 @@ draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 # ## As PyTorch does it
 #
 # PyTorch's DDP starts its sums in the same order, but its optimizer begins only when *all* of them have arrived. With
-# one loop more, the program does the same: 5.3 ticks and 1,835,008 elements. Both programs above update earlier than
-# PyTorch would. The first does so after each sum, the second while the last sum is on its way.
+# one loop more, the program does the same: {{pytorch.time}} ticks and {{pytorch.memory}} elements. Both programs
+# above update earlier than PyTorch would. The first does so after each sum, the second while the last sum is on its
+# way.
 
 
 # %% tags=["solution"]
@@ -271,15 +274,16 @@ draw(run(ddp_as_pytorch, ranks=4, layers=2, batches=4))
 # Here it is, message by message, side by side with your `ddp`. (`pass_to(rank, v)` sends a tensor to one rank, and
 # that rank gets it with `receive(src)`; puzzle 5 is about them.) Look at the row of rank 0: it handles every message
 # itself, one after the other, while the others wait. So the time grows with the number of ranks. `DataParallel` takes
-# 16.3 ticks on 4 ranks, 47.5 on 8 and 167.5 on 16, where `ddp` takes 5.6 each time. (Our all-reduce of a layer takes
-# 0.3 ticks for any number of ranks, however large the layer is, and a whole weight or gradient in a message takes 0.3
-# ticks for each rank that there is, so that no messages are cheaper than a collective. With `RingCost`, a price list in
-# which the sizes count, 16 ranks take 22.3 ticks with `DataParallel` and 6.6 with `ddp`.)
+# {{of[4].time}} ticks on 4 ranks, {{of[8].time}} on {{eight}} and {{of[16].time}} on {{sixteen}}, where `ddp` takes
+# {{ours.time}} each time. (Our all-reduce of a layer takes {{cost.collective}} ticks for any number of ranks, however
+# large the layer is, and a whole weight or gradient in a message takes {{cost.collective}} ticks for each rank that
+# there is, so that no messages are cheaper than a collective. With `RingCost`, a price list in which sizes count, {{sixteen}} ranks take
+# {{by_size[0].time:.1f}} ticks with `DataParallel` and {{by_size[1].time:.1f}} with `ddp`.)
 #
-# Rank 0 also runs out of memory first, because everything that the others send piles up there: 1,703,936 elements on
-# 4 ranks and 3,276,800 on 16. In our own `ddp`, which waits for each sum, no rank holds more than 1,572,864 in either
-# case. In DDP no rank is special. Each keeps its own copy of the model, so weights and outputs never travel, and the
-# all-reduce spreads the adding over all ranks.
+# Rank 0 also runs out of memory first, because everything that the others send piles up there: {{of[4].memory}}
+# elements on 4 ranks and {{of[16].memory}} on {{sixteen}}. In our own `ddp`, which waits for each sum, no rank holds
+# more than {{ours.memory}} in either case. In DDP no rank is special. Each keeps its own copy of the model, so
+# weights and outputs never travel, and the all-reduce spreads the adding over all ranks.
 #
 # (PyTorch sends the weights in one broadcast, not one message after the other. It also drives all GPUs from one
 # Python process, where only one thread runs at a time, and its documentation recommends DDP even for a single
@@ -346,32 +350,35 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # This is PyTorch's `DistributedDataParallel`. It goes beyond the target, towards the star: while one layer's gradient
 # is summed, it already runs the backward of the next layer down. (For the star you also have to update while a sum is
 # on its way.) That takes more memory than waiting for each sum, and less time. (You can solve this puzzle in
-# 1,572,864 elements or in 5.0 ticks, but no program does both: here you trade memory for time.)
+# {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both: nobody is as small and as fast, so
+# here you trade memory for time. The star asks for time.)
 #
-# DDP does not sum layer by layer. It sums in *buckets* of about 25 MiB (the first is 1 MiB, so that the sums start
-# early), because every call has a latency and many small tensors would mean many calls.
+# DDP does not sum layer by layer. It sums in *buckets* of about {{bucket}} MiB (the first is {{first_bucket}} MiB, so
+# that the sums start early), because every call has a latency and many small tensors would mean many calls.
 #
-# We have recorded what PyTorch 2.13 starts, in which order (`tests/torch_truth/TABLE.md`). Layers of 25 MiB and more
-# are a bucket each, and on this machine that order takes 5.3 ticks and 1,835,008 elements. To wait for each sum and
-# update at once, as you may have done, takes more time and less memory, 5.6 ticks and 1,572,864 elements, but it is not
-# what DDP does: DDP keeps all gradients until the last is summed, and then updates. Forty layers of 1 MiB are summed in
-# three buckets, of 1, 25 and 14 layers. `python -m lib run my_ddp.py:ddp --like torch` shows your program beside
-# PyTorch's order.
+# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of {{bucket}}
+# MiB and more are a bucket each, and on this machine that order takes {{pytorch.time}} ticks and {{pytorch.memory}}
+# elements. To wait for each sum and update at once, as you may have done, takes more time and less memory,
+# {{ours.time}} ticks and {{ours.memory}} elements, but it is not what DDP does: DDP keeps all gradients until the
+# last is summed, and then updates. Forty layers of {{first_bucket}} MiB are summed in {{len(forty):word}} buckets, of
+# {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. `python -m lib run my_ddp.py:ddp --like torch` shows your
+# program beside PyTorch's order.
 #
 # On real links the price of an all-reduce depends on how much is sent. In the usual algorithm the ranks form a ring,
 # and each passes pieces of the gradient on to its neighbor. In all, each of n ranks sends 2(n - 1)/n times the
 # gradient: less than twice its size, however many ranks there are.
 #
-# So the ranks share the work now, but not the memory: every rank still keeps everything, 16 bytes for each parameter.
-# The model of 7.5 billion parameters takes 120 GB on *every* GPU. The next two puzzles are about that.
+# So the ranks share the work now, but not the memory: every rank still keeps everything, {{TRAINED}} bytes for each
+# parameter. The model of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB on *every* GPU.
+# The next two puzzles are about that.
 
 # %% [markdown]
 # ## On real GPUs
 #
 # The machine of this course counts ticks and elements. With the prices of a real model on a real cluster it counts
-# seconds and bytes, and the function stays as it is. From here on every puzzle ends with what its solution would take.
-# Here, too, all is computed again that is inside the layers, so that next to nothing but weights, gradients and states
-# is in memory (puzzle 11).
+# seconds and bytes, and the function stays as it is. From here on every puzzle ends with what its solution would
+# take. Here the backward pass computes again what is inside a layer, instead of keeping it (puzzle 11). So memory
+# holds little else than weights, gradients and states.
 #
 # ![What a step takes](picture:priced)
 #
@@ -391,3 +398,25 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+from lib import RingCost
+
+tokens, steps, many = 4e6, 500_000, 1_000
+work = operations(MODEL, tokens)
+step = work / PER_SECOND
+
+three = {"ranks": 3, "layers": 1, "batches": 3}
+at_once, later = run(wait_at_once, **three), run(wait_later, **three)
+ours, overlap, pytorch = (run(fn, **size) for fn in (ddp, ddp_overlap, ddp_as_pytorch))
+
+eight, sixteen = 8, 16
+of = {n: run(data_parallel, ranks=n, layers=2, batches=n) for n in (4, eight, sixteen)}
+for n in of:
+    alike = run(ddp, ranks=n, layers=2, batches=n)
+    assert (alike.time, alike.memory) == (ours.time, ours.memory)
+at_16 = {"ranks": sixteen, "layers": 2, "batches": sixteen, "cost": RingCost()}
+by_size = [run(fn, **at_16) for fn in (data_parallel, ddp)]
+
+first_bucket, bucket = 1, 25  # MiB, the defaults of DistributedDataParallel
+forty = recorded_buckets("DDP, 40 layers of 1 MiB")

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Puzzle 3: Weight-sharded data parallel
 #
-# 64 GPUs of 80 GB have 5.1 TB of memory between them. With data parallel they still cannot train a model of 7.5
-# billion parameters: each of them needs 16 bytes x 7.5 billion = 120 GB. They store 64 copies of the same weights and
+# {{GPUS}} GPUs of {{CARD}} GB have {{GPUS * CARD / 1000:.1f}} TB of memory between them. With data parallel they
+# still cannot train a model of {{MODEL / BILLION}} billion parameters: each of them needs {{TRAINED}} bytes x
+# {{MODEL / BILLION}} billion = {{trained(MODEL) / BILLION}} GB. They store {{GPUS}} copies of the same weights and
 # the same optimizer states.
 #
 # Here are six layers on four ranks, so most of the memory goes to weights and states. Four identical copies. Do we
@@ -13,7 +14,6 @@ from drawing import beside_target, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 3,
     "name": "wsdp",
@@ -50,8 +50,8 @@ PUZZLE = {
 # `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number
 # `shard`, counted from 0, of `total` equal pieces. It takes 1/total of the memory.
 #
-# `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and 0.3 ticks later
-# **every rank gets the whole**. In the picture, the filled part is what a rank has.
+# `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and
+# {{cost.collective}} ticks later **every rank gets the whole**. In the picture, the filled part is what a rank has.
 #
 # ![before and after an all-gather](picture:allgather)
 #
@@ -80,8 +80,8 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # gradient that has at least those shards (a whole one will do). Remember that a tensor in a local variable lives
 # until the next operation, which may use it; after that it is gone, unless you have stored it.
 #
-# Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,752,512** elements.
-# The star: **18.6** ticks, **1,966,080** elements.
+# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -128,7 +128,7 @@ grade(wsdp)
 #
 # If you start a gather one layer early, it is done when that layer begins. The forward pass has room for a second
 # weight, because the activations have not piled up yet. And the weight of the last layer is used last in the forward
-# pass and first in the backward pass: keep it. That takes 18.6 ticks and no more memory.
+# pass and first in the backward pass: keep it. That takes {{ahead.time}} ticks and no more memory.
 
 
 # %% tags=["solution"]
@@ -173,8 +173,9 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 # weights. You sharded weights and states and left the gradients whole, which is none of the three: it is a stepping
 # stone.
 #
-# Sharding just the optimizer states already gives the biggest saving. Of the 16 bytes for each parameter, 12 belong
-# to the optimizer. So with stage 1 on N ranks, each rank needs 4 + 12/N bytes for each parameter.
+# Sharding just the optimizer states already gives the biggest saving. Of the {{TRAINED}} bytes for each parameter,
+# {{STATE}} belong to the optimizer. So with stage 1 on N ranks, each rank needs {{WEIGHT + GRADIENT}} + {{STATE}}/N
+# bytes for each parameter.
 #
 # Real systems *prefetch*: they start a gather before its result is needed, so that it runs while the GPU computes.
 # You can do that here, too. Start with `ahead = model.allgather(...)`, compute something else, then `await ahead`.
@@ -186,8 +187,9 @@ draw(run(wsdp_prefetch, ranks=4, layers=6, batches=4))
 #
 # ![What a step takes](picture:priced)
 #
-# Weights, gradients and states are divided by 16 now, and it fits. Most of what is in memory at the peak is the loss:
-# for each of 8,192 tokens it takes a number for each of 128,256 words, several times over.
+# Weights, gradients and states are divided by {{priced.ranks}} now, and it fits. Most of what is in memory at the
+# peak is the loss: for each of {{LLAMA_3_8B.sequence}} tokens it takes a number for each of {{LLAMA_3_8B.vocabulary}}
+# words, several times over.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
@@ -200,3 +202,7 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+ours, ahead = run(wsdp, **size), run(wsdp_prefetch, **size)
+assert ahead.memory <= ours.memory

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Puzzle 4: Fully sharded data parallel
 #
-# Take 64 GPUs and a model of 70 billion parameters. Weights and optimizer states make up 14 of the 16 bytes for each
-# parameter, and sharded as in puzzle 3 they come to 70 billion x 14 / 64 = 15 GB on each GPU. But the gradients, the
-# other 2 bytes, are still whole. If each GPU trains on two micro-batches, the gradients of the first have to be kept
-# until those of the second are added, and they take 140 GB on a GPU that has 80. And then a rank uses one 64th of
-# them for its update and throws the rest away.
+# Take {{GPUS}} GPUs and a model of {{LLAMA / BILLION}} billion parameters. Weights and optimizer states make up
+# {{kept}} of the {{TRAINED}} bytes for each parameter, and sharded as in puzzle 3 they come to {{LLAMA / BILLION}}
+# billion x {{kept}} / {{GPUS}} = {{LLAMA * kept / GPUS / BILLION:.0f}} GB on each GPU. But the gradients, the other
+# {{GRADIENT}} bytes, are still whole. If each GPU trains on two micro-batches, the gradients of the first have to be
+# kept until those of the second are added, and they take {{LLAMA * GRADIENT / BILLION}} GB on a GPU that has
+# {{CARD}}. And then a rank uses {{Fraction(1, GPUS):word}} of them for its update and throws the rest away.
 #
 # In puzzle 3, with four ranks, every rank used a quarter of each sum. Can it receive just that quarter?
 
@@ -14,7 +15,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 4,
     "name": "fsdp",
@@ -47,7 +47,7 @@ PUZZLE = {
 # ## A new tool: reduce-scatter
 #
 # A *reduce-scatter*, here `await model.scatterreduce(v, layer)`, is a collective, too. It sums the gradients of all
-# ranks, and then **rank i keeps piece i of the sum**. It takes 0.3 ticks.
+# ranks, and then **rank i keeps piece i of the sum**. It takes {{cost.collective}} ticks.
 #
 # ![before and after a reduce-scatter](picture:scatterreduce)
 #
@@ -87,8 +87,8 @@ draw_group(
 # receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will
 # see below what that is good for.
 #
-# Target, for 4 ranks and 6 layers: **20.4** ticks, peak memory **2,359,296** elements.
-# The star: **15.6** ticks, **2,162,688** elements.
+# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -141,15 +141,15 @@ grade(fsdp)
 # one word. The first says `allreduce`, and six whole gradients are waiting. (Only rank 0 is drawn; the other three do
 # the same at the same time.)
 #
-# ![All-reduce, two micro-batches a rank: 37.8 ticks, 3,538,944 elements](picture:with_all_reduce)
+# ![All-reduce, two micro-batches a rank](picture:with_all_reduce)
 #
 # The second says `scatterreduce`, and six quarters are waiting:
 #
-# ![Reduce-scatter, two micro-batches a rank: 37.8 ticks, 2,359,296 elements](picture:with_reduce_scatter)
+# ![Reduce-scatter, two micro-batches a rank](picture:with_reduce_scatter)
 #
-# Compare the weight gradients in the two memory charts, from tick 18 on, while the second micro-batch runs. The peaks
-# are 3,538,944 and 2,359,296 elements, and the second is exactly this puzzle's target, now with twice as many
-# micro-batches.
+# Compare the weight gradients in the two memory charts, from tick {{half}} on, while the second micro-batch runs. The
+# peaks are {{whole.memory}} and {{pieces.memory}} elements, and the second is exactly this puzzle's target, now with
+# twice as many micro-batches.
 #
 # The ticks are the same only because every collective on our machine has the same price. Think of what an all-reduce
 # does: every rank ends with the whole sum. A reduce-scatter leaves every rank with a piece of the sum, and an
@@ -179,46 +179,50 @@ async def two_halves(model: Model) -> Model:
 draw(run(two_halves, ranks=4, layers=1, batches=4, cost=RingCost(latency=0, bandwidth=655_360)))
 
 # %% [markdown]
-# At such prices the two programs with eight micro-batches no longer take the same time: 41.4 ticks with all-reduces,
-# and still 37.8 with reduce-scatters. The extra 3.6 ticks are spent on all-gathers of gradients that no rank needs
-# whole. That is the insight of ZeRO: **take the all-reduce apart, and update between its halves.** Reduce-scatter the
-# gradients, update your piece, all-gather the *weights*. That sends no more bytes than data parallel, and each rank
-# keeps only its share of the gradients and states. (FSDP gathers the weights once more, for the backward pass. That
-# is the price of sharding the weights as well as the gradients and states.)
+# At such prices the two programs with eight micro-batches no longer take the same time: {{dear.time}} ticks with
+# all-reduces, and still {{cheap.time}} with reduce-scatters. The extra {{dear.time - cheap.time}} ticks are spent on
+# all-gathers of gradients that no rank needs whole. That is the insight of ZeRO: **take the all-reduce apart, and
+# update between its halves.** Reduce-scatter the gradients, update your piece, all-gather the *weights*. That sends
+# no more bytes than data parallel, and each rank keeps only its share of the gradients and states. (FSDP gathers the
+# weights once more, for the backward pass. That is the price of sharding the weights as well as the gradients and
+# states.)
 
 # %% [markdown]
 # ## How much to gather at once
 #
 # You gathered one layer at a time. You don't have to. PyTorch calls layers that are gathered together a *unit*: one
 # call brings all their weights, and after their backward one call sums all their gradients. We ran this puzzle with
-# 1, 2, 3 and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward pass,
-# because they are needed again at once.
+# 1, 2, {{some[2]}} and 6 layers in a unit. The weights of the last unit stay whole from the forward to the backward
+# pass, because they are needed again at once.
 #
-# Look at two price lists. On the first, the default, you pay 0.3 ticks for every layer in a call: a call with two
-# layers costs 0.6, and sharing a call saves nothing. On the second, a layer still costs 0.3, but each *call* costs
-# another 0.3 for its latency, as happens with small layers.
+# Look at two price lists. On the first, the default, you pay {{cost.collective}} ticks for every layer in a call: a
+# call with two layers costs {{2 * cost.collective}}, and sharing a call saves nothing. On the second, a layer still
+# costs {{cost.collective}}, but each *call* costs another {{latency}} for its latency, as happens with small layers.
 #
 # | layers in a unit | calls | peak memory | ticks | ticks, with latency |
 # |---|---|---|---|---|
-# | 1 | 17 | 1,966,080 | 20.1 | 25.2 |
-# | 2 | 8 | 2,228,224 | 19.8 | 22.2 |
-# | 3 | 5 | 2,490,368 | 19.5 | 21.0 |
-# | 6, all of them | 2 | 3,276,800 | 18.6 | 19.2 |
+# | {{some[0]}} | {{calls[0]}} | {{free[0].memory}} | {{free[0].time}} | {{late[0].time}} |
+# | {{some[1]}} | {{calls[1]}} | {{free[1].memory}} | {{free[1].time}} | {{late[1].time}} |
+# | {{some[2]}} | {{calls[2]}} | {{free[2].memory}} | {{free[2].time}} | {{late[2].time}} |
+# | {{some[3]}}, all of them | {{calls[3]}} | {{free[3].memory}} | {{free[3].time}} | {{late[3].time}} |
 #
-# ![Units of 1, 2, 3 and 6 layers as points of time and memory, without latency and with it](picture:units)
+# ![Units of one to six layers as points of time and memory, without latency and with it](picture:units)
 #
 # The line on the left is without latency, the one on the right with it. Large units save calls and pay in memory: all
 # their weights are whole at the same time, and so are their gradients. Without latency the only gain is that the last
-# unit is not gathered a second time. With latency, going from one layer to two saves 3 ticks for 262,144 elements;
-# going from three to six saves only 1.8 ticks and costs 786,432 elements, three times as much memory.
+# unit is not gathered a second time. With latency, going from one layer to two saves {{late[0].time - late[1].time}}
+# ticks for {{late[1].memory - late[0].memory}} elements; going from three to six saves only
+# {{late[2].time - late[3].time}} ticks and costs {{late[3].memory - late[2].memory}} elements,
+# {{Fraction(late[3].memory - late[2].memory, late[1].memory - late[0].memory):word}} times as much memory.
 #
 # PyTorch users nearly always choose **one transformer block as the unit**: `fully_shard` on every block and then on
-# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with 70 billion parameters is
-# 1.75 GB. Over NVLink, the fast link between the GPUs of one node, at 450 GB/s, it takes 3.9 ms to gather, so the
-# latency of a call hardly matters. And two such blocks fit into memory, as they must if the next one is to be
-# gathered ahead. For models with many small layers, `size_based_auto_wrap_policy` groups layers until a unit has 100
+# the model, or, in the older FSDP, `transformer_auto_wrap_policy`. A block of a model with {{LLAMA / BILLION}}
+# billion parameters is {{WEIGHT * LAYER / BILLION:.2f}} GB. Over NVLink, the fast link between the GPUs of one node,
+# at {{IN_NODE}} GB/s, it takes {{WEIGHT * LAYER / IN_NODE / MILLION:.1f}} ms to gather, so the latency of a call
+# hardly matters. And two such blocks fit into memory, as they must if the next one is to be gathered ahead. For
+# models with many small layers, `size_based_auto_wrap_policy` groups layers until a unit has {{auto / MILLION}}
 # million parameters. If you forget to make units of the blocks (to *wrap* them), the whole model is a single unit, as
-# in the last row, and all 140 GB of its weights are on each GPU at once.
+# in the last row, and all {{LLAMA * WEIGHT / BILLION}} GB of its weights are on each GPU at once.
 
 # %% [markdown] tags=["solution"]
 # ## Two micro-batches a rank
@@ -461,19 +465,21 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # ## Where real systems do this
 #
 # This is ZeRO's stage 3, and PyTorch's FSDP with `FULL_SHARD`. The weights, gradients and optimizer states that a
-# rank keeps are now divided by the number of ranks. For 7.5 billion parameters and 64 ranks, in GB on each GPU (ZeRO,
-# arXiv 1910.02054):
+# rank keeps are now divided by the number of ranks. For {{MODEL / BILLION}} billion parameters and {{GPUS}} ranks, in
+# GB on each GPU (ZeRO, arXiv 1910.02054):
 #
 # | data parallel | ZeRO-1 | ZeRO-2 | ZeRO-3, FSDP |
 # |---|---|---|---|
-# | 120 | 31.4 | 16.6 | 1.9 |
+# | {{trained(MODEL) / BILLION}} | {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} | {{MODEL / BILLION * (WEIGHT + kept / GPUS):.1f}} | {{MODEL / BILLION * TRAINED / GPUS:.1f}} |
 #
-# A program that waits for each call makes the same calls as PyTorch's `fully_shard`, but not in the same order. For six
-# layers PyTorch 2.13 starts 12 gathers and 6 reduce-scatters, as you do, and starts the next gather *before* the
-# backward of the layer above it. In that order, with the forward pass gathering ahead, too, this puzzle takes 15.9 ticks
-# and 2,424,832 elements instead of 20.4 and 1,966,080: puzzle 12 is about it. `python -m lib run my_fsdp.py:fsdp --like
-# torch` shows where your program first differs. One trap: `fully_shard` on every block, but not on the model itself,
-# frees no block after its forward. There are 6 gathers then, and all weights are whole at once. (The recordings are in
+# A program that waits for each call makes the same calls as PyTorch's `fully_shard`, but not in the same order. For
+# six layers PyTorch {{TORCH}} starts {{recorded(fully, "all-gathers")}} gathers and
+# {{recorded(fully, "reduce-scatters")}} reduce-scatters, as you do, and starts the next gather *before* the backward
+# of the layer above it. In that order, with the forward pass gathering ahead, too, this puzzle takes {{ahead.time}}
+# ticks and {{ahead.memory}} elements instead of {{ours.time}} and {{ours.memory}}: puzzle 12 is about it. `python -m
+# lib run my_fsdp.py:fsdp --like torch` shows where your program first differs. One trap: `fully_shard` on every
+# block, but not on the model itself, frees no block after its forward. There are
+# {{recorded(unwrapped, "all-gathers")}} gathers then, and all weights are whole at once. (The recordings are in
 # `tests/torch_truth/TABLE.md`.)
 #
 # PyTorch also has something between ZeRO-2 and ZeRO-3. `SHARD_GRAD_OP` keeps the weights whole from the forward pass
@@ -481,7 +487,7 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 # which is not quite right: between steps it keeps only its shard of the weights. ZeRO-2 keeps whole weights between
 # steps, too, and gathers just once a *step*: after the update, when each rank has updated only its own piece.
 #
-# The price is communication. On n ranks, each rank sends 3(n - 1)/n times the size of the model *for every
+# The price is communication. On n ranks, each rank sends {{sends}}(n - 1)/n times the size of the model *for every
 # micro-batch*: two gathers and a reduce-scatter. Data parallel sends 2(n - 1)/n times its size, *once a step*. So
 # FSDP likes fast links, and micro-batches large enough to hide the gathers behind.
 
@@ -492,8 +498,8 @@ draw(run(fsdp_in_15_3, ranks=4, layers=6, batches=4))
 #
 # ![What a step takes](picture:priced)
 #
-# The thin gaps are the gathers that nothing hides. Beside the layers of so large a model, with 8,192 tokens at a time,
-# they are short. On slow links they are not: try `RTX_4090`.
+# The thin gaps are the gathers that nothing hides. Beside the layers of so large a model, with
+# {{LLAMA_3_8B.sequence}} tokens at a time, they are short. On slow links they are not: try `RTX_4090`.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
@@ -506,3 +512,35 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+kept = WEIGHT + STATE  # bytes: puzzle 3 divides these
+
+ours = run(fsdp, **size)
+whole, pieces = summed_by("allreduce"), summed_by("scatterreduce")
+half = layers * (cost.forward + cost.backward + 3 * cost.collective) + 0.0
+dear, cheap = (
+    summed_by(reduce, RingCost(latency=0, bandwidth=655_360))
+    for reduce in ("allreduce", "scatterreduce")
+)
+assert whole.time == pieces.time == cheap.time and pieces.memory == target.memory
+
+some = 1, 2, 3, 6
+free = [in_units(unit, latency=False) for unit in some]
+late = [in_units(unit, latency=True) for unit in some]
+latency = float(OneCall().latency * (ranks - 1))
+calls = [
+    sum(
+        event.kind in ("allgather", "scatterreduce") and event.layer % unit == 0
+        for event in done.models[0].log
+    )
+    for unit, done in zip(some, late, strict=True)
+]
+auto = 1e8  # the default of size_based_auto_wrap_policy
+
+from solutions.p12_prefetch import prefetch
+
+sends = 3  # gathers and a reduce-scatter
+ahead = run(prefetch, **size)
+fully = "fully_shard, 6 layers, 1 micro-batch"
+unwrapped = "fully_shard, 6 layers, the model itself not wrapped"

@@ -1,11 +1,13 @@
 # %% [markdown]
 # # Puzzle 5: Pipeline parallel
 #
-# FSDP moves the whole model three times for every micro-batch. With 70 billion parameters of 2 bytes that is 3 x 140
-# = 420 GB. Over a network link of 50 GB/s (400 Gbit/s, a fast one) it takes 8.4 seconds, and a GPU that computes a
-# micro-batch of 4,096 tokens is done after 4.3 (6 x 70 billion x 4,096 operations, at 4 x 10¹⁴ a second). The
-# activations of that micro-batch between two layers (of Llama 3 70B, say) are 4,096 x 8,192
-# numbers of 2 bytes: 67 MB, or 1.3 milliseconds.
+# FSDP moves the whole model three times for every micro-batch. With {{LLAMA / BILLION}} billion parameters of
+# {{WEIGHT}} bytes that is {{times * weights:=}} GB. Over a network link of {{BETWEEN}} GB/s ({{CABLE}} Gbit/s, a fast
+# one) it takes {{times * weights / BETWEEN:.1f}} seconds, and a GPU that computes a micro-batch of {{CONTEXT}} tokens
+# is done after {{operations(LLAMA, CONTEXT) / PER_SECOND:.1f}} ({{OPERATIONS}} x {{LLAMA / BILLION}} billion x
+# {{CONTEXT}} operations, at {{PER_SECOND / 1e14}} x 10¹⁴ a second). The activations of that micro-batch between two
+# layers (of Llama 3 70B, say) are {{CONTEXT}} x {{LLAMA_HIDDEN}} numbers of {{WEIGHT}} bytes: {{sent / MILLION:.0f}}
+# MB, or {{sent / BETWEEN / MILLION:.1f}} milliseconds.
 #
 # So here is another way to share the work. Cut the model, not the batch. Each rank holds some of the layers, whole,
 # and passes their output on to the next rank. Weights never travel.
@@ -15,7 +17,6 @@ from drawing import beside_target, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 5,
     "name": "pipeline",
@@ -49,12 +50,12 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: point to point
 #
-# `await model.pass_to(rank, v)` sends one tensor to one rank, an activation or its gradient in 0.2 ticks. (A weight or
-# its gradient takes longer: as long as an all-gather for each part as large as the shard of a rank. So collectives are
-# never made cheaper by messages.) It never waits for the receiver.
-# `await model.receive(src=0)` takes the next message from rank 0, in 0.2 ticks once it is there. (Without `src` it
-# takes the next message from any rank.) A message that has arrived and is not yet received counts as memory of its
-# receiver.
+# `await model.pass_to(rank, v)` sends one tensor to one rank, an activation or its gradient in {{cost.send}} ticks. (A
+# weight or its gradient takes longer: as long as an all-gather for each part as large as the shard of a rank. So
+# collectives are never made cheaper by messages.) It never waits for the receiver.
+# `await model.receive(src=0)` takes the next message from rank 0, in {{cost.receive}} ticks once it is there. (Without
+# `src` it takes the next message from any rank.) A message that has arrived and is not yet received counts as memory of
+# its receiver.
 #
 # ![before and after a send and its receive](picture:pass_to)
 #
@@ -81,8 +82,8 @@ draw(run(hand_over, ranks=2, layers=1))
 # Split the layers over the ranks: each layer on one rank, the same number on each. A rank loads, trains and updates
 # only its own layers. Let the whole batch travel together, all micro-batches in one activation, as in puzzle 0.
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **67.4** ticks, peak memory **3,145,728** elements.
-# The star: **67.4** ticks, **2,621,440** elements.
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # When it works, look at the picture for a while. Memory is fine. But something about this schedule should bother you.
 
@@ -146,7 +147,7 @@ grade(pipeline)
 # not fit on one GPU and time does not matter; `device_map="auto"` in Hugging Face's libraries cuts models this way.
 #
 # PyTorch's `ScheduleGPipe` with a single micro-batch does this: the same work and the same messages in the same order,
-# on every rank (recorded from PyTorch 2.13, `tests/torch_truth/TABLE.md`).
+# on every rank (recorded from PyTorch {{TORCH}}, `tests/torch_truth/TABLE.md`).
 #
 # You have seen what is wrong with it: one rank works while three wait. Four GPUs take a little longer than one would.
 # With p stages and m micro-batches, a step takes p·m times as long as one stage needs for one micro-batch.
@@ -157,13 +158,14 @@ grade(pipeline)
 # %% [markdown]
 # ## On real GPUs
 #
-# GPT-3 on 64 GPUs. A stage is a node of 8 GPUs, which share each of its layers among them (puzzle 17), and the twelve
-# layers of a stage are one layer of this run.
+# GPT-3 on {{gpus}} GPUs. A stage is a node of {{priced.cost.tensor}} GPUs, which share each of its layers among them
+# (puzzle 17). In this run a stage has one layer, which stands for {{GPT_175B.layers // priced.layers:word}} of the
+# model.
 #
 # ![What a step takes](picture:priced)
 #
-# Seven of eight nodes wait at any time. And since all 64 sequences go along together, the first stage has to keep what
-# they leave behind in its layers: that does not fit.
+# Seven of eight nodes wait at any time. And since all {{priced.batches}} sequences go along together, the first stage
+# has to keep what they leave behind in its layers: that does not fit.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report
@@ -178,3 +180,8 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+times, weights = 3, LLAMA * WEIGHT / BILLION  # two gathers and a reduction of so many GB
+sent = CONTEXT * LLAMA_HIDDEN * WEIGHT
+gpus = priced.ranks * priced.cost.tensor

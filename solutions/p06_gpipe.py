@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Puzzle 6: GPipe
 #
-# In puzzle 5 one rank worked while three waited: three quarters of what you pay for was idle. With 16 stages it would
-# be fifteen sixteenths, 94 percent. That lost time is called the *bubble*. You can make it smaller.
+# In puzzle 5 one rank worked while three waited: three quarters of what you pay for was idle. With {{stages}} stages
+# it would be fifteen sixteenths, {{Fraction(stages - 1, stages):percent}}. That lost time is called the *bubble*. You
+# can make it smaller.
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 6,
     "name": "gpipe",
@@ -41,14 +41,15 @@ PUZZLE = {
 #
 # Split the layers as in puzzle 5, but keep the ranks busy: let the micro-batches travel one by one.
 #
-# Target, for 4 ranks, 8 layers and 4 micro-batches: **33.8** ticks, peak memory **4,194,304** elements.
-# The star: **31.4** ticks, **2,883,584** elements.
+# Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
-# something comes back, the last one until something arrives. A rank needs 16 ticks for its two layers, forward and
-# backward, on all four micro-batches. With one stage on each of p ranks and m micro-batches, no order takes less than
-# (m + p - 1)/m times that: here 7/4 of 16, which is 28 ticks, plus updates and messages. So the bubble still takes
-# (p - 1)/(m + p - 1) of the time, 3/7 or 43 percent. With 16 micro-batches it would be 3/19, 16 percent.
+# something comes back, the last one until something arrives. A rank needs {{each}} ticks for its two layers, forward
+# and backward, on all four micro-batches. With one stage on each of p ranks and m micro-batches, no order takes less
+# than (m + p - 1)/m times that: here {{slower}} of {{each}}, which is {{slower * each}} ticks, plus updates and
+# messages. So the bubble still takes (p - 1)/(m + p - 1) of the time, {{empty}} or {{empty:percent}}. With {{more}}
+# micro-batches it would be {{emptier}}, {{emptier:percent}}.
 
 
 # %%
@@ -118,9 +119,10 @@ grade(gpipe)
 # How many forwards come first? Rank r of p needs p - r, so that a gradient is back by the time it has done them. One
 # more covers the time in which messages travel. The last rank needs only one.
 #
-# With 4 micro-batches that takes 32.6 ticks and 2,621,440 elements. With 16 it takes 87 ticks and 3,014,656 elements,
-# where `gpipe` takes 91.4 and 7,602,176. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r: with 16
-# micro-batches that takes 91 ticks and 2,752,512 elements. It is puzzle 13.
+# With 4 micro-batches that takes {{turns.time}} ticks and {{turns.memory}} elements. With {{more}} it takes
+# {{turns_more.time}} ticks and {{turns_more.memory}} elements, where `gpipe` takes {{gpipe_more.time}} and
+# {{gpipe_more.memory}}. PyTorch's `Schedule1F1B` has one forward fewer at the start, p - r: with {{more}}
+# micro-batches that takes {{pytorch.time}} ticks and {{pytorch.memory}} elements. It is puzzle 13.
 
 
 # %% tags=["solution"]
@@ -183,9 +185,9 @@ draw(run(one_forward_one_backward, ranks=4, layers=8, batches=4))
 # ## Faster: no rank waits for messages
 #
 # A send need not be awaited before the next piece of work, and you can ask for the next message while this piece is
-# computed. Then all pieces lie as close together as they can when each rank has one chunk of the model: 31.4 ticks,
-# with 2,883,584 elements for GPipe and 2,490,368 for one forward, one backward. The latter begins with one more
-# forward, because a message takes so long to arrive.
+# computed. Then all pieces lie as close together as they can when each rank has one chunk of the model:
+# {{ahead.time}} ticks, with {{ahead.memory}} elements for GPipe and {{turns_ahead.memory}} for one forward, one
+# backward. The latter begins with one more forward, because a message takes so long to arrive.
 
 
 # %% tags=["solution"]
@@ -317,10 +319,10 @@ compare(
 # ## Where real systems do this
 #
 # GPipe (arXiv 1811.06965) trains like this: all forwards, then all backwards. In PyTorch it is `ScheduleGPipe`, and
-# what PyTorch 2.13 starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards, sends
-# and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank
-# keeps the activations of all m micro-batches, and m has to be large to make the bubble small. (The paper keeps only
-# the *input* of each stage, and computes the other activations again in the backward pass.)
+# what PyTorch {{TORCH}} starts is what our `gpipe` starts, on every rank and in the same order: forwards, backwards,
+# sends and receives (`tests/torch_truth/TABLE.md`). Its weakness is memory. Every rank keeps the activations of all m
+# micro-batches, and m has to be large to make the bubble small. (The paper keeps only the *input* of each stage, and
+# computes the other activations again in the backward pass.)
 #
 # *One forward, one backward* (1F1B, called PipeDream-flush in arXiv 2006.09503 and used by Megatron-LM, arXiv
 # 2104.04473) starts a backward as soon as it can. On free links that takes exactly as long as GPipe. **It saves
@@ -334,12 +336,14 @@ compare(
 # %% [markdown]
 # ## On real GPUs
 #
-# The same model on the same 64 GPUs as in puzzle 5: a stage is a node of 8 GPUs, and its twelve layers are one layer of
-# this run.
+# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzle 5: a stage is a node of
+# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for
+# {{GPT_175B.layers // priced.layers:word}} of the model.
 #
 # ![What a step takes](picture:priced)
 #
-# Time is what it should be. Memory is not: when the first backward begins, all 64 micro-batches are in flight.
+# Time is what it should be. Memory is not: when the first backward begins, all {{priced.batches}} micro-batches are
+# in flight.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report
@@ -354,3 +358,23 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+stages, more = 16, 16
+each = batches * 2 * (cost.forward + cost.backward)
+slower, empty = Fraction(batches + ranks - 1, batches), Fraction(ranks - 1, batches + ranks - 1)
+emptier = Fraction(ranks - 1, more + ranks - 1)
+messages = 2 * (ranks - 1) * (cost.send + cost.receive)
+assert float(bounds.one_stage) == float(slower * each) + messages + 2 * cost.update
+
+from solutions.p13_one_f_one_b import one_f_one_b
+
+turns, ahead, turns_ahead = (
+    run(fn, **size)
+    for fn in (one_forward_one_backward, gpipe_ahead, one_forward_one_backward_ahead)
+)
+assert turns_ahead.time == ahead.time
+turns_more, gpipe_more, pytorch = (
+    run(fn, **{**size, "batches": more})
+    for fn in (one_forward_one_backward, gpipe, one_f_one_b)
+)

@@ -1,9 +1,11 @@
 # %% [markdown]
 # # Puzzle 7: Pipeline and FSDP
 #
-# A pipeline of four stages divides the 1.1 TB of a 70-billion model by four: 280 GB on each GPU, and the GPU has 80.
-# Four such pipelines side by side are four times as fast, but they keep four identical copies, and need just as much
-# on each GPU. If all sixteen GPUs share everything, each of them keeps 1.12 TB / 16 = 70 GB, and the model fits.
+# A pipeline of four stages divides the {{trained(LLAMA) / 1e12:.2f}} TB of a {{LLAMA / BILLION}}-billion model by
+# four: {{trained(LLAMA) / BILLION / 4}} GB on each GPU, and the GPU has {{CARD}}. Four such pipelines side by side
+# are four times as fast, but they keep four identical copies, and need just as much on each GPU. If all sixteen GPUs
+# share everything, each of them keeps {{trained(LLAMA) / 1e12:.2f}} TB / {{ranks}} =
+# {{trained(LLAMA) / ranks / BILLION}} GB, and the model fits.
 #
 # So here are sixteen ranks and two ideas at once: four pipelines side by side, and every weight in sixteen shards.
 
@@ -12,7 +14,6 @@ from drawing import beside_target, draw, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 7,
     "name": "pipeline_fsdp",
@@ -58,7 +59,7 @@ PUZZLE = {
 # | pipeline 2, micro-batch 2 | rank 8 | rank 9 | rank 10 | rank 11 |
 # | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
 #
-# With 4 layers each stage runs one. With 8 or 12 layers it runs two or three that follow each other.
+# With 4 layers each stage runs one. With twice or three times as many it runs two or three that follow each other.
 #
 # ## A new tool: the zero gradient
 #
@@ -73,8 +74,7 @@ PUZZLE = {
 # with it updated. All ranks take part in the gathers and in the reduce-scatters of all layers. As in puzzle 4, no
 # rank ever receives a whole summed gradient.
 #
-# Target, for 4 layers: **16.0** ticks, peak memory **966,656** elements. At the other sizes there may be 8 or 12
-# layers, and always 16 ranks and 4 micro-batches. The star: **12.0** ticks, **966,656** elements.
+# Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be {{2 * layers}} or {{3 * layers}} layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
 # closely. It is the best tool you have here.
@@ -267,7 +267,7 @@ draw(run(pipeline_fsdp_in_11_7, ranks=16, layers=4, batches=4))
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 70B, whose states would take 1.1 TB on a single GPU, on two nodes.
+# Llama 3 70B, which takes {{trained(LLAMA) / 1e12:.1f}} TB to train, on two nodes.
 #
 # ![What a step takes](picture:priced)
 #

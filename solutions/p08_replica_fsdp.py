@@ -1,11 +1,13 @@
 # %% [markdown]
 # # Puzzle 8: Replica-FSDP, also called hybrid sharding
 #
-# Until now all links were equally fast. In a real cluster they are not. Inside a node of H100s a GPU sends 450 GB a
-# second over NVLink; to another node it sends 50 over its network card (400 Gbit/s), nine times less. FSDP gathers the
-# 15 GB of a 7.5-billion model twice for each micro-batch and reduces its gradients once. That takes 3 x 15 / 450 =
-# 0.1 s inside a node and 0.9 s between nodes, and a micro-batch of 4,096 tokens takes 0.46 s to compute. In the node,
-# communication hides behind the computing. Between nodes, every rank waits for it.
+# Until now all links were equally fast. In a real cluster they are not. Inside a node of H100s a GPU sends
+# {{IN_NODE}} GB a second over NVLink; to another node it sends {{BETWEEN}} over its network card ({{CABLE}} Gbit/s),
+# {{IN_NODE // BETWEEN:word}} times less. FSDP gathers the {{weights}} GB of a {{MODEL / BILLION}}-billion model twice
+# for each micro-batch and reduces its gradients once. That takes {{times * weights / IN_NODE:=.1f}} s inside a node
+# and {{times * weights / BETWEEN:.1f}} s between nodes, and a micro-batch of {{CONTEXT}} tokens takes
+# {{operations(MODEL, CONTEXT) / PER_SECOND:.2f}} s to compute. In the node, communication hides behind the computing.
+# Between nodes, every rank waits for it.
 #
 # Here are eight ranks in two nodes, and all the puzzles so far come together.
 
@@ -14,7 +16,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 8,
     "name": "replica_fsdp",
@@ -55,15 +56,20 @@ PUZZLE = {
 # %% [markdown]
 # ## New tools: nodes and a mesh
 #
-# `node_size=4` puts ranks 0 to 3 in one node and 4 to 7 in the next. A collective whose ranks are all in one node takes
-# 0.3 ticks; one that spans nodes takes **1.5**.
+# `node_size=4` puts ranks 0 to 3 in one node and ranks 4 to 7 in the next. A collective whose ranks are all in one node
+# takes {{cost.collective}} ticks; one that spans nodes takes **{{cost.collective_across}}**.
 #
 # `mesh={"replica": 2, "shard": 4}` arranges the ranks as a grid, row by row: `replica` counts the rows (the nodes),
 # `shard` the places in a row. `model.axis_index("shard")` tells you where you are, `model.axis_size("shard")` how
 # many places there are. A collective with `axis="shard"` joins the ranks that differ from you *in that coordinate
 # only*: your row. `axis="replica"` joins your column: your twin in the other node.
 #
+# And a piece can be cut again: `v.shard(i, n)` is piece `i` of `n` equal pieces of `v`, of a weight, a state or a
+# gradient. It takes no time, and `v` stays as it is until you drop it. So `state.shard(0, 2)` is the first half of
+# what you hold.
+#
 # Here is a grid of 2 x 2, two nodes of two. Each rank has one piece of four, and gathers it once along each axis.
+# Then it cuts what it got from its row in two.
 
 
 # %%
@@ -72,6 +78,7 @@ async def two_axes(model: Model) -> Model:
     model.weights["before"], _ = model.load_weights(0, model.rank, model.RANKS)
     model.weights["shard"] = await model.allgather(model.weights["before"], 0, axis="shard")
     model.weights["replica"] = await model.allgather(model.weights["before"], 0, axis="replica")
+    model.weights["shard, cut"] = model.weights["shard"].shard(model.axis_index("replica"), 2)
     return model
 
 
@@ -80,10 +87,13 @@ print(tiny)
 draw_group({f"rank {m.rank}": m.weights for m in tiny.models})
 
 
+# %% [markdown]
+# What slow links do to FSDP: here is puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other.
+# It takes {{flat.time}} ticks and {{flat.memory}} elements. Each rank computes for {{each}} ticks. For the other
+# {{flat.time - each}} it waits for {{crossings}} collectives, all of which cross the nodes.
+
+
 # %%
-# What slow links do to FSDP: puzzle 4 over all 8 ranks, with two micro-batches for each, one after the other. It takes
-# 81.0 ticks and 1,769,472 elements. Each rank computes for 27 ticks. For the other 54 it waits for 36 collectives,
-# all of which cross the nodes.
 async def fsdp_on_nodes(model: Model) -> Model:
     """Everything sharded over all ranks, as if all links were the same."""
     for layer in range(model.LAYERS):
@@ -124,8 +134,9 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 # ## Your task
 #
 # Weights are sharded over `shard`: a quarter for each rank, so that *each node has all of them*. Optimizer states are
-# sharded over both axes: an eighth for each rank, piece `shard_index * 2 + replica_index` of 8. Rank `r` trains on
-# micro-batches `2r` and `2r + 1`, one after the other.
+# sharded over both axes, so that no two ranks hold the same: of the state of its quarter, a rank keeps the half
+# `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on micro-batches `2r` and `2r + 1`, one
+# after the other.
 #
 # - For each micro-batch: gather each weight in the node, then forward. Gather it again, then backward, reduce-scatter
 #   in the node, and add the result to your own piece of the gradient.
@@ -139,9 +150,8 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 # The trap is *when* to sum across the replicas. After every micro-batch is slow. Summing the running total each time
 # counts gradients twice. Never doing it leaves you with two models that drift apart.
 #
-# Target: **55.8** ticks, peak memory **2,162,688** elements. The grader tries other meshes, so ask the model for
-# their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **49.8** ticks,
-# **2,162,688** elements.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
+# their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -218,7 +228,7 @@ grade(replica_fsdp)
 # A gather across the nodes is slow because every rank stands still for it. So start the sum of a layer across as soon
 # as its last micro-batch is through, and fetch it when all layers are on their way. In the node, gather the next
 # weight while this layer is computed. In the backward pass, do so where there is room: for the lowest layers, whose
-# turn comes when the activations are gone. That takes 45.0 ticks, and not an element more.
+# turn comes when the activations are gone. That takes {{ahead.time}} ticks, and not an element more.
 
 
 # %% tags=["solution"]
@@ -295,28 +305,31 @@ compare(
 # The name "replica FSDP" is from issue 325 of Levanter. What you have built, with weights over the node and states
 # over all ranks, is what Megatron-FSDP calls HFSDP: ZeRO-1 outside, ZeRO-3 inside. MiCS (arXiv 2205.00119), which
 # shards over groups of ranks, is a relative, and PyTorch's FSDP has `HYBRID_SHARD`: full sharding in the node,
-# replicas across. PyTorch shards the states over the node only, which takes 16/s bytes for each parameter with s ranks
-# in a node. With states over all N ranks, as here, it is 4/s + 12/N.
+# replicas across. PyTorch shards the states over the node only, which takes {{TRAINED}}/s bytes for each parameter
+# with s ranks in a node. With states over all N ranks, as here, it is {{WEIGHT + GRADIENT}}/s + {{STATE}}/N.
 #
 # With r replicas, a rank sends 2(r - 1)/r of its *piece* of the gradient between nodes, *once a step*. And the trap
-# is real. On two nodes of eight A100, with Ethernet in between, a step of four micro-batches took 88.8 s when
-# gradients were reduced between the nodes every time, and 54.3 to 54.9 s when they were reduced once (NVIDIA
-# cosmos-framework, issue 161). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the
-# last: the reduce-scatter in the node stays, only the all-reduce across waits. torchtitan did the slow thing until
-# 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch 2.13 makes 12 all-reduces
-# across the nodes, and 6 with that call, each right after the reduce-scatter of its layer in the last backward pass
-# (`tests/torch_truth/TABLE.md`). An all-reduce it is because every node has all states: nothing is gathered across.
+# is real. On two nodes of eight A100, with Ethernet in between, a micro-batch took {{every_time}} s when gradients
+# were reduced between the nodes every time, which makes {{4 * every_time:.1f}} s for a step of four; reduced once,
+# such a step took {{once_least}} to {{once_most}} s (NVIDIA cosmos-framework, issue 161; how much it saves depends on
+# the links). In PyTorch you call `set_requires_all_reduce(False)` for all micro-batches but the last: the
+# reduce-scatter in the node stays, only the all-reduce across waits. torchtitan did the slow thing until
+# 2026. The trap is the default: with six layers and two micro-batches, a rank of PyTorch {{TORCH}} makes
+#       {{recorded(hybrid, "all-reduces")}} all-reduces across the nodes, and {{recorded(hybrid_once, "all-reduces")}}
+#       with that call, each right after the reduce-scatter of its layer in the last backward pass
+#       (`tests/torch_truth/TABLE.md`). An all-reduce it is because every node has all states: nothing is gathered
+#       across.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Two nodes with eight GPUs each, which share one connection of 400 Gbit/s. That is slow beside NVLink, so here it
+# Two nodes with eight GPUs each, which share one connection of {{gbits}} Gbit/s. That is slow beside NVLink, so here it
 # matters what goes between the nodes.
 #
 # ![What a step takes](picture:priced)
 #
-# Run your puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection: with `from lib import
-# attempt`, `fsdp = attempt("fsdp")` takes it out of its notebook.
+# Run your puzzle 4 on the same two nodes, and all its gathers and sums go over the slow connection: with `from lib
+# import attempt`, `fsdp = attempt("fsdp")` takes it out of its notebook.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, LLAMA_2_7B, report
@@ -325,7 +338,7 @@ priced = run(
     replica_fsdp,
     ranks=16,
     layers=32,
-    batches=16,
+    batches=32,
     mesh={"replica": 2, "shard": 8},
     cost=A100_40_P4D.cost(LLAMA_2_7B, recompute="full"),
 )
@@ -334,25 +347,38 @@ print(report(priced))
 # %% [markdown]
 # ## When to combine what
 #
-# - Everything fits on one GPU: plain data parallel (2). It sends little, and hides it well.
-# - It does not: shard (4), first inside a node, where links are fast. Shard over more nodes only as far as memory
-#   demands, and make the rest replicas (8).
-# - Links are too slow even for that, or one node is too small for the model: cut it into stages (5, 6). A pipeline
-#   sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the batch that
-#   training tolerates (7).
-# - Gradient accumulation (1) goes with all of them, and makes everything cheaper that is sent once a step.
+# - Everything fits on one GPU: plain data parallel (puzzle 2). It sends little, and hides it well.
+# - It does not: shard (puzzle 4), first inside a node, where links are fast. Shard over more nodes only as far as
+#   memory demands, and make the rest replicas (puzzle 8).
+# - Links are too slow even for that, or one node is too small for the model: cut it into stages (puzzles 5 and 6). A
+#   pipeline sends the least. It wants many micro-batches, sharding wants large ones, and the two have to share the
+#   batch that training tolerates (puzzle 7).
+# - Gradient accumulation (puzzle 1) goes with all of them, and makes everything cheaper that is sent once a step.
 #
 # ## What comes next, and what is left out
 #
-# The puzzles from 9 on are about what people do when this is not enough: states in shards alone, gathers ahead of time,
-# pipelines with ever smaller bubbles, and tensor parallelism, a third axis beside replica and shard. What this course
-# leaves out:
+# The puzzles that follow are about what people do when this is not enough: states in shards alone, gathers ahead of
+# time, pipelines with ever smaller bubbles, and tensor parallelism, a third axis beside replica and shard.
+# Recomputing activations (puzzle 11), offload (puzzle 22) and LoRA, which trains small matrices beside frozen weights
+# (puzzle 23), are among them. What this course leaves out:
 #
 # - **Mixtures of experts**, whose experts are split over ranks, and **ring attention** for very long sequences.
-# - **Recomputing** activations instead of keeping them, which trades ticks for elements.
-# - **Offload**: states, or even weights, wait in the memory of the CPU.
-# - **LoRA** trains small matrices beside frozen weights, so gradients and states almost vanish, and with them most of
-#   what this course is about.
 # - **Quantization**: weights and gradients in fewer bits, so that everything kept or sent gets smaller.
 #
 # You know enough to judge each of them: what does it keep, what does it send, and who waits?
+
+# %% tags=["figures"]
+times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB
+ours, ahead, flat = (
+    run(fn, **size) for fn in (replica_fsdp, replica_fsdp_in_45, fsdp_on_nodes)
+)
+assert ahead.memory <= ours.memory
+each = layers * 2 * (cost.forward + cost.backward + 0.0) + layers * cost.update
+crossings = 2 * 3 * layers
+
+every_time, once_least, once_most = (
+    published(value, "cosmos-framework, issue 161") for value in (22.2, 54.3, 54.9)
+)
+hybrid = "hybrid mesh, 6 layers, 2 micro-batches"
+hybrid_once = "the same, set_requires_all_reduce(False) in the first"
+gbits = 400  # of a p4d.24xlarge, for all its GPUs

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # Puzzle 9: ZeRO-1
 #
-# A model of 7.5 billion parameters takes 120 GB to train, and 90 of them belong to the optimizer: 12 of the 16 bytes
-# for each parameter. With data parallel on 64 GPUs, every GPU keeps the same 90 GB. Fully sharded data parallel
-# divides them, but it also gathers every weight twice for every micro-batch, and on slow links you wait for that.
+# A model of {{MODEL / BILLION}} billion parameters takes {{trained(MODEL) / BILLION}} GB to train, and {{states}} of
+# them belong to the optimizer: {{STATE}} of the {{TRAINED}} bytes for each parameter. With data parallel on {{GPUS}}
+# GPUs, every GPU keeps the same {{states}} GB. Fully sharded data parallel divides them, but it also gathers every
+# weight twice for every micro-batch, and on slow links you wait for that.
 #
-# Now divide the 90 GB and leave everything else as it is in data parallel. What does that cost?
+# Now divide the {{states}} GB and leave everything else as it is in data parallel. What does that cost?
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 9,
     "name": "zero1",
@@ -50,11 +50,11 @@ PUZZLE = {
 # holds only shard `r` of `RANKS`, from beginning to end: `weight, state = model.load_weights(layer)`, then keep
 # `state.shard(model.rank, model.RANKS)`.
 #
-# Here an all-reduce takes 0.6 ticks, and a reduce-scatter or an all-gather half of that, since each sends half as
-# much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
+# Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each
+# sends half as much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.
 #
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **30.6** ticks, peak memory **4,587,520** elements.
-# The star: **27.6** ticks, **4,456,448** elements.
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -110,19 +110,21 @@ grade(zero1)
 # %% [markdown]
 # ## A free lunch
 #
-# Here is plain data parallel at the same size, above a program that passes. The first sums with six all-reduces in
-# the second half; in the other picture each of them is cut in two, and the update slides in between. Both take 30.6
-# ticks. But the first holds 5,636,096 elements, and the second 4,456,448.
+# Here is plain data parallel at the same size, above a program that passes. The first makes six all-reduces, in the
+# backward pass of its second micro-batch; in the other picture each of them is cut in two, and the update slides in
+# between. Both take {{ours.time}} ticks. But the first holds {{plain.memory}} elements, and the second
+# {{ours.memory}}.
 #
-# ![Data parallel: 30.6 ticks, 5,636,096 elements](picture:with_whole_states)
+# ![Data parallel](picture:with_whole_states)
 #
-# ![ZeRO-1: 30.6 ticks, 4,456,448 elements](picture:with_sharded_states)
+# ![ZeRO-1](picture:with_sharded_states)
 #
 # Nothing was given in exchange. In data parallel all ranks make the same update of the same weight: three of the four
 # do work that the first has done already. Let each rank update a quarter, and the results are collected by the
-# all-gather that used to be the second half of the all-reduce. It carries weights now instead of gradients, and they
-# are of the same size. On n ranks each rank sends (n - 1)/n of the model twice in a step: just what an all-reduce
-# sends.
+# all-gather that used to be the second half of the all-reduce. (On our machine the update of a quarter takes
+# {{cost.update}} ticks, as long as that of the whole. On a GPU it takes a quarter of the time.) It carries weights
+# now instead of gradients, and they are of the same size. On n ranks each rank sends (n - 1)/n of the model twice in
+# a step: just what an all-reduce sends.
 
 # %% [markdown] tags=["solution"]
 # ## The program above
@@ -193,7 +195,7 @@ compare(at_these_prices(ddp_twice), at_these_prices(zero1))
 # ## Faster: both halves under other work
 #
 # The reduce-scatters run while the backward pass goes on, and the all-gathers while other layers are updated. Only
-# the first sum and the last gather are waited for: 27.3 ticks, in the same memory.
+# the first sum and the last gather are waited for: {{overlap.time}} ticks, in the same memory.
 
 
 # %% tags=["solution"]
@@ -244,11 +246,13 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 # ## Where real systems do this
 #
 # This is stage 1 of ZeRO (arXiv 1910.02054), the *distributed optimizer* of Megatron-LM, and PyTorch's
-# `ZeroRedundancyOptimizer`, which broadcasts the new weights in place of the all-gather. Every GPU keeps 4 + 12/n
-# bytes for each parameter: 31.4 GB instead of 120 for 7.5 billion parameters on 64 GPUs.
+# `ZeroRedundancyOptimizer`, which broadcasts the new weights in place of the all-gather. Every GPU keeps
+# {{WEIGHT + GRADIENT}} + {{STATE}}/n bytes for each parameter:
+# {{MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS):.1f}} GB instead of {{trained(MODEL) / BILLION}} for
+# {{MODEL / BILLION}} billion parameters on {{GPUS}} GPUs.
 #
 # It is what people use most where weights and gradients fit, together with tensor and pipeline parallelism. There a
-# rank works on many micro-batches in a step, and nothing but its last one has to wait for the others.
+# rank works on many micro-batches in a step, and waits for other ranks only once, after the last of them.
 
 # %% [markdown]
 # ## On real GPUs
@@ -257,7 +261,8 @@ draw(run(zero1_overlap, ranks=4, layers=6, batches=8, cost=prices))
 #
 # ![What a step takes](picture:priced)
 #
-# The optimizer states, most of what puzzle 2 could not hold, are divided by 16 now. Weights and gradients are whole.
+# The optimizer states, most of what puzzle 2 could not hold, are divided by {{priced.ranks}} now. Weights and
+# gradients are whole.
 
 # %% tags=["priced"]
 from lib.real import H100_TORCHTITAN, LLAMA_3_8B, report
@@ -270,3 +275,9 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+states = STATE * MODEL / BILLION  # GB
+plain, ours = map(at_these_prices, (ddp_twice, zero1))
+overlap = at_these_prices(zero1_overlap)
+assert plain.time == ours.time and overlap.memory <= ours.memory

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 10: ZeRO-2
 #
-# With ZeRO-1, a model of 7.5 billion parameters takes 31.4 GB on each of 64 GPUs. 15 of them are gradients: a rank
-# adds up whole gradients from one micro-batch to the next, and in the end it uses one 64th of them for its update. That
-# is 0.23 GB. The rest is kept all the time and then given away.
+# With ZeRO-1, a model of {{MODEL / BILLION}} billion parameters takes {{stage_1:.1f}} GB on each of {{GPUS}} GPUs.
+# {{gradients:.0f}} of them are gradients: a rank adds up whole gradients from one micro-batch to the next, and in the
+# end it uses {{Fraction(1, GPUS):word}} of them for its update. That is {{gradients / GPUS:.2f}} GB. The rest is kept
+# all the time and then given away.
 #
 # Does a rank ever need more than its own piece of the sum?
 
@@ -12,7 +13,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 10,
     "name": "zero2",
@@ -47,8 +47,8 @@ PUZZLE = {
 # The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, of every optimizer
 # state only shard `r` of `RANKS` on rank `r`, two micro-batches on each rank. Now use less memory for the gradients.
 #
-# Target, for 4 ranks, 6 layers and 8 micro-batches: **32.4** ticks, peak memory **3,538,944** elements.
-# The star: **27.6** ticks, **3,473,408** elements.
+# Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -104,18 +104,19 @@ grade(zero2)
 # ## What it costs now
 #
 # The lunch is not quite free any more. ZeRO-1 sends the model's size twice in a step, whatever the number of
-# micro-batches: one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its own
-# reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size instead of 2. At our size it
-# takes 1.8 ticks more than puzzle 9 if you wait for each sum, and nothing if the sums run under the next backward.
+# micro-batches: one reduce-scatter of each gradient, one all-gather of each weight. Here every micro-batch has its
+# own reduce-scatters. With K micro-batches on a rank that makes K + 1 times the model's size instead of 2 times. At
+# our size it takes {{ours.time - before.time}} ticks more than puzzle 9 if you wait for each sum, and nothing if the
+# sums run under the next backward.
 #
 # | | ZeRO-1 | ZeRO-2 |
 # |---|---|---|
-# | times the model's size that a rank sends, K micro-batches | 2 | K + 1 |
-# | gradients that a rank keeps, in bytes per parameter | 2 | 2/n |
-# | what it keeps of 7.5 billion parameters on 64 GPUs | 31.4 GB | 16.6 GB |
+# | what a rank sends in a step, K micro-batches | 2 (n - 1)/n | (K + 1) (n - 1)/n |
+# | gradients that a rank keeps, in bytes per parameter | {{GRADIENT}} | {{GRADIENT}}/n |
+# | what it keeps of {{MODEL / BILLION}} billion parameters on {{GPUS}} GPUs | {{stage_1:.1f}} GB | {{stage_2:.1f}} GB |
 #
-# (Every figure is to be multiplied by (n - 1)/n for what is sent on n ranks. And while one layer's gradient is on its
-# way, it is still whole: a rank needs room for that, too.)
+# (What is sent is in sizes of the model, on n ranks. And while one layer's gradient is on its way, it is still whole:
+# a rank needs room for that, too.)
 #
 # So was puzzle 3 a stage of ZeRO? No. There weights and states were in shards and gradients whole. Stage 1 shards the
 # states, stage 2 also the gradients, stage 3 also the weights: from the largest saving to the dearest. Whole gradients
@@ -125,8 +126,9 @@ grade(zero2)
 # ## Faster: sums under other work
 #
 # Each sum is fetched one layer later, and those of the first micro-batch at the latest in the next forward pass. The
-# gathers of the new weights run while other layers are updated, as in puzzle 9. That takes 27.3 ticks and half an
-# activation more memory, for a gradient in flight.
+# gathers of the new weights run while other layers are updated, as in puzzle 9. That takes {{overlap.time}} ticks and
+# {{Fraction(overlap.memory - ours.memory, cost.activation_elements):word}} an activation more memory, for a
+# gradient in flight.
 
 
 # %% tags=["solution"]
@@ -186,8 +188,9 @@ compare(*[run(fn, ranks=4, layers=6, batches=8, cost=prices) for fn in (zero2, z
 # weights, too. It gathers them in the forward pass of each micro-batch, keeps them whole until that micro-batch's
 # backward pass is over, and then frees them. So it sends K all-gathers and K reduce-scatters in a step, 2K times the
 # model's size, where ZeRO-2 sends K + 1. (`fully_shard` with `reshard_after_forward=False` is the same; recorded from
-# PyTorch 2.13 with six layers, it makes 12 all-gathers and 12 reduce-scatters for two micro-batches, see
-# `tests/torch_truth/TABLE.md`.) Full sharding gathers once more in each backward pass and sends 3K.
+# PyTorch {{TORCH}} with six layers, it makes {{recorded(twice, "all-gathers")}} all-gathers and
+# {{recorded(twice, "reduce-scatters")}} reduce-scatters for two micro-batches, see `tests/torch_truth/TABLE.md`.)
+# Full sharding gathers once more in each backward pass: K more.
 
 # %% [markdown]
 # ## On real GPUs
@@ -209,3 +212,13 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+gradients = GRADIENT * MODEL / BILLION  # GB
+stage_1 = MODEL / BILLION * (WEIGHT + GRADIENT + STATE / GPUS)
+stage_2 = MODEL / BILLION * (WEIGHT + (GRADIENT + STATE) / GPUS)
+
+from solutions.p09_zero1 import zero1
+
+ours, overlap, before = (run(fn, **size, cost=cost) for fn in (zero2, zero2_overlap, zero1))
+twice = "the same, 2 micro-batches"

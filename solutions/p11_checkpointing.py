@@ -1,14 +1,16 @@
 # %% [markdown]
 # # Puzzle 11: Activation checkpointing
 #
-# One layer of GPT-3 leaves 2.9 GB of activations behind for a single sequence of 2,048 tokens, and there are 96 layers.
-# That makes 275 GB, on a GPU that has 80. FSDP does not help: it divides weights,
-# gradients and optimizer states. And a micro-batch cannot well be smaller than one sequence.
+# One layer of GPT-3 leaves {{KEPT / BILLION:.1f}} GB of activations behind for a single sequence of {{GPT_SEQUENCE}}
+# tokens, and there are {{GPT_LAYERS}} layers. That makes {{GPT_LAYERS * KEPT / BILLION:.0f}} GB, on a GPU that has
+# {{CARD}}. FSDP does not help: it divides weights, gradients and optimizer states. And a micro-batch cannot well be
+# smaller than one sequence.
 #
-# But nearly all of these 275 GB are made *inside* the layers: queries, keys and values, the scores of attention, what
-# goes into each matrix product. From the input of a layer they can be computed again at any time, and the inputs of
-# all 96 layers are only 5 GB. So throw the rest away, and compute it again when the backward pass needs it. Then it
-# fits. But every layer goes forward twice, and a step takes a third longer.
+# But nearly all of these {{GPT_LAYERS * KEPT / BILLION:.0f}} GB are made *inside* the layers: queries, keys and
+# values, the scores of attention, what goes into each matrix product. From the input of a layer they can be computed
+# again at any time, and the inputs of all {{GPT_LAYERS}} layers are only {{GPT_LAYERS * INPUT / BILLION:.0f}} GB. So
+# throw the rest away, and compute it again when the backward pass needs it. Then it fits. But every layer goes
+# forward twice, and a step takes {{Fraction(cost.forward, cost.forward + cost.backward):word}} longer.
 #
 # How much of that third can you get back, if there is a little room left?
 
@@ -17,7 +19,6 @@ from drawing import beside_target, compare, draw, play
 from lib import HIDDEN, LENGTH, Activation, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 11,
     "name": "checkpointing",
@@ -55,19 +56,20 @@ PUZZLE = {
 # ## New tools: what a forward leaves behind
 #
 # So far the machine has counted the input of each layer, and nothing that is inside. Here it counts both. Inside a
-# layer there is 56 times as much as in its input, and you decide how much of it is kept:
+# layer there is {{whole}} times as much as in its input, and you decide how much of it is kept:
 #
 # - `model.forward(layer, inp, weight)` keeps nothing, as ever.
 # - `out, saved = model.forward(layer, inp, weight, keep="all")` gives the output and, as a second tensor, everything
-#   inside the layer. Store it in `model.activations`, under any key. It takes the room of **56** inputs.
+#   inside the layer. Store it in `model.activations`, under any key. It takes the room of **{{whole}}** inputs.
 # - `keep="selective"` keeps only what is slow to make again, the results of the large matrix products, and leaves out
-#   the scores of attention, which are large and quick to make. That takes the room of **16** inputs.
+#   the scores of attention, which are large and quick to make. That takes the room of **{{part}}** inputs.
 # - `model.backward(layer, inp, grad, weight, saved=saved)` uses what was kept.
 #
-# A backward takes 2 ticks, which is more like a real one than the one tick of the first puzzles. If it gets nothing it
-# has to make everything again, and takes **1** tick more, a whole forward. If it gets a selective `saved`, it takes
-# **0.03** ticks more. In either case the inside of the layer is complete while its backward runs: what it makes again
-# is in memory, too, from the beginning of this backward to its end.
+# A backward takes {{cost.backward}} ticks, which is more like a real one than the one tick of the first puzzles. If
+# it gets nothing it has to make everything again, and takes **{{cost.recompute}}** tick more, a whole forward. If it
+# gets a selective `saved`, it takes **{{cost.recompute_selective}}** ticks more. In either case the inside of the
+# layer is complete while its backward runs: what it makes again is in memory, too, from the beginning of this
+# backward to its end.
 #
 # Here is one layer in all three ways. Look at the length of the three backwards, and at what is in memory meanwhile.
 
@@ -109,16 +111,19 @@ draw(run(three_ways, layers=1, batches=3, cost=prices))
 #
 # | kept of every layer | ticks | elements |
 # |---|---|---|
-# | nothing | 54.00 | 15,335,424 |
-# | `"selective"` | 42.36 | 38,404,096 |
-# | `"all"` | 42.00 | 96,075,776 |
+# | nothing | {{nothing.time:.2f}} | {{nothing.memory}} |
+# | `"selective"` | {{selective.time:.2f}} | {{selective.memory}} |
+# | `"all"` | {{everything.time:.2f}} | {{everything.memory}} |
+#
+# (These update each layer as soon as its gradient is there. An answer to puzzle 0 that updates when the backward pass
+# is over keeps all gradients until then, and takes {{late.memory}} elements.)
 #
 # Your GPU has room for something in between: the weights, the optimizer states and the gradients, the input of every
 # layer, the inside of the one layer that is in its backward, and beyond that, what `"selective"` keeps of **half of
 # the layers** (rounded down). Do not go beyond that at other sizes either.
 #
-# Target, for 12 layers and 1 micro-batch: **48.18** ticks, peak memory **28,573,696** elements.
-# The star: **47.18** ticks, **27,918,336** elements.
+# Target, for 12 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -169,22 +174,24 @@ grade(checkpointing)
 # %% [markdown]
 # ## What memory buys
 #
-# Kept whole, a layer saves 1 tick for the room of 56 inputs. Kept selectively, it saves 0.97 ticks for 16. For each
-# element that is more than three times as much, so in the memory of the target no layer should be kept whole, with
-# perhaps one exception.
+# Kept whole, a layer saves {{cost.recompute}} tick for the room of {{whole}} inputs. Kept selectively, it saves
+# {{saves}} ticks for {{part}}. For each element that is {{saves / part * whole:.1f}} times as much, so in the memory
+# of the target no layer should be kept whole, with perhaps one exception.
 #
-# ![Nothing is kept: 54 ticks, 15,335,424 elements](picture:nothing_kept)
+# ![Nothing is kept](picture:nothing_kept)
 #
-# ![Half of the layers keep a little: 48.18 ticks, 28,573,696 elements](picture:half_kept)
+# ![Half of the layers keep a little](picture:half_kept)
 #
 # In the second picture six backwards are shorter, and the hill of activations is higher by what makes them so.
 #
-# The figures are those of GPT-3. In 16 bits the input of its layers takes 2 bytes for each number; with the usual
-# letters, s for the tokens, b for the sequences and h for the width, that is 2sbh. With everything inside, a layer takes
-# 114sbh: 57 times as much. Without what belongs to the scores of attention it is 34sbh: 17 times as much. For all
-# 96 layers and one sequence, with `selective` they are 82 GB. That is still too much for one GPU,
-# and the other layers have to be computed again, or other GPUs have to help. And making
-# these again takes s/(6h) of a forward, 1/36 for s = 2,048 and h = 12,288 (Korthikanti et al., arXiv 2205.05198).
+# The figures are those of GPT-3. In 16 bits the input of its layers takes {{WEIGHT}} bytes for each number; with the
+# usual letters, s for the tokens, b for the sequences and h for the width, that is 2sbh. With everything inside, a
+# layer takes {{sbh}}sbh: {{sbh // 2}} times as much. Without what belongs to the scores of attention it is
+# {{linear}}sbh: {{linear // 2}} times as much. For all {{GPT_LAYERS}} layers and one sequence, with `selective` they
+# are {{GPT_LAYERS * linear * GPT_SEQUENCE * GPT_HIDDEN / BILLION:.0f}} GB. That is still too much for one GPU, and
+# the other layers have to be computed again, or other GPUs have to help. And making these again takes s/(6h) of a
+# forward, {{Fraction(GPT_SEQUENCE, 6 * GPT_HIDDEN)}} for s = {{GPT_SEQUENCE}} and h = {{GPT_HIDDEN}} (Korthikanti et
+# al., arXiv 2205.05198).
 #
 # ## Across layers
 #
@@ -234,23 +241,24 @@ wide = Cost(backward=2, activation_elements=16 * HIDDEN * LENGTH)
 draw(run(partial(across_layers, every=4), layers=16, cost=wide))
 
 # %% [markdown]
-# The triangle of activations has turned into a saw. Here are both, for 16 layers whose inputs are large:
+# The triangle of activations has turned into a saw. Here are both, for {{deep}} layers whose inputs are large:
 #
-# ![Every input is kept: 56 ticks, 44,040,192 elements](picture:triangle)
+# ![Every input is kept](picture:triangle)
 #
-# ![Every fourth input is kept: 68 ticks, 25,165,824 elements](picture:saw)
+# ![Every fourth input is kept](picture:saw)
 #
 # With L layers and a checkpoint every k layers there are L/k checkpoints, and, while the last k layers are worked on,
 # the k - 1 inputs between and a gradient: L/k + k in all. That is least where both are equal, at k = √L: then it is
-# 2√L, here 8 instead of 17. (Near it, where k does not divide L, it can be as little.) What it costs is L - L/k forwards, less than one forward pass, whatever k is:
+# 2√L, here {{at_peak[3]}} instead of {{at_peak[0]}}. (Near it, where k does not divide L, it can be as little.) What
+# it costs is L - L/k forwards, less than one forward pass, whatever k is:
 #
-# | `every` | 1 | 2 | 3 | 4 | 5 | 8 | 16 |
+# | `every` | {{every[0]}} | {{every[1]}} | {{every[2]}} | {{every[3]}} | {{every[4]}} | {{every[5]}} | {{every[6]}} |
 # |---|---|---|---|---|---|---|---|
-# | ticks | 56 | 64 | 66 | 68 | 68 | 70 | 71 |
-# | activations at the peak | 17 | 10 | 8 | 8 | 8 | 10 | 17 |
+# | ticks | {{saws[0].time}} | {{saws[1].time}} | {{saws[2].time}} | {{saws[3].time}} | {{saws[4].time}} | {{saws[5].time}} | {{saws[6].time}} |
+# | activations at the peak | {{at_peak[0]}} | {{at_peak[1]}} | {{at_peak[2]}} | {{at_peak[3]}} | {{at_peak[4]}} | {{at_peak[5]}} | {{at_peak[6]}} |
 #
-# **Try it.** For a model of 36 layers, which `every` takes the least memory? Several do. Which of them is the fastest?
-# Put your guess into the cell.
+# **Try it.** For a model of {{try_it}} layers, which `every` takes the least memory? Several do. Which of them is the
+# fastest? Put your guess into the cell.
 
 # %%
 layers, guess = 36, 4
@@ -270,11 +278,11 @@ print(f"every={guess}: {memory:,} elements, {time:g} ticks{praise}")
 # %% [markdown] tags=["solution"]
 # ## The last layer is free
 #
-# Memory is highest as the backward pass begins: all that was kept is still there. Then the first backward is that of the
-# *last* layer. It holds everything inside that layer in any case, kept or just made again. So to keep all of the last
-# layer costs no memory at the peak, and saves a whole tick: 47.18 ticks and 27,918,336 elements, if the lower layers
-# keep selectively what the target allows. In 1F1B the last layer of the last stage has the same luck with every
-# micro-batch.
+# Memory is highest as the backward pass begins: all that was kept is still there. Then the first backward is that of
+# the *last* layer. It holds everything inside that layer in any case, kept or just made again. So to keep all of the
+# last layer costs no memory at the peak, and saves a whole tick: {{free.time}} ticks and {{free.memory}} elements, if
+# the lower layers keep selectively what the target allows. In 1F1B the last layer of the last stage has the same luck
+# with every micro-batch.
 
 # %% tags=["solution"]
 from collections.abc import Callable, Collection
@@ -392,9 +400,9 @@ compare(*map(at_these_prices, (keep_nothing, checkpointing, last_one_free)))
 # gives the input of layer 5 a second time. So why keep that? Throw it away, too. Before the backward of layer 5 let
 # layer 4 go forward again with `keep="all"`, which is the forward that its own backward would have to pay for. It
 # takes no more time, and an input less of memory at the peak. But now the insides of two layers are in memory at once,
-# so it is for the lower layers only, when much of the rest is gone: 47.18 ticks and 27,394,048 elements.
+# so it is for the lower layers only, when much of the rest is gone: {{again.time}} ticks and {{again.memory}} elements.
 #
-# With one selective layer fewer you are at 48.15 ticks and 25,296,896 elements.
+# With one selective layer fewer you are at {{fewer.time}} ticks and {{fewer.memory}} elements.
 
 
 # %% tags=["solution"]
@@ -428,11 +436,12 @@ draw(at_these_prices(checkpointing_in_47_18))
 # %% [markdown] tags=["solution"]
 # ## The last ones again
 #
-# With 36 layers, every 5, 6, 7 and 8 take 12 activations. The fastest of these is 5, which has the most checkpoints.
+# With {{try_it}} layers, every {{best[0]}}, {{best[1]}}, {{best[2]}} and {{best[3]}} take {{least}} activations. The
+# fastest of these is {{best[0]}}, which has the most checkpoints.
 #
-# And the last checkpoint is not needed for much: the backward pass begins with the layers behind it, when their inputs
-# have only just been made. Keep these, and no forward is done twice there. In the picture of 16 layers that saves 3
-# ticks of the 12, in the same memory.
+# And the last checkpoint is not needed for much: the backward pass begins with the layers behind it, when their
+# inputs have only just been made. Keep these, and no forward is done twice there. In the picture of {{deep}} layers
+# that saves {{saws[3].time - kept_again.time}} ticks of the {{saws[3].time - saws[0].time}}, in the same memory.
 
 
 # %% tags=["solution"]
@@ -496,29 +505,31 @@ compare(
 # ## Where real systems do this
 #
 # In PyTorch, `torch.utils.checkpoint` is the first row of the table above: whatever you call through it keeps its
-# input, and runs again in the backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each kind of
-# operation whether to keep its result. In Megatron-LM, `--recompute-granularity selective` recomputes the core of attention in every layer,
-# and `full`, with `--recompute-num-layers`, whole layers, some or all. It takes one layer at a time or several, and
-# then keeps the input of the first, as you have just done. The large models of that paper would take 30 to 40 percent
-# more time if everything was recomputed. With the selective kind, and with the activations cut along the sequence
-# as well, more than 90 percent of that time came back (arXiv 2205.05198).
+# input, and runs again in the backward pass. With a policy (`create_selective_checkpoint_contexts`) you say for each
+# kind of operation whether to keep its result. In Megatron-LM, `--recompute-granularity selective` recomputes the
+# core of attention in every layer, and `full`, with `--recompute-num-layers`, whole layers, some or all. It takes one
+# layer at a time or several, and then keeps the input of the first, as you have just done. The large models of that
+# paper would take {{dearer[0]}} to {{dearer[1]}} percent more time if everything was recomputed. With the selective
+# kind, and with the activations cut along the sequence as well, more than {{came_back}} percent of that time came
+# back (arXiv 2205.05198).
 #
-# FlashAttention (arXiv 2205.14135) has made the scores of attention again in its backward ever since it was written, and
-# never stores them at all. So the selective kind is built in now, and what people choose today is which of the other
-# results to keep. The square root is from Chen et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv
+# FlashAttention (arXiv 2205.14135) has made the scores of attention again in its backward ever since it was written,
+# and never stores them at all. So the selective kind is built in now, and what people choose today is which of the
+# other results to keep. The square root is from Chen et al., *Training Deep Nets with Sublinear Memory Cost* (arXiv
 # 1604.06174).
 
 # %% [markdown]
 # ## On real GPUs
 #
-# 22 billion parameters on one node of A100, whose 8 GPUs are one rank here: they share each layer among them. What
-# forward leaves behind, and what it takes to make it again, follow from the model's sizes: `recompute="full"` says
-# that nothing is kept but what the program keeps.
+# {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node of A100, whose {{priced.cost.tensor}} GPUs are
+# one rank here: they share each layer among them. What forward leaves behind, and what it takes to make it again,
+# follow from the model's sizes: `recompute="full"` says that nothing is kept but what the program keeps.
 #
 # ![What a step takes](picture:priced)
 #
-# Half of the layers keep all but the scores. On this machine Megatron-LM took 1.42 s with nothing kept of any layer,
-# and 1.10 s with all but the scores of every layer (arXiv 2205.05198, table 5).
+# Half of the layers keep all but the scores. On this machine Megatron-LM took {{full:.2f}} s with nothing kept of any
+# layer, and {{present:.2f}} s with all but the scores of every layer and sequence parallelism, as here (arXiv
+# 2205.05198, table 5).
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, MEGATRON_22B, report
@@ -536,3 +547,54 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+inputs = cost.activation_elements
+whole, part = cost.saved_elements // inputs, cost.saved_selective_elements // inputs
+saves = cost.recompute - cost.recompute_selective
+
+from solutions.p00_basic import basic
+
+nothing, selective, everything = map(
+    at_these_prices, (keep_nothing, keep_selectively, keep_everything)
+)
+late = at_these_prices(basic)
+ours = at_these_prices(checkpointing)
+assert late.memory > nothing.memory
+free, again, fewer = map(
+    at_these_prices, (last_one_free, checkpointing_in_47_18, checkpointing_in_48_15)
+)
+
+linear = 34  # this and the 5 are from arXiv 2205.05198
+sbh = linear + 5 * GPT_HEADS * GPT_SEQUENCE // GPT_HIDDEN
+
+deep, every = 16, (1, 2, 3, 4, 5, 8, 16)
+many = Cost(backward=2, activation_elements=16 * HIDDEN * LENGTH)
+saws = [run(partial(across_layers, every=one), layers=deep, cost=many) for one in every]
+
+
+def inputs_at_peak(done: Run) -> int:
+    """How many activations are in memory beside weights and states."""
+    return int(
+        (done.memory - 2 * done.layers * many.weight_elements) // many.activation_elements
+    )
+
+
+at_peak = [inputs_at_peak(done) for done in saws]
+kept_again = with_large_inputs(last_segment_kept)
+assert kept_again.memory == saws[3].memory
+
+try_it = 36
+tried = {
+    one: run(partial(across_layers, every=one), layers=try_it, cost=many)
+    for one in range(1, try_it + 1)
+}
+least = min(map(inputs_at_peak, tried.values()))
+best = [one for one, done in tried.items() if inputs_at_peak(done) == least]
+assert len(best) == 4 and all(tried[best[0]].time < tried[one].time for one in best[1:])
+
+dearer, came_back = (
+    [published(value, "arXiv 2205.05198") for value in (30, 40)],
+    published(90, "arXiv 2205.05198"),
+)
+full, present = (published(value, "arXiv 2205.05198") for value in (1.42, 1.10))

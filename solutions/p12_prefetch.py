@@ -2,19 +2,21 @@
 # # Puzzle 12: Prefetching
 #
 # Fully sharded data parallel gathers each weight twice in a step, and every time the GPU waits for it. How bad is
-# that between nodes, where a GPU receives 50 GB a second? A layer of our model with 70 billion parameters has 875
-# million weights, 1.75 GB: 35 ms to gather. Its forward pass on 10,000 tokens takes 44 ms. So before every piece of
-# work a GPU waits nearly as long as the work takes, and after every backward pass it waits for a sum, too. At these
-# prices a plain answer to puzzle 4 takes 35.4 ticks, and for 14.4 of them, 41 percent, nobody computes.
+# that between nodes, where a GPU receives {{BETWEEN}} GB a second? A layer of our model with {{LLAMA / BILLION}}
+# billion parameters has {{LAYER / MILLION}} million weights, {{WEIGHT * LAYER / BILLION:.2f}} GB:
+# {{gather * 1000:.0f}} ms to gather. Its forward pass on {{tokens}} tokens takes {{forward * 1000:.0f}} ms. So before
+# every piece of work a GPU waits nearly as long as the work takes, and after every backward pass it waits for a sum,
+# too. At these prices a plain answer to puzzle 4 takes {{plain.time}} ticks, and for {{waiting}} of them,
+# {{waiting / plain.time:percent}}, nobody computes.
 #
-# Two thirds of this time go to weights that everybody knew would be needed, and when. Why ask for them so late?
+# {{of_weights.capitalize()}} of this time go to weights that everybody knew would be needed, and when. Why ask for
+# them so late?
 
 # %%
 from drawing import beside_target, compare, draw, play
-from lib import Cost, Model, grade, hint, run, solution
+from lib import Cost, Model, WeightGrad, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 12,
     "name": "prefetch",
@@ -52,19 +54,94 @@ PUZZLE = {
 }
 
 # %% [markdown]
+# ## A skill: several chains at once
+#
+# From here on, most stars want the same skill. What is done for a layer is a *chain* of stages, each of which needs the
+# one before it. In data parallel a chain is a backward, a sum and an update. One chain after the other makes a rank wait
+# in each of them. So have several under way, and **in each turn of a loop let each go on by one stage**: start what can
+# be started, compute, and take what has arrived meanwhile. Calls that are under way are kept in a dictionary, by layer.
+#
+# In each turn below, the chain of this layer does its backward and starts its sum, and the chain of the layer above,
+# whose sum was started one turn ago, does its update. After the loop, the last chain is brought to its end.
+
+
+# %%
+def forward_pass(model: Model) -> None:
+    """All forwards of a rank in data parallel, and the loss."""
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        inp, weight = model.activations[layer], model.weights[layer]
+        model.activations[layer + 1] = model.forward(layer, inp, weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+
+def backward(model: Model, layer: int) -> None:
+    """The first stage of a chain."""
+    inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+    model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+        layer, inp, grad_out, model.weights[layer]
+    )
+
+
+def update(model: Model, layer: int, grad: WeightGrad) -> None:
+    """The last stage."""
+    model.weights[layer], model.opt_states[layer] = model.update(
+        layer, grad, model.weights[layer], model.opt_states[layer]
+    )
+    model.set_final_weight(layer, model.weights[layer])
+
+
+async def one_chain_after_the_other(model: Model) -> Model:
+    """Each layer's backward, sum and update."""
+    forward_pass(model)
+    for layer in reversed(range(model.LAYERS)):
+        backward(model, layer)
+        update(model, layer, await model.allreduce(model.grad_weights.pop(layer), layer))
+    return model
+
+
+async def one_stage_a_turn(model: Model) -> Model:
+    """In each turn, a backward and the start of its sum, and the update of the layer above."""
+    forward_pass(model)
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        backward(model, layer)
+        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+        if layer + 1 in sums:
+            update(model, layer + 1, await sums.pop(layer + 1))
+    update(model, 0, await sums.pop(0))
+    return model
+
+
+chains = [
+    run(fn, ranks=4, layers=6, batches=4)
+    for fn in (one_chain_after_the_other, one_stage_a_turn)
+]
+compare(
+    *[done.models[0] for done in chains],
+    titles=["one chain after the other", "one stage a turn"],
+)
+
+# %% [markdown]
+# Of {{after_the_other.time}} ticks, {{after_the_other.time - in_turns.time}} are gone. The price is memory, for the
+# gradient on its way: {{in_turns.memory}} elements instead of {{after_the_other.memory}}. With more stages it is the same:
+# one dictionary for each stage, and in each turn the oldest chains go first.
+
+# %% [markdown]
 # ## Your task
 #
-# The same as in puzzle 4, with two other prices: a collective takes 0.8 ticks, as between those nodes, and a backward
-# pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2, collective=0.8)`. Rank `r`
-# holds shard `r` of every weight and state, trains on micro-batch `r`, and no rank ever receives a whole summed
-# gradient. All collectives of puzzle 4 are still needed. It's up to you when they begin.
+# The same as in puzzle 4, with two other prices: a collective takes {{cost.collective}} ticks, as between those
+# nodes, and a backward pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2,
+# collective=0.8)`. Rank `r` holds shard `r` of every weight and state, trains on micro-batch `r`, and no rank ever
+# receives a whole summed gradient. All collectives of puzzle 4 are still needed. It's up to you when they begin.
 #
 # Two things to know. The network of a rank carries out its calls **one at a time, in the order in which you start
 # them**. And what is on its way takes up memory: the whole weight from the moment you call `allgather`, and a
 # gradient until its sum has arrived.
 #
-# Target, for 4 ranks and 6 layers: **23.4** ticks, peak memory **2,621,440** elements.
-# The star: **22.1** ticks, **2,424,832** elements.
+# Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -125,34 +202,38 @@ grade(prefetch)
 # ## What fits is hidden
 #
 # Here is an answer to puzzle 4 at these prices, above a program that passes. (Only rank 0 is drawn; the others do the
-# same at the same time.) Both make the same 18 calls. In the second picture all but three lie under something that is
-# computed. The three are the first gather of each pass, which nothing can hide, and the last sum.
+# same at the same time.) Both make the same {{calls}} calls. In the second picture all but {{len(seen):word}} lie
+# under something that is computed. The three are the first gather of each pass, which nothing can hide, and the last
+# sum.
 #
-# ![One after the other: 35.4 ticks, 1,966,080 elements](picture:one_after_the_other)
+# ![One after the other](picture:one_after_the_other)
 #
-# ![The next gather ahead: 23.4 ticks, 2,424,832 elements](picture:one_ahead)
+# ![The next gather ahead](picture:one_ahead)
 #
-# The price is memory: 2,424,832 elements instead of 1,966,080. What is on its way is the gray band. In the backward
-# pass there are two whole weights at a time, the one in use and the next, and beside them the gradient of the layer
-# above, which is being summed. Gather two ahead, and there are three whole weights, for nothing: the network is not
-# done any earlier.
+# The price is memory: {{ours.memory}} elements instead of {{plain.memory}}. What is on its way is the gray band. In
+# the backward pass there are two whole weights at a time, the one in use and the next, and beside them the gradient
+# of the layer above, which is being summed. Gather two ahead, and there are three whole weights, for nothing: the
+# network is not done any earlier.
 #
 # How far does this go? Here are both programs at other prices of a collective:
 #
-# | a collective takes | 0.3 | 0.5 | 0.8 | 1.0 | 1.5 | 2.0 |
+# | a collective takes | {{dear[0]}} | {{dear[1]}} | {{dear[2]}} | {{dear[3]}} | {{dear[4]}} | {{dear[5]}} |
 # |---|---|---|---|---|---|---|
-# | each call awaited | 26.4 | 30.0 | 35.4 | 39.0 | 48.0 | 57.0 |
-# | the next gather ahead | 21.9 | 22.5 | 23.4 | 24.0 | 32.0 | 40.0 |
+# | each call awaited | {{awaited[0]}} | {{awaited[1]}} | {{awaited[2]}} | {{awaited[3]}} | {{awaited[4]}} | {{awaited[5]}} |
+# | the next gather ahead | {{gone[0]}} | {{gone[1]}} | {{gone[2]}} | {{gone[3]}} | {{gone[4]}} | {{gone[5]}} |
 #
-# Up to 1.0 the second program pays for three calls instead of 18. A forward of 1 tick hides one gather, and a
-# backward of 2 ticks hides a gather and a sum. Beyond that, what does not fit is waited for, and a tenth of a tick
-# costs nearly as much in the one program as in the other. No order of calls can help you then, only fewer calls or
-# more work for each of them.
+# Up to {{dear[3]}} the second program pays for {{len(seen):word}} calls instead of {{calls}}. A forward of
+# {{cost.forward}} tick hides one gather, and a backward of {{cost.backward}} ticks hides a gather and a sum. Beyond
+# that, what does not fit is waited for: from there on the second program loses {{gone[5] - gone[3]}} ticks when
+# collectives become twice as dear, and the first {{awaited[5] - awaited[3]}}. No order of calls can help you then,
+# only fewer calls or more work for each of them.
 #
-# More work means more tokens. A forward pass takes 2 operations for each weight and token, and a GPU makes 4 x 10¹⁴ a
-# second; a gather brings 2 bytes for each weight, 50 x 10⁹ of them a second. They take equally long with 4 x 10¹⁴ /
-# (50 x 10⁹) = 8,000 tokens on each GPU, **however large the layer is**. A backward pass takes twice as long and has
-# twice as much to hide, so it needs the same 8,000. Over NVLink, with 450 GB a second, 900 would do.
+# More work means more tokens. A forward pass takes 2 operations for each weight and token, and a GPU makes
+# {{PER_SECOND / 1e14}} x 10¹⁴ a second; a gather brings {{WEIGHT}} bytes for each weight, {{BETWEEN}} x 10⁹ of them a
+# second. They take equally long with {{PER_SECOND / 1e14}} x 10¹⁴ / ({{BETWEEN}} x 10⁹) =
+# {{PER_SECOND / BETWEEN / BILLION}} tokens on each GPU, **however large the layer is**. A backward pass takes twice
+# as long and has twice as much to hide, so it needs the same {{PER_SECOND / BETWEEN / BILLION}}. Over NVLink, with
+# {{IN_NODE}} GB a second, {{round(PER_SECOND / IN_NODE / BILLION, -2)}} would do.
 
 # %% [markdown] tags=["solution"]
 # ## The programs above
@@ -220,8 +301,8 @@ compare(*both, titles=["each call awaited", "the next gather ahead"])
 #
 # Two of the three waits can be avoided. The last weight of the forward pass is the first of the backward pass, so
 # keep it. And don't wait for the last sum before the first update: while it is on its way, update other layers. Then
-# a step takes the first gather, all the computing, and nothing else: 21.8 ticks. No program can be faster, since
-# nothing can be computed before the first weight is there.
+# a step takes the first gather, all the computing, and nothing else: {{least.time}} ticks. No program can be faster,
+# since nothing can be computed before the first weight is there.
 #
 # A gather that begins after the backward of its turn, but before the gradient is summed, takes less room, and costs
 # what does not fit. The letters say for each turn whether the next weight is gathered before the backward (`b`) or
@@ -290,9 +371,10 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # PyTorch's FSDP does what you did. Its first version lets you choose when the next weights are gathered in the
 # backward pass: `BACKWARD_PRE`, the default, begins before the gradient of the current layer is computed, and
 # `BACKWARD_POST` after it. The documentation says that the first "enables the most overlap but increases memory usage
-# the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch 2.13 with six blocks, there are 12
-# gathers and 6 sums, in the order in which you started yours, if you followed the third hint: 23.4 ticks and 2,424,832
-# elements here. A program that awaits each call, with 35.4 ticks and 1,966,080 elements, makes the same calls in another
+# the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch {{TORCH}} with six blocks, there are
+# {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the order in which
+# you started yours, if you followed the third hint: {{ours.time}} ticks and {{ours.memory}} elements here. A program
+# that awaits each call, with {{plain.time}} ticks and {{plain.memory}} elements, makes the same calls in another
 # order (`tests/torch_truth/TABLE.md`; `python -m lib run my_prefetch.py:prefetch --like torch` compares yours).
 #
 # In the forward pass PyTorch need not start anything earlier. The CPU only *queues* work for the GPU, and runs ahead
@@ -301,9 +383,10 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # ahead and fill the memory with gathered weights, no more than two gathers are under way at a time (FSDP, arXiv
 # 2304.11277).
 #
-# By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. So torchtitan
-# writes `reshard_after_forward=layer_id < len(model.layers) - 1`, and the last block stays whole. DeepSpeed's ZeRO-3
-# notes in which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
+# By default FSDP2 frees the last block after its forward pass and gathers it again at once, for nothing. With
+# `reshard_after_forward=False` for the last block it stays whole. torchtitan wrote that until July 2025; since then
+# only the final norm and the output layer, which come after the last block, stay whole. DeepSpeed's ZeRO-3 notes in
+# which order the layers are used, and gathers ahead by that list (ZeRO-Infinity, arXiv 2104.07857).
 
 # %% [markdown]
 # ## On real GPUs
@@ -326,3 +409,52 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_8B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+tokens = 10_000
+gather, forward = (
+    WEIGHT * LAYER / (BETWEEN * BILLION),
+    2 * LAYER * tokens / PER_SECOND,
+)  # seconds
+assert float(cost.collective) == round(gather / forward, 1)
+
+plain, ours, least = (
+    run(fn, **size, cost=cost) for fn in (fsdp_blocking, prefetch, prefetch_in_21_8)
+)
+
+
+def seen_by(done: Run) -> list[Any]:
+    """The calls of rank 0 during which it computes nothing."""
+    work = [
+        event for event in done.models[0].log if event.end > event.start and not event.group
+    ]
+    calls = [event for event in done.models[0].log if event.group]
+    return [
+        call
+        for call in calls
+        if not any(one.start < call.end and call.start < one.end for one in work)
+    ]
+
+
+everything, seen = seen_by(plain), seen_by(ours)
+calls = sum(bool(event.group) for event in ours.models[0].log)
+assert len(everything) == calls
+assert [(call.kind, call.layer) for call in seen] == [
+    ("allgather", 0),
+    ("allgather", 5),
+    ("scatterreduce", 0),
+]
+waiting = float(calls * cost.collective)
+of_weights = show(Fraction(sum(call.kind == "allgather" for call in everything), calls), "word")
+
+after_the_other, in_turns = (
+    run(fn, **size) for fn in (one_chain_after_the_other, one_stage_a_turn)
+)
+for done in (after_the_other, in_turns):
+    done.verify()
+
+dear = 0.3, 0.5, 0.8, 1.0, 1.5, 2.0
+awaited, gone = (
+    [with_collectives_of(price, fn).time for price in dear] for fn in (fsdp_blocking, prefetch)
+)
+fully = "fully_shard, 6 layers, 1 micro-batch"

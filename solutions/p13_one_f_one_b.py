@@ -1,13 +1,15 @@
 # %% [markdown]
 # # Puzzle 13: 1F1B
 #
-# The fix for the bubble is more micro-batches. With 4 stages, 4 of them leave 43 percent of the time idle, 8 leave
-# 27 percent and 16 leave 16. But GPipe has to keep the activations of all of them until its backwards begin. In
-# puzzle 6 that comes to 2,883,584 elements with 4 micro-batches, 4,456,448 with 8, and 7,602,176 with 16.
+# The fix for the bubble is more micro-batches. With 4 stages, 4 of them leave {{empty[4]:percent}} of the time idle,
+# 8 leave {{empty[8]:percent}} and {{more}} leave {{empty[16]:percent}}. But GPipe has to keep the activations of all
+# of them until its backwards begin. In puzzle 6 that comes to {{hill[0].memory}} elements with 4 micro-batches,
+# {{hill[1].memory}} with 8, and {{hill[2].memory}} with {{more}}.
 #
-# Or take GPT-3 on 8 stages of 12 layers. Even if a GPU keeps only the input of each layer and computes everything
-# else again, a sequence of 2,048 tokens takes 0.6 GB of each stage. For a bubble of 10 percent you need 64 of them at
-# a time: 39 GB.
+# Or take GPT-3 on {{stages}} stages of {{GPT_LAYERS // stages}} layers. Even if a GPU keeps only the input of each
+# layer and computes everything else again, a sequence of {{GPT_SEQUENCE}} tokens takes {{each:.1f}} GB of each stage.
+# For a bubble of {{Fraction(stages - 1, needed + stages - 1):percent}} you need {{needed}} of them at a time:
+# {{needed * each:.0f}} GB.
 #
 # Yet the first micro-batch is through all stages long before the last one begins. Why is it still in memory?
 
@@ -16,7 +18,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 13,
     "name": "one_f_one_b",
@@ -55,13 +56,13 @@ PUZZLE = {
 # ## Your task
 #
 # Train as in puzzle 6: the layers split over the ranks, the micro-batches one by one. There are **8 micro-batches**
-# now, twice as many as ranks. GPipe takes 53.0 ticks for them, which is nearly good enough, and 4,456,448 elements,
-# which is far too much.
+# now, twice as many as ranks. GPipe takes {{hill[1].time}} ticks for them, which is nearly good enough, and
+# {{hill[1].memory}} elements, which is far too much.
 #
 # The order in which a rank does its forwards and backwards is up to you.
 #
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **52.6** ticks, peak memory **3,145,728** elements.
-# The star: **47.4** ticks, **3,145,728** elements.
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -136,9 +137,9 @@ grade(one_f_one_b)
 #
 # First GPipe, then a program that passes. Look at the memory of the four ranks.
 #
-# ![GPipe: 53.0 ticks, 4,456,448 elements](picture:the_hill)
+# ![GPipe](picture:the_hill)
 #
-# ![1F1B: 52.6 ticks, 2,752,512 elements](picture:the_stairs)
+# ![1F1B](picture:the_stairs)
 #
 # With GPipe every rank climbs the same hill, eight micro-batches high. In the second picture the ranks are stairs:
 # there are four micro-batches on rank 0, then three, two and one. A micro-batch whose forward has begun on a rank,
@@ -146,33 +147,39 @@ grade(one_f_one_b)
 # below, the rank can take in one more for each of them. So **rank r has at most min(p - r, m) of m micro-batches in
 # flight**, however many there are. Here are four stages again, with more and more micro-batches:
 #
-# | micro-batches | 4 | 8 | 16 | 32 |
+# | micro-batches | {{counts[0]}} | {{counts[1]}} | {{counts[2]}} | {{counts[3]}} |
 # |---|---|---|---|---|
-# | GPipe: elements | 2,883,584 | 4,456,448 | 7,602,176 | 13,893,632 |
-# | 1F1B: elements | 2,490,368 | 2,752,512 | 2,752,512 | 2,752,512 |
-# | GPipe: ticks | 33.8 | 53.0 | 91.4 | 168.2 |
-# | 1F1B: ticks | 33.4 | 52.6 | 91.0 | 167.8 |
-# | both, if messages took no time: ticks | 29.0 | 45.0 | 77.0 | 141.0 |
+# | GPipe: elements | {{hill[0].memory}} | {{hill[1].memory}} | {{hill[2].memory}} | {{hill[3].memory}} |
+# | 1F1B: elements | {{stairs[0].memory}} | {{stairs[1].memory}} | {{stairs[2].memory}} | {{stairs[3].memory}} |
+# | GPipe: ticks | {{hill[0].time}} | {{hill[1].time}} | {{hill[2].time}} | {{hill[3].time}} |
+# | 1F1B: ticks | {{stairs[0].time}} | {{stairs[1].time}} | {{stairs[2].time}} | {{stairs[3].time}} |
+# | both, if messages took no time: ticks | {{free(4)}} | {{free(8)}} | {{free(16)}} | {{free(32)}} |
 #
 # **1F1B saves memory, not time.** Each rank does the same work as before, and the first and the last rank still wait
 # for each other at both ends. The last row is the formula of puzzle 6 for both: (m + p - 1)(F + B) and the update,
-# where F and B are a stage's forward and backward. For 8 micro-batches that is (8 + 3) x (2 + 2) + 1 = 45. But now
-# you can afford 32 micro-batches, and with them the bubble shrinks to 3/35, 9 percent. The GPUs of GPT-3 above keep 8
-# micro-batches instead of 64 on the first stage, 4.8 GB instead of 39, and 0.6 GB on the last.
+# where F and B are a stage's forward and backward. For 8 micro-batches that is
+# {{(batches + before) * (F + B) + update:=}}. But now you can afford {{counts[3]}} micro-batches, and with them the
+# bubble shrinks to {{empty[32]}}, {{empty[32]:percent}}. The GPUs of GPT-3 above keep {{stages}} micro-batches
+# instead of {{needed}} on the first stage, {{stages * each:.1f}} GB instead of {{needed * each:.0f}}, and
+# {{each:.1f}} GB on the last.
 
 # %% [markdown]
 # ## How fast can it be?
 #
-# Look at the last rank. Before it can begin, a micro-batch has to come through three stages, with a message after each:
-# 3 x (2 + 0.4) ticks. Then it has 8 x (2 + 2) ticks of work. And after its last backward, that gradient has to go up
-# through three stages, again 3 x (2 + 0.4) ticks, before rank 0 can update its two layers, which takes 1 tick. Together:
-# 3 x 2.4 + 32 + 3 x 2.4 + 1 = 47.4. That is the time of the star. With one stage on each rank, which updates its own
-# layers, no schedule is faster, in whatever order it works and however much memory it takes.
+# Look at the last rank. Before it can begin, a micro-batch has to come through three stages, with a message after
+# each: {{before}} x ({{F}} + {{hop}}) ticks. Then it has {{batches}} x ({{F}} + {{B}}) ticks of work. And after its
+# last backward, that gradient has to go up through three stages, again {{before}} x ({{B}} + {{hop}}) ticks, before
+# rank 0 can update its two layers, which takes {{update}} tick. Together:
+# {{before * (F + hop) + batches * (F + B) + before * (B + hop) + update:=}}. That is the time of the star. With one
+# stage on each rank, which updates its own layers, no schedule is faster, in whatever order it works and however much
+# memory it takes.
 #
-# If a rank may have layers that do not follow each other, the same count gives less. Some rank has its lowest layer at
-# layer 3 or above. It begins after three layers and three messages, and its last gradient goes up through as many, to an
-# update: 3 x 1.4 + 32 + 3 x 1.4 + 0.5 = **40.9 ticks**. Puzzle 14 is about such pipelines. The verdict tells both bounds
-# beside target and star.
+# A rank may also have layers that do not follow each other, such as layers 0 and 4. Then the same sum is smaller.
+# Each rank has a lowest layer, and of these four layers one is layer 3 or above. Its rank can begin when a
+# micro-batch has come through three layers (not stages) with a message after each: {{before}} x ({{f}} + {{hop}})
+# ticks. Then it has as much work as before, and from its last backward the gradient goes up through three layers, to
+# one update. Together: {{before * (f + hop) + batches * (F + B) + before * (b + hop) + cost.update:=}} ticks. Puzzle
+# 14 is about such pipelines. The verdict tells both bounds beside target and star.
 
 # %% [markdown] tags=["solution"]
 # ## The pictures, and other orders
@@ -301,25 +308,27 @@ compare(in_flight(all_of_them), in_flight(just_enough), titles=["GPipe", "1F1B"]
 # %% [markdown] tags=["solution"]
 # ## What one more forward buys
 #
-# A message takes 0.4 ticks from rank to rank: 0.2 to send it and 0.2 to receive it. So from the moment a micro-batch
-# begins on rank 0 until it is done there, 4 x 4 ticks of computing and 6 messages go by, 18.4 ticks. In this time
-# rank 0 could do 18.4 / 4 = 4.6 micro-batches. Four in flight are too few, and it waits. One more fills the time, and
-# takes up room. (The last rank has nobody to wait for.)
+# A message takes {{hop}} ticks from rank to rank: {{cost.send}} to send it and {{cost.receive}} to receive it. So
+# from the moment a micro-batch begins on rank 0 until it is done there, {{ranks}} x {{F + B}} ticks of computing and
+# {{2 * before}} messages go by, {{trip}} ticks. In this time rank 0 could do {{trip / (F + B):=}} micro-batches. Four
+# in flight are too few, and it waits. One more fills the time, and takes up room. (The last rank has nobody to wait
+# for.)
 #
 # | forwards that come first on ranks 0 to 3 | each call awaited | no rank waits for messages |
 # |---|---|---|
-# | 4, 3, 2, 1 | 52.6 ticks, 2,752,512 elements | 51.4 ticks, 2,883,584 elements |
-# | 5, 4, 3, 1: one more | 50.2 ticks, 3,014,656 elements | 47.4 ticks, 3,145,728 elements |
-# | 6, 5, 4, 1: two more | 50.2 ticks, 3,276,800 elements | 47.4 ticks, 3,407,872 elements |
+# | {{first(just_enough)}} | {{in_turn(just_enough)}} | {{in_turn(just_enough, ahead)}} |
+# | {{first(one_more)}}: one more | {{in_turn(one_more)}} | {{in_turn(one_more, ahead)}} |
+# | {{first(two_more)}}: two more | {{in_turn(two_more)}} | {{in_turn(two_more, ahead)}} |
 #
 # In the last column sends are awaited at the end, and the next message is asked for before this piece of work is
-# computed. It takes both, one more forward and no waiting, to come to 47.4: the bound of one stage on each rank, which
-# the puzzle adds up.
+# computed. It takes both, one more forward and no waiting, to come to {{star.time}}: the bound of one stage on each
+# rank, which the puzzle adds up.
 #
 # Two more buy nothing here. In the long run, though, one more is not enough: a rank that strictly takes turns, with
-# only one micro-batch more than the next rank, falls behind a little with each of them. With 32 micro-batches, 5, 4,
-# 3, 1 take 155.4 ticks. With **two more than the next rank**, 7, 5, 3, 1, it is 143.4, which is the bound again, and
-# so it is for any number of micro-batches. That order is called *eager 1F1B* (arXiv 2211.05322).
+# only one micro-batch more than the next rank, falls behind a little with each of them. With {{counts[3]}}
+# micro-batches, {{first(one_more)}} take {{late.time}} ticks. With **two more than the next rank**,
+# {{first(twice_as_many)}}, it is {{eager.time}}, which is the bound again, and so it is for any number of
+# micro-batches. That order is called *eager 1F1B* (arXiv 2211.05322).
 
 # %% tags=["solution"]
 one_f_one_b_in_47_4 = partial(taking_turns, most=one_more, hidden="sends and receives")
@@ -333,12 +342,12 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # ## Where real systems do this
 #
 # This order is called *one forward, one backward*, 1F1B, or PipeDream-flush (arXiv 2006.09503). Megatron-LM trains
-# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. What PyTorch 2.13 starts is the program on the
-# stairs above, on every rank, message by message: 4, 3, 2, 1 forwards at the start, 52.6 ticks and 2,752,512 elements.
-# (It puts a send and the receive that follows into one batch, which changes no order.) With one forward more, which the
-# star asks for, it is 47.4 and 3,145,728, and no longer PyTorch's. `tests/torch_truth/TABLE.md` has the comparison.
-# DeepSpeed has it, too, and reserves room for min(p - r, m)
-# micro-batches on stage r, and for two at least.
+# with it (arXiv 2104.04473), and PyTorch has it as `Schedule1F1B`. What PyTorch {{TORCH}} starts is the program on
+# the stairs above, on every rank, message by message: {{first(just_enough)}} forwards at the start,
+# {{stairs[1].time}} ticks and {{stairs[1].memory}} elements. (It puts a send and the receive that follows into one
+# batch, which changes no order.) With one forward more, which the star asks for, it is {{reached.time}} and
+# {{reached.memory}}, and no longer PyTorch's. `tests/torch_truth/TABLE.md` has the comparison. DeepSpeed has it, too,
+# and reserves room for min(p - r, m) micro-batches on stage r, and for two at least.
 #
 # The stairs are a nuisance, as well: the first rank holds the activations of p micro-batches, the last of one, and
 # the model has to fit on the first. The largest Llama 3 (arXiv 2407.21783) has one layer fewer on the first stage,
@@ -347,8 +356,9 @@ draw(run(one_f_one_b_in_47_4, ranks=4, layers=8, batches=8))
 # %% [markdown]
 # ## On real GPUs
 #
-# The same model on the same 64 GPUs as in puzzles 5 and 6: a stage is a node of 8 GPUs, and its twelve layers are one
-# layer of this run.
+# The same model on the same {{priced.ranks * priced.cost.tensor}} GPUs as in puzzles 5 and 6: a stage is a node of
+# {{priced.cost.tensor}} GPUs, and has one layer in this run, which stands for
+# {{GPT_175B.layers // priced.layers:word}} of the model.
 #
 # ![What a step takes](picture:priced)
 #
@@ -367,3 +377,52 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+from lib import Cost
+
+counts, more = (4, 8, 16, 32), 16
+hill, stairs = (
+    [in_flight(most, batches=count) for count in counts] for most in (all_of_them, just_enough)
+)
+empty = {count: Fraction(ranks - 1, count + ranks - 1) for count in counts}
+
+before, hop = ranks - 1, cost.send + cost.receive
+f, b = cost.forward, cost.backward  # of a layer, and below of a stage
+F, B, update = f * layers // ranks, b * layers // ranks, cost.update * layers / ranks
+trip = ranks * (F + B) + 2 * before * hop
+
+
+def free(count: int) -> float:
+    """The formula of puzzle 6."""
+    return float((count + before) * (F + B) + update)
+
+
+assert (
+    free(8)
+    == run(partial(taking_turns, most=just_enough), **size, cost=Cost(send=0, receive=0)).time
+)
+assert float(bounds.one_stage) == star.time
+
+ahead = "sends and receives"
+
+
+def first(most: Callable[[Model], int]) -> str:
+    """With how many forwards ranks begin."""
+    return ", ".join(str(most(model)) for model in stairs[3].models)
+
+
+def in_turn(most: Callable[[Model], int], hidden: str = "") -> str:
+    """Time and memory of such an order."""
+    done = in_flight(most, hidden)
+    return f"{show(done.time)} ticks, {show(done.memory)} elements"
+
+
+late, eager = (in_flight(most, ahead, counts[3]) for most in (one_more, twice_as_many))
+assert eager.time == 2 * before * (F + hop) + counts[3] * (F + B) + update
+reached = run(one_f_one_b_in_47_4, **size)
+
+stages, needed = 8, 64
+each = (
+    GPT_LAYERS // stages * INPUT / BILLION
+)  # GB of the inputs of a stage's layers, for a sequence

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 14: Interleaved 1F1B
 #
-# Llama 3 405B was trained on 16,384 GPUs, in 128 pipelines of 16 stages, with eight GPUs to a stage. A batch is 2,048
-# sequences, which is 16 for each pipeline (arXiv 2407.21783). With one sequence in a micro-batch and the schedules of
-# puzzles 6 and 13, the bubble takes 15/31 of each step: 48 percent of the time of 16,384 GPUs.
+# Llama 3 405B was trained on {{gpus}} GPUs, in {{pipelines}} pipelines of {{stages}} stages, with {{to_a_stage:word}}
+# GPUs to a stage. A batch is {{batch}} sequences, which is {{batch // pipelines}} for each pipeline (arXiv
+# 2407.21783). With one sequence in a micro-batch and the schedules of puzzles 6 and 13, the bubble takes {{lost}} of
+# each step: {{lost:percent}} of the time of {{gpus}} GPUs.
 #
 # More micro-batches would help, but the batch is as large as training tolerates. Fewer stages would help, but then
 # the model does not fit. Is there anything left to change?
@@ -13,7 +14,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 14,
     "name": "interleaved",
@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "cost": "quick_messages",
     "layout": "stages",
-    "begins_with": "gpipe",
+    "begins_with": "one_f_one_b",
     "rules": ["own_layers", "one_micro_batch"],
     "hints_for": {"large": 2},
     "difficulty": "hard",
@@ -51,20 +51,20 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# 1F1B, one forward and one backward by turns, as in puzzles 6 and 13; but now each rank has *several* stages, each of
-# one layer. The layers are dealt out like cards: of 8 layers on 4 ranks, rank 0 has layers 0 and 4, rank 1 has 1 and
-# 5, and so on. After layer 3 a micro-batch goes back to rank 0 for layer 4: the pipeline is a ring, and every
+# 1F1B, one forward and one backward by turns, as in puzzle 13; but now each rank has *several* stages, each of one
+# layer. The layers are dealt out like cards: of 8 layers on 4 ranks, rank 0 has layers 0 and 4, rank 1 has layers 1
+# and 5, and so on. After layer 3 a micro-batch goes back to rank 0 for layer 4: the pipeline is a ring, and every
 # micro-batch goes round it twice. The stages of a rank are also called its *chunks*.
 #
 # The order is the whole puzzle. In the forward pass, a rank takes as many micro-batches as there are ranks through
 # its first layer, then the same ones through its second, and so on, and then the next *round* of micro-batches. The
 # backward pass goes in the same rounds, from the last layer to the first.
 #
-# There are twice as many messages as before, so links must be quick. Here a send takes 0.1 ticks, and so does a
-# receive: `cost=Cost(send=0.1, receive=0.1)`.
+# There are twice as many messages as before, so links must be quick. Here a send takes {{cost.send}} ticks, and so
+# does a receive: `cost=Cost(send=0.1, receive=0.1)`.
 #
-# Target, for 4 ranks, 8 layers and 8 micro-batches: **45.2** ticks, peak memory **3,407,872** elements.
-# The star: **41.8** ticks, **3,276,800** elements.
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 
@@ -134,36 +134,38 @@ play(run(interleaved, ranks=4, layers=8, batches=8, cost=prices))
 grade(interleaved)
 
 # %% [markdown]
-# ## Half a triangle
+# ## Half of the bubble
 #
 # Here is the same work in two ways, without any cost of messages: each rank with one thick stage, and with two thin
-# ones. The hatched parts are the bubble: 27 percent of the ranks' time, and 15.
+# ones. The empty parts are the bubble: {{thick_gaps:percent}} of the ranks' time, and {{thin_gaps:percent}}.
 #
-# ![One thick stage a rank: 45 ticks](picture:in_one_piece)
+# ![One thick stage a rank](picture:in_one_piece)
 #
-# ![Two thin stages a rank: 39 ticks](picture:in_two_pieces)
+# ![Two thin stages a rank](picture:in_two_pieces)
 #
-# A rank still has 32 ticks of forwards and backwards to do, and 1 of updates. But the last rank gets its first
-# micro-batch after three thin stages instead of three thick ones, and rank 0 gets its last gradient as much sooner:
-# the bubble is 6 ticks instead of 12. With v chunks a rank it is a v-th part of what it was. If F and B are the times
-# of all of a rank's layers, forward and backward for one micro-batch, p ranks take (m + (p - 1)/v)(F + B) for m
-# micro-batches, plus updates.
+# A rank still has {{work}} ticks of forwards and backwards to do, and {{updates}} tick of updates. But the last rank
+# gets its first micro-batch after three thin stages instead of three thick ones, and rank 0 gets its last gradient as
+# much sooner: the bubble is {{thin.time - work - updates}} ticks instead of {{thick.time - work - updates}}. With v
+# chunks a rank it is a v-th part of what it was. If F and B are the times of all of a rank's layers, forward and
+# backward for one micro-batch, p ranks take (m + (p - 1)/v)(F + B) for m micro-batches, plus updates.
 #
 # It is not free. Every micro-batch is sent v times as often: at the prices of puzzle 6, where a send and a receive
-# take 0.2 ticks each, this schedule takes 51 ticks, and 1F1B with one thick stage takes 50.2. And more is in
-# flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, so p v layers' worth. Here
-# it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: 11 instead of 8.
+# take {{default.send}} ticks each, this schedule takes {{usual.time}} ticks. There 1F1B with one thick stage takes
+# {{one_f.time}}, or {{one_f_more.time}} with one more forward at the start, so nothing is left of the gain. And more
+# is in flight. With one thick stage, rank 0 has at most p micro-batches of v layers in memory, so p v layers' worth.
+# Here it is 2(p - 1) + (v - 1)p + 1 = p v + p - 1: {{ranks * v + ranks - 1}} instead of {{ranks * v}}.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: no rank waits for messages
 #
 # As in puzzle 6, sends need not be awaited, and the next message can be asked for while this piece of work is done.
-# With the same order of work, that takes 41.3 ticks and 3,276,800 elements. That is half a tick less than the star,
-# because rank 0 updates layer 4 while it waits for the last gradients of layer 0.
+# With the same order of work, that takes {{ahead.time}} ticks and {{ahead.memory}} elements. That is
+# {{star.time - ahead.time}} ticks less than the star, because rank 0 updates layer 4 while it waits for the last
+# gradients of layer 0.
 #
 # There is still a gap after each round. When rank 0 has taken four micro-batches through layer 0, the first of them
 # has been through four forwards and four messages, so it is not back yet. With one micro-batch more in the first
-# round there is something to do meanwhile: 40.5 ticks and 3,145,728 elements.
+# round there is something to do meanwhile: {{wide.time}} ticks and {{wide.memory}} elements.
 #
 # With only two ranks, the one before and the one after are the same. Then activations and gradients come from one
 # sender, and not always in the order in which they are needed. So what comes is filed under what it is.
@@ -174,7 +176,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from lib import Activation
+from lib import Activation, Run
 
 
 async def looped(model: Model, work: list[tuple[str, int, int]]) -> Model:
@@ -287,7 +289,7 @@ async def one_layer_each(model: Model) -> Model:
     return await looped(model, by_turns(model, model.RANKS - model.rank))
 
 
-def in_one_piece(static: bool = False) -> Figure:
+def one_thick_stage() -> Run:
     """1F1B: four layers, each of them as large as two."""
     thin = Cost(send=0, receive=0)
     weight, activation = 2 * thin.weight_elements, 2 * thin.activation_elements
@@ -299,7 +301,12 @@ def in_one_piece(static: bool = False) -> Figure:
         weight_elements=weight,
         activation_elements=activation,
     )
-    done = run(one_layer_each, ranks=4, layers=4, batches=8, cost=cost)
+    return run(one_layer_each, ranks=4, layers=4, batches=8, cost=cost)
+
+
+def in_one_piece(static: bool = False) -> Figure:
+    """A layer that counts for two on each rank."""
+    done = one_thick_stage()
     return draw(done, title="one thick stage a rank", memory=False, links="none", static=static)
 
 
@@ -317,9 +324,10 @@ in_two_pieces()
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
 # `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as the third hint
-# does, and wants the micro-batches to be a multiple of the stages. PyTorch has it as `ScheduleInterleaved1F1B`, which
-# in PyTorch 2.13 starts all work and all sends in the order of the third hint, on every rank, and asks for many messages
-# earlier than they are needed (`tests/torch_truth/TABLE.md`). That more is in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
+# does, and by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as
+# `ScheduleInterleaved1F1B`, which in PyTorch {{TORCH}} starts all work and all sends in the order of the third hint,
+# on every rank, and asks for many messages earlier than they are needed (`tests/torch_truth/TABLE.md`). That more is
+# in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
 #
 # Rounds need not be as large as the pipeline is long. Megatron's `--microbatch-group-size-per-virtual-pipeline-stage`
 # sets another number, and Llama 3 was trained with one that could be chosen freely: larger rounds leave more time for
@@ -329,13 +337,14 @@ in_two_pieces()
 # %% [markdown]
 # ## On real GPUs
 #
-# GPT-3 on 64 GPUs, as in puzzle 13, in three chunks for each stage: four layers of the model are one layer of this
-# run.
+# GPT-3 on {{priced.ranks * priced.cost.tensor}} GPUs, as in puzzle 13, with {{priced.layers // priced.ranks:word}}
+# chunks on each stage. A chunk is one layer of this run, and stands for {{GPT_175B.layers // priced.layers:word}} of
+# the model.
 #
 # ![What a step takes](picture:priced)
 #
-# Megatron-LM trained this model on such GPUs, with this schedule, in 13.75 s a step (arXiv 2205.05198, table 5). The
-# part of the peak that matrix products reach was fitted on another row of that table.
+# Megatron-LM trained this model on such GPUs, with this schedule, in {{measured}} s a step (arXiv 2205.05198, table
+# 5). The part of the peak that matrix products reach was fitted on another row of that table.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, GPT_175B, report
@@ -350,3 +359,27 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+from tools.published import MEGATRON
+
+from solutions.p06_gpipe import one_forward_one_backward
+from solutions.p13_one_f_one_b import one_f_one_b
+
+thick, thin = one_thick_stage(), run(interleaved, **size, cost=Cost(send=0, receive=0))
+thick_gaps, thin_gaps = idle(thick), idle(thin)
+v, default = layers // ranks, Cost()
+work, updates = batches * v * (default.forward + default.backward), v * default.update
+usual, one_f, one_f_more = (
+    run(fn, **size) for fn in (interleaved, one_f_one_b, one_forward_one_backward)
+)
+ahead, wide = (run(fn, **size, cost=cost) for fn in (interleaved_ahead, interleaved_in_40_5))
+
+gpus, stages, to_a_stage, batch = (
+    published(value, "arXiv 2407.21783") for value in (16_384, 16, 8, 2048)
+)
+pipelines = gpus // (stages * to_a_stage)
+lost = Fraction(stages - 1, batch // pipelines + stages - 1)
+measured = published(
+    next(row for row in MEGATRON if row.model == GPT_175B).present, "arXiv 2205.05198"
+)

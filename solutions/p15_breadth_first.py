@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Puzzle 15: Breadth-first pipeline
 #
-# Cut a model of 70 billion parameters into eight stages, and each stage still takes 140 GB to train. The GPU has 80,
-# so each stage has to be sharded, too, as in puzzle 7. There every pipeline had one micro-batch. But a pipeline wants
-# many, and for each of them FSDP gathers the weights twice and reduces the gradients once. For the 17.5 GB of a
-# stage, that takes 3 x 17.5 / 50 = 1.05 s between nodes, and a micro-batch of 4,096 tokens takes 0.54 s to compute.
-# Two thirds of the time would go into fetching weights that were there a moment ago.
+# Cut a model of {{LLAMA / BILLION}} billion parameters into eight stages, and each stage still takes
+# {{trained(stage) / BILLION}} GB to train. The GPU has {{CARD}}, so each stage has to be sharded, too, as in puzzle
+# 7. There every pipeline had one micro-batch. But a pipeline wants many, and for each of them FSDP gathers the
+# weights twice and reduces the gradients once. For the {{weights}} GB of a stage, that takes
+# {{times * weights / BETWEEN:=.2f}} s between nodes, and a micro-batch of {{CONTEXT}} tokens takes {{computing:.2f}}
+# s to compute. {{fetching:percent}} of the time would go into fetching weights that were there a moment ago.
 #
 # Keep them, then? Then every GPU has its stage whole, which is what sharding was to avoid.
 
@@ -14,7 +15,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 15,
     "name": "breadth_first",
@@ -69,12 +69,12 @@ PUZZLE = {
 # `model.load_weights(layer, shard, shards)`, and ends with it updated. It gathers a weight to use it, and drops it. No
 # rank ever receives a whole summed gradient.
 #
-# Here weights are large, as in real models: a layer has sixteen times as many elements as an activation of one
-# micro-batch. A collective takes 0.8 ticks, a send and a receive 0.1 each: `cost=Cost(weight_elements=2_097_152,
-# collective=0.8, send=0.1, receive=0.1)`.
+# Here weights are large, as in real models: a layer has {{cost.weight_elements // cost.activation_elements:word}}
+# times as many elements as an activation of one micro-batch. A collective takes {{cost.collective}} ticks, a send and
+# a receive {{cost.send}} each: `cost=Cost(weight_elements=2_097_152, collective=0.8, send=0.1, receive=0.1)`.
 #
-# Target, for 8 ranks, 8 layers and 16 micro-batches: **54.4** ticks, peak memory **12,058,624** elements.
-# The star: **45.2** ticks, **11,403,264** elements.
+# Target, for 8 ranks, 8 layers and 16 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
 # The grader tries other meshes, so ask the model for their sizes. Every stage has equally many layers, every pipeline
 # has equally many micro-batches, and there are at least as many of them as stages.
@@ -147,31 +147,33 @@ grade(breadth_first)
 # %% [markdown]
 # ## Two gathers instead of sixteen
 #
-# Here is rank 0 in both orders of the same work. First the order of puzzle 14, *depth first*: each micro-batch goes on
-# as far as it can, and each time a layer is needed, its weight is gathered. Then *breadth first*: a layer does all
-# micro-batches before another begins. Gathers and reductions are the thin columns.
+# Here is rank 0 in both orders of the same work. First the order of puzzle 14, *depth first*: each micro-batch goes
+# on as far as it can, and each time a layer is needed, its weight is gathered. Then *breadth first*: a layer does all
+# micro-batches before another begins. Gathers and reductions are the thin columns: of each layer {{gathers(deep)}}
+# and {{reductions(deep)}} in the first picture, {{gathers(broad)}} and {{reductions(broad)}} in the second.
 #
-# ![Depth first: 90.4 ticks, 16 gathers and 8 reductions of each layer](picture:depth)
+# ![Depth first](picture:depth)
 #
-# ![Breadth first: 51 ticks, 2 gathers and 1 reduction of each layer](picture:breadth)
+# ![Breadth first](picture:breadth)
 #
 # With m micro-batches, depth first gathers a layer 2m times in a step and reduces its gradient m times. Breadth first
 # gathers it twice and reduces it once, however many micro-batches there are. The bubble is as small in both. If F and
 # B are the times of all of a rank's layers for one micro-batch, a rank works for m(F + B) and, with free links, waits
 # for (p - 1)/v (F + B): that is (p - 1)/(v m) of its work.
 #
-# It is not free. All micro-batches have gone through all layers of a rank before the first backward begins, so
-# m v activations are in memory, where depth first has p v + p - 1 at most: here 16 instead of 11. That is a bargain as
-# long as weights are larger than activations. In GPT-3 the weights of a layer are 3.6 GB in 16 bits. Its activations
-# take 2.9 GB for each sequence of 2,048 tokens if all of them are kept, and 0.05 GB if all but the layer's input are
+# It is not free. All micro-batches have gone through all layers of a rank before the first backward begins, so m v
+# activations are in memory, where depth first has p v + p - 1 at most: here {{m * v}} instead of {{p * v + p - 1}}.
+# That is a bargain as long as weights are larger than activations. In GPT-3 the weights of a layer are
+# {{GPT_LAYER / BILLION:.1f}} GB in 16 bits. Its activations take {{KEPT / BILLION:.1f}} GB for each sequence of
+# {{GPT_SEQUENCE}} tokens if all of them are kept, and {{INPUT / BILLION:.2f}} GB if all but the layer's input are
 # computed again in the backward pass (puzzle 11).
 
 # %% [markdown] tags=["solution"]
 # ## Depth first
 #
-# The program of the first picture: puzzle 14, with FSDP in each stage. It takes 90.4 ticks and 10,092,544 elements.
-# If it keeps the weights and gathers each only once, it takes 52.8 ticks and 14,286,848 elements: what sharding saves
-# is spent.
+# The program of the first picture: puzzle 14, with FSDP in each stage. It takes {{deep.time}} ticks and
+# {{deep.memory}} elements. If it keeps the weights and gathers each only once, it takes {{kept.time}} ticks and
+# {{kept.memory}} elements: what sharding saves is spent.
 
 # %% tags=["solution"]
 from functools import partial
@@ -283,11 +285,11 @@ compare(
 # %% [markdown] tags=["solution"]
 # ## Faster: no rank waits for messages, and gathers are ahead
 #
-# As before, sends need not be awaited, and the next message can be asked for while this piece of work is done: 45.2
-# ticks, and still 11,403,264 elements. In the forward pass there is room for the next weight beside this one, so it
-# can be gathered meanwhile. The last weight of the forward pass is the first of the backward pass, and stays. And the
-# sum of one layer can be awaited after the next: 43 ticks and 11,403,264 elements. In the backward pass, a second
-# whole weight would be too much.
+# As before, sends need not be awaited, and the next message can be asked for while this piece of work is done:
+# {{no_waits.time}} ticks, and still {{no_waits.memory}} elements. In the forward pass there is room for the next
+# weight beside this one, so it can be gathered meanwhile. The last weight of the forward pass is the first of the
+# backward pass, and stays. And the sum of one layer can be awaited after the next: {{early.time}} ticks and
+# {{early.memory}} elements. In the backward pass, a second whole weight would be too much.
 
 
 # %% tags=["solution"]
@@ -381,17 +383,21 @@ draw(run(breadth_first_in_43, **machine, cost=prices))
 # %% [markdown]
 # ## Where real systems do this
 #
-# The idea and the name are from arXiv 2211.05953, which trained a model of 52 billion parameters up to 43 percent
-# faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with the same forwards and sends, and
-# backwards from the last micro-batch to the first (recorded from PyTorch 2.13, `tests/torch_truth/TABLE.md`). Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can have any size.
+# The idea and the name are from arXiv 2211.05953, which trained a model of {{theirs}} billion parameters up to
+# {{faster}} percent faster than Megatron-LM did. PyTorch has the order as `ScheduleLoopedBFS`, with the same forwards
+# and sends, and backwards from the last micro-batch to the first (recorded from PyTorch {{TORCH}},
+# `tests/torch_truth/TABLE.md`). Llama 3 (arXiv 2407.21783) was trained with a schedule in between, whose rounds can
+# have any size.
 #
 # Not everybody needs it. Where a GPU has room for its whole stage, the weights can stay for a step: torchtitan keeps
-# them when FSDP meets a pipeline, and Megatron-LM shards the optimizer states only, as in puzzle 9.
+# them when FSDP meets a pipeline, and the optimizer of Megatron-LM shards states only, as in puzzle 9.
+# (Megatron-FSDP, its other way, shards weights and gradients, too.)
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 70B on 64 GPUs: four stages, each of them four groups of four GPUs, which share each layer among them.
+# Llama 3 70B on {{priced.ranks * priced.cost.tensor}} GPUs: four stages, each of them four groups of four GPUs, which
+# share each layer among them.
 #
 # ![What a step takes](picture:priced)
 #
@@ -410,3 +416,41 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=4, sequence_parallel=True, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+from lib import Run
+
+stage, times = LLAMA / 8, 3  # parameters; two gathers and a reduction
+weights = stage * WEIGHT / BILLION
+computing, sending = operations(stage, CONTEXT) / PER_SECOND, times * weights / BETWEEN
+fetching = sending / (sending + computing)
+
+deep, kept, broad, no_waits, early = (
+    run(fn, **size, cost=cost)
+    for fn in (
+        depth_first,
+        depth_first_kept,
+        breadth_first,
+        breadth_first_in_45_2,
+        breadth_first_in_43,
+    )
+)
+p, v, m = mesh["stage"], layers // mesh["stage"], batches // mesh["shard"]
+
+
+def of_a_layer(done: Run, kind: str) -> int:
+    """How often rank 0 takes part in such a call for one layer."""
+    return sum(event.kind == kind and event.layer == 0 for event in done.models[0].log)
+
+
+def gathers(done: Run) -> int:
+    """Gathers of a layer."""
+    return of_a_layer(done, "allgather")
+
+
+def reductions(done: Run) -> int:
+    """Reductions of its gradient."""
+    return of_a_layer(done, "scatterreduce")
+
+
+theirs, faster = (published(value, "arXiv 2211.05953") for value in (52, 43))

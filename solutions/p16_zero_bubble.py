@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 16: Zero bubble
 #
-# With 4 stages and 8 micro-batches, every pipeline so far leaves 3/11 of the time empty: 27 percent, more than one GPU
-# in four. At the start the last rank waits for the first micro-batch, at the end the first rank waits for the last
-# gradient. More micro-batches make that share smaller, and smaller chunks of layers, too. But nothing has filled it.
+# With 4 stages and 8 micro-batches, 1F1B leaves {{empty}} of the time empty even if messages take no time:
+# {{empty:percent}}, more than one GPU in four. At the start the last rank waits for the first micro-batch, at the end
+# the first rank waits for the last gradient. More micro-batches make that share smaller, and so do several thin
+# stages on each rank: in puzzle 14 it was {{thin:percent}}. But nothing has filled it.
 #
 # Is there work that nobody waits for?
 
@@ -12,7 +13,6 @@ from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 16,
     "name": "zero_bubble",
@@ -29,16 +29,15 @@ PUZZLE = {
     "layout": "stages",
     "rules": ["own_layers", "one_micro_batch"],
     "words": ["backward_input", "backward_weight"],
-    "begins_with": "gpipe",
+    "begins_with": "one_f_one_b",
     "hints_for": {"slow": 3},
     "difficulty": "hard",
     "minutes": 45,
     "hints": [
         "In a backward, two gradients are computed. Who waits for the one of the input, and who for the one of the "
         "weight?",
-        "One forward, one backward as in puzzle 6, with `backward_input` in place of `backward`: pass its gradient "
-        "on at once. The `backward_weight` of that micro-batch may come at any time before the update. Right after "
-        "it, you are at 21 ticks. Where does a rank wait, and what could it do there?",
+        "One forward, one backward as in puzzle 13, with `backward_input` in place of `backward`: pass its gradient "
+        "on at once. The `backward_weight` of that micro-batch may come at any time before the update. Right after it, you are at {{at_once.time}} ticks. Where does a rank wait, and what could it do there?",
         "At the start of the backward pass the first ranks wait for gradients from the last one. So the last rank is "
         "to send them as soon as it can, and do its weight halves later. Let it do the weight half "
         "of micro-batch `mb - 1` after the input half of micro-batch `mb`, and the one that is left at the end. For "
@@ -87,11 +86,12 @@ draw(run(in_halves, layers=1, batches=2))
 # A pipeline with one layer on each rank, so that there are no smaller chunks to help. Messages take no time here:
 # `cost=Cost(send=0, send_across=0, receive=0)`. Each operation works on a single micro-batch.
 #
-# Target, for 4 ranks, 4 layers and 8 micro-batches: **20.5** ticks, peak memory **2,097,152** elements.
-# The star: **19.5** ticks, **1,966,080** elements.
+# Target, for 4 ranks, 4 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
+# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
-# A rank computes for 8 x (1 + 0.5 + 0.5) + 0.5 = 16.5 ticks. The last rank cannot begin before three forwards of
-# others are done. So no schedule takes less than 19.5: that is the bound that the verdict tells.
+# A rank computes for {{batches * (F + B + W) + cost.update:=}} ticks. The last rank cannot begin before three
+# forwards of others are done. So no schedule takes less than {{work + 3 * F}}: that is the bound that the verdict
+# tells.
 
 
 # %%
@@ -174,27 +174,31 @@ grade(zero_bubble)
 # %% [markdown]
 # ## Where the bubble went
 #
-# Here is the same pipeline with whole backwards, and with the halves. In the first, rank 0 stands still for 6 ticks,
-# between its last warm-up forward and its first backward, and while the last gradients come up to it. In the second,
-# the later ranks have moved halves for the weight to the end, where they fill the corner at the lower right.
+# Here is the same pipeline with whole backwards, and with the halves. In the first, rank 0 stands still for
+# {{whole.time - work}} ticks, between the last forward of its *warm-up* (those before its first backward) and that
+# backward, and while the last gradients come up to it. In the second, the last rank does each half for the weight one
+# micro-batch later, so that gradients start their way up sooner. The bubble is {{halves.time - work}} ticks.
 #
-# ![Whole backwards: 22.5 ticks, 1,572,864 elements](picture:whole_backwards)
+# ![Whole backwards](picture:whole_backwards)
 #
-# ![Halves: 19.5 ticks, 1,966,080 elements](picture:in_two_halves)
+# ![Halves](picture:in_two_halves)
 #
 # Let F be the time of a forward, B of the input's half and W of the weight's half. With p stages and m micro-batches,
-# one forward one backward takes m(F + B + W) + (p - 1)(F + B + W), and this schedule m(F + B + W) + (p - 1)(F + B -
-# W), as long as W is not more than F. Here F = 1 and B = W = 1/2, so the bubble of 6 ticks shrinks to 3. Of a real
-# layer all three take about the same time, and the bubble shrinks to a third.
+# one forward one backward has a bubble of (p - 1)(F + B + W), and the schedule in the picture one of (p - 1)(F + B -
+# W) + (p - 2)W, as long as W is not more than F. Here F = {{F}} and B = W = {{B}}. The star asks for the whole idea, with a
+# bubble of (p - 1)(F + B - W): {{zb.time - work}} ticks. Of a real layer all three take about the same time, and then
+# the bubble shrinks to a third.
 #
-# The price is memory. The last rank keeps the inputs and gradients of four micro-batches now, where it kept one.
+# The price is memory. In the picture the last rank keeps the inputs and gradients of {{kept(halves):word}}
+# micro-batches, where it kept {{kept(whole):word}}; with the bubble of {{zb.time - work}} ticks it keeps
+# {{kept(zb):word}}.
 
 # %% [markdown] tags=["solution"]
 # ## As fast as can be
 #
 # In the program above only the last rank does its weight halves later, and only one micro-batch later. That is enough
-# to pass, with 20.5 ticks in the memory of whole backwards. With every rank `r` late by `r` micro-batches it is 19.5
-# ticks, and no schedule takes less.
+# to pass, with {{halves.time}} ticks in the memory of whole backwards. With every rank `r` late by `r` micro-batches
+# it is {{zb.time}} ticks, and no schedule takes less.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -325,17 +329,18 @@ compare(*map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1)))
 #
 # The idea and the formula are from *Zero Bubble Pipeline Parallelism* (Qi et al., arXiv 2401.10241), where this
 # schedule is called ZB-H1. The same paper has schedules with no bubble at all, for twice the memory. PyTorch has
-# `ScheduleInterleavedZeroBubble` and `ScheduleZBVZeroBubble` in `torch.distributed.pipelining`. With one stage on each
-# rank, the first of them is ZB-H1: in PyTorch 2.13 rank r does its weight halves r micro-batches late, which takes 19.5
-# ticks and 1,966,080 elements here (`tests/torch_truth/TABLE.md`). DeepSeek-V3 was
-# trained with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the messages of its
-# experts behind the halves.
+# `ScheduleInterleavedZeroBubble`, `ScheduleZBVZeroBubble` and `ScheduleDualPipeV` in `torch.distributed.pipelining`.
+# With one stage on each rank, the first of them is ZB-H1: in PyTorch {{TORCH}} rank r does its weight halves r
+# micro-batches late, which takes {{zb.time}} ticks and {{zb.memory}} elements here (`tests/torch_truth/TABLE.md`).
+# DeepSeek-V3 was trained with DualPipe (arXiv 2412.19437), which splits the backward in the same way and hides the
+# messages of its experts behind the halves.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 3 70B on 64 GPUs: a stage is a node of 8 GPUs, and its ten layers are one layer of this run. Everything is kept,
-# and nothing computed again, so that the two halves of a backward share its work.
+# Llama 3 70B on {{gpus}} GPUs: a stage is a node of {{node}} GPUs, and its {{model.layers // priced.layers:word}}
+# layers are one layer of this run. Everything is kept, and nothing computed again, so that the two halves of a
+# backward share its work.
 #
 # ![What a step takes](picture:priced)
 #
@@ -353,3 +358,24 @@ priced = run(
     cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+# One forward, one backward, with whole backwards and with halves, and the schedule of the star.
+whole, at_once, halves, zb = map(at_no_price, (never_split, split_at_once, zero_bubble, zb_h1))
+F, B, W = cost.forward, cost.backward / 2, cost.backward / 2
+work = batches * (F + B + W) + cost.update
+empty = Fraction(ranks - 1, batches + ranks - 1)
+
+from solutions.p14_interleaved import interleaved
+
+thin = idle(run(interleaved, ranks=4, layers=8, batches=8, cost=Cost(send=0, receive=0)))
+
+
+def kept(done: Run) -> int:
+    """How many micro-batches the last rank has inputs and gradients of, at most."""
+    both = most(done, ranks - 1, "activations", "activation_grads")
+    return int(both // (2 * cost.activation_elements))
+
+
+model, node = LLAMA_3_70B, priced.cost.tensor
+gpus = priced.ranks * node

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 17: Tensor parallel
 #
-# Llama 3 405B was trained on 16,384 GPUs, with 16 million tokens in a batch (arXiv 2407.21783). That sounds like a
-# lot, but it is 2,048 sequences of 8,192 tokens. If every GPU took one sequence, **14,336 GPUs would have none: seven
-# of eight would stand still.** A larger batch would not help: beyond some size, a model hardly learns faster from it.
+# Llama 3 405B was trained on {{gpus}} GPUs, with {{batch / 2**20:.0f}} million tokens in a batch (arXiv
+# 2407.21783). That sounds like a lot, but it is {{batch // tokens}} sequences of {{tokens}} tokens. If every GPU took
+# one sequence, **{{gpus - batch // tokens}} GPUs would have none: {{8 - 8 * (batch // tokens) // gpus:word}} of eight
+# would stand still.** A larger batch would not help: beyond some size, a model hardly learns faster from it.
 #
 # Everything so far has divided the batch. Data parallel, ZeRO and FSDP give each rank its own micro-batches, and a
 # pipeline needs many of them to keep its stages busy. Here are four ranks and a *single* micro-batch. What is left to
@@ -14,7 +15,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 17,
     "name": "tensor_parallel",
@@ -57,8 +57,8 @@ PUZZLE = {
 #
 # - `model.forward(layer, inp, weight, partial=True)` takes a piece of the weight. It takes that share of the time,
 #   and gives one *partial sum* of the output: as large as the output, and only a part of the sum.
-# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one partial sum of the
-#   gradient of the input.
+# - `model.backward(layer, inp, grad, weight, partial=True)` returns the gradient of the piece, and one partial sum of
+#   the gradient of the input.
 # - `await model.allreduce(partial, layer)` adds up the partial sums of all ranks. Here `layer` is the tensor's own:
 #   `forward(3, ...)` gives `Activation(layer=4, ...)`, the input of layer 4, and `backward(3, ...)` an
 #   `ActivationGrad(layer=2, ...)`.
@@ -88,8 +88,8 @@ draw_group({f"rank {m.rank}": {**m.weights, **m.activations} for m in pieces.mod
 # it ends with that piece, updated. In this puzzle no rank gathers a weight or a state, or sends one: weights stay
 # where they are, and only activations and their gradients travel.
 #
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **12.8** ticks, peak memory **2,359,296** elements.
-# The star: **10.4** ticks, **2,293,760** elements.
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -140,28 +140,31 @@ grade(tensor_parallel)
 # In the first picture one rank trains by itself. In the second, there are four: each forward and each backward is a
 # quarter as long, and after each of them all ranks meet.
 #
-# ![One rank: 20 ticks, 5,505,024 elements](picture:on_one_rank)
+# ![One rank](picture:on_one_rank)
 #
-# ![Four ranks: 12.5 ticks, 2,228,224 elements](picture:on_four_ranks)
+# ![Four ranks](picture:on_four_ranks)
 #
-# With t ranks, the work, the weights, their gradients and the states are divided by t. The activations between the
-# layers are not: every rank has all of them. They are what the next puzzle is about.
+# With t ranks, forwards and backwards, the weights, their gradients and the states are divided by t. (An update takes
+# {{cost.update}} ticks on our machine, whatever piece it updates. On a GPU it is divided by t, too.) The activations
+# between the layers are not: every rank has all of them. They are what the next puzzle is about.
 #
 # An all-reduce per layer in the forward pass, and another in the backward pass: with L layers, that is 2L, and one is
 # needless, since nobody needs the gradient of the first input. So 2L - 1. What travels is small. For one sequence of
-# 2,048 tokens, an activation of GPT-3 is 50 MB and a layer's weights are 3.6 GB. A Transformer's layer takes two
-# all-reduces in each direction, one for attention and one for the MLP, so on 8 ranks each rank sends 352 MB per
-# layer. With FSDP it would send 9.5 GB.
+# {{GPT_SEQUENCE}} tokens, an activation of GPT-3 is {{INPUT / MILLION:.0f}} MB and a layer's weights are
+# {{GPT_LAYER / BILLION:.1f}} GB. A Transformer's layer takes two all-reduces in each direction, one for attention and
+# one for the MLP, so on {{node}} ranks each rank sends {{sums * 2 * sent * INPUT / MILLION:.0f}} MB per layer. With
+# FSDP it would send {{times * sent * GPT_LAYER / BILLION:.1f}} GB.
 #
 # But look where these all-reduces are. A gather of FSDP can run while another layer is computed. Here the next layer
 # begins with the sum, so every rank waits for it. That is why tensor parallel stays inside a node, where links are
-# fast: 8 GPUs, seldom more.
+# fast: {{node}} GPUs, seldom more.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: updates while the sum is under way
 #
 # In the forward pass nothing can be done while the sum is under way. In the backward pass there is an update to do.
-# That makes 10.4 ticks: 8 of computing, and 8 sums in the forward pass that everybody waits for.
+# That makes {{overlap.time}} ticks: {{computing}} of computing, and {{layers}} sums in the forward pass that
+# everybody waits for.
 
 # %% tags=["solution"]
 from drawing import Figure
@@ -240,11 +243,13 @@ draw(run(tensor_parallel_overlap, ranks=4, layers=8, batches=1))
 #   `shard` ranks;
 # - the ranks of one `tensor` group work on the same micro-batches, all others on different ones.
 #
-# This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. It is written for every such
-# mesh, and right on each.
+# This is the mesh `(R, DP, TP)` of Levanter's issue 325, on which puzzle 8 was built. Your answers to puzzle 8 and to
+# this one are its parts. On two nodes of four ranks, with a replica in each, such a program takes {{cube_of_8.time}}
+# ticks and {{cube_of_8.memory}} elements. With `tensor` as the last axis, the ranks of a `tensor` group have
+# neighboring numbers and sit in the same node, as they should: it is the axis on which everybody waits.
 
 
-# %%
+# %% tags=["solution"]
 async def replica_fsdp_tensor(model: Model) -> Model:
     """Replica-FSDP of pieces of layers: a mesh of replicas, shards and tensor-parallel ranks."""
     replica, replicas = model.axis_index("replica"), model.axis_size("replica")
@@ -297,25 +302,25 @@ Model.check(three_axes.models)
 draw(three_axes, memory=False)
 
 # %% [markdown]
-# It takes 50.4 ticks and 2,031,616 elements. With `tensor` as the last axis, the ranks of a `tensor` group have
-# neighboring numbers and sit in the same node, as they should: it is the axis on which everybody waits.
-#
 # ## Where real systems do this
 #
 # The cut, first by columns and then by rows, is from *Megatron-LM* (Shoeybi et al., arXiv 1909.08053). In attention
 # the units are whole heads. PyTorch has `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`, and its
-# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with 8 tensor-parallel ranks, just one node, within 16 stages of a
-# pipeline. Its batch is divided over 128 such pipelines, and so every GPU has work.
+# `DTensor` calls a partial sum `Partial`. Llama 3 405B ran with {{node}} tensor-parallel ranks, just one node, within
+# {{stages}} stages of a pipeline. Its batch is divided over {{gpus // (stages * node)}} such pipelines, and so every
+# GPU has work.
 #
-# The 50 MB above are 2,048 tokens x 12,288 numbers x 2 bytes, and the 3.6 GB are 12 x 12,288 x 12,288 x 2 bytes. In a
-# ring of 8, an all-reduce sends 2 x 7/8 of its tensor, and FSDP gathers the weights twice and reduces the gradient
-# once, each 7/8 of a layer.
+# The {{INPUT / MILLION:.0f}} MB above are {{GPT_SEQUENCE}} tokens x {{GPT_HIDDEN}} numbers x {{WEIGHT}} bytes, and
+# the {{GPT_LAYER / BILLION:.1f}} GB are {{GPT_LAYER // (GPT_HIDDEN * GPT_HIDDEN * WEIGHT)}} x {{GPT_HIDDEN}} x
+# {{GPT_HIDDEN}} x {{WEIGHT}} bytes. In a ring of {{node}}, an all-reduce sends 2 x {{sent}} of its tensor, and FSDP
+# gathers the weights twice and reduces the gradient once, each {{sent}} of a layer.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# 22 billion parameters on one node, four sequences at a time. Each layer of the model has two parts, attention and the
-# feed-forward part, so a sum of activations has the price of two.
+# {{MEGATRON_22B.size / BILLION:.0f}} billion parameters on one node, four sequences at a time. A layer of the model
+# has two parts, attention and the feed-forward part, and each needs a sum of its own. So one all-reduce of this run
+# is priced as two.
 #
 # ![What a step takes](picture:priced)
 #
@@ -331,3 +336,19 @@ priced = run(
     cost=A100_MEGATRON.cost(MEGATRON_22B, micro_batch=4, recompute="selective", gradients=4),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+gpus, stages = (published(value, "arXiv 2407.21783") for value in (16_384, 16))
+batch, tokens = 2**24, published(8192, "arXiv 2407.21783")
+node = 8
+sent = Fraction(node - 1, node)  # of a tensor, in a gather or half an all-reduce
+sums, times = 4, 3  # all-reduces of a layer; two gathers and a reduction
+
+overlap = run(tensor_parallel_overlap, **size)
+ours, one_rank = (
+    run(tensor_parallel, **size),
+    run(tensor_parallel, **{**size, "ranks": 1}, cost=Cost(collective=0)),
+)
+computing = layers * ((cost.forward + cost.backward) / ranks + cost.update)
+cube_of_8 = run(replica_fsdp_tensor, ranks=8, layers=6, batches=8, **cube)
+cube_of_8.verify()

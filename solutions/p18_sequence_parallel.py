@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Puzzle 18: Sequence parallel
 #
-# Tensor parallel divides everything among its ranks except the activations between the layers. In GPT-3, a sequence of
-# 2,048 tokens leaves 31 GB of activations on every one of 8 tensor-parallel GPUs, even if the large matrices of
-# attention are not kept. **24 GB of them are the same on all 8**: eight copies of one thing.
+# Tensor parallel divides everything among its ranks except the activations between the layers. In GPT-3, a sequence
+# of {{GPT_SEQUENCE}} tokens leaves {{left(whole + divided / t):.0f}} GB of activations on every one of {{t}}
+# tensor-parallel GPUs, even if the large matrices of attention are not kept. **{{left(whole):.0f}} GB of them are the
+# same on all {{t}}**: {{t:word}} copies of one thing.
 #
 # Why does every rank keep a copy? Because every rank needs it, twice, for a moment. Is that a reason to keep it all
 # the time?
@@ -13,7 +14,6 @@ from drawing import beside_target, compare, draw, draw_primitive, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 18,
     "name": "sequence_parallel",
@@ -39,8 +39,7 @@ PUZZLE = {
         "layer, an all-gather before the next one. What do you have to keep in between?",
         "`inp = await model.allgather(model.activations[layer], layer)` before a forward, and "
         "`model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)` after it. Do not store `inp`: "
-        "gather it once more right before the backward. The first input is whole, and you cut it: "
-        "`model.get_activation([0]).shard(model.rank, model.RANKS)`.",
+        "gather it once more right before the backward. The first input is whole when it comes, so its forward needs no gather. Cut it for later: `model.activations[0] = inp.shard(model.rank, model.RANKS)`.",
         "First the sums: start one, update the layer meanwhile, and take it afterwards. "
         "`model.allreduce` is both halves in one call. Then the gathers: start that of the input below before a "
         "backward. A whole input takes the place of four slices, so do it where there is room, for the lowest "
@@ -61,20 +60,22 @@ PUZZLE = {
 #
 # ![What each rank has before and after a reduce-scatter of partial sums](picture:sum_in_slices)
 #
-# `forward`, `backward` and `loss` want the whole sequence, as attention does: each token looks at all before it.
+# `forward`, `backward` and `loss` want the whole sequence. In a real layer there is attention, in which each token
+# looks at all before it.
 
 # %% [markdown]
 # ## Your task
 #
-# As puzzle 17, with long sequences. An activation is four times as large as before, and larger than a weight. An
-# all-reduce takes 0.6 ticks, each of its halves 0.3: `cost=Cost(activation_elements=524_288, allreduce=0.6)`. Again,
-# rank `r` holds piece `r` of every weight and state, and no rank gathers or sends any of those.
+# As puzzle 17, with long sequences. An activation is {{cost.activation_elements // default.activation_elements:word}}
+# times as large as before, and larger than a weight. An all-reduce takes {{cost.allreduce}} ticks, each of its halves
+# {{cost.collective}}: `cost=Cost(activation_elements=524_288, allreduce=0.6)`. Again, rank `r` holds piece `r` of
+# every weight and state, and no rank gathers or sends any of those.
 #
 # The first input is whole when it comes from `get_activation`, and `loss` reads a whole activation. What is kept in
-# between is for you to decide. A quarter of an activation is 131,072 elements.
+# between is for you to decide. A quarter of an activation is {{cost.activation_elements // 4}} elements.
 #
-# Target, for 4 ranks, 8 layers and 1 micro-batch: **19.7** ticks, peak memory **3,145,728** elements.
-# The star: **15.0** ticks, **3,145,728** elements.
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -129,14 +130,15 @@ grade(sequence_parallel)
 # Below is tensor parallel at the same prices, then sequence parallel. In the first, the orange band of activations
 # grows by a whole input with each layer. In the second, it grows by a quarter.
 #
-# ![Tensor parallel: 17 ticks, 5,767,168 elements](picture:whole_activations)
+# ![Tensor parallel](picture:whole_activations)
 #
-# ![Sequence parallel: 19.7 ticks, 3,014,656 elements](picture:in_slices)
+# ![Sequence parallel](picture:in_slices)
 #
 # In the forward pass, nothing more is sent between the layers: an all-reduce is a reduce-scatter and an all-gather
-# anyway, and now the slices in the middle are kept. In the backward pass there is one gather more for each layer, since
-# its input is gathered again. And there is a trap: a program that gathers an input once and stores it for the backward
-# keeps whole inputs, as before. It takes 17.3 ticks and just as many elements as tensor parallel, 5,767,168.
+# anyway, and now the slices in the middle are kept. In the backward pass there is one gather more for each layer,
+# since its input is gathered again. And there is a trap: a program that gathers an input once and stores it for the
+# backward keeps whole inputs, as before. It takes {{trap.time}} ticks and {{trap.memory}} elements, just what tensor
+# parallel takes.
 #
 # With t ranks, each keeps 1/t of every activation. Now everything that belongs to a layer is divided by t: work,
 # weights, gradients, states, and what is kept for the backward pass.
@@ -147,7 +149,7 @@ grade(sequence_parallel)
 # The sums of gradients run while a layer is updated, and the gathers of inputs while the layer above is computed. But a
 # gather ahead brings a whole input into memory, while the whole input of the layer above is still there. At first there
 # is no room for two. Each layer that is done gives back a slice, and for the inputs of the three lowest layers there is
-# room enough. That takes 14.85 ticks, and fewer elements than the target.
+# room enough. That takes {{overlap.time}} ticks, and fewer elements than the target.
 
 # %% tags=["solution"]
 from collections.abc import Callable
@@ -245,9 +247,11 @@ async def whole_inputs_kept(model: Model) -> Model:
             layer, model.rank, model.RANKS
         )
 
-    model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([0])
     for layer in range(model.LAYERS):
-        model.activations[layer] = await model.allgather(model.activations.pop(layer), layer)
+        if layer > 0:
+            piece = model.activations.pop(layer)
+            model.activations[layer] = await model.allgather(piece, layer)
         inp, weight = model.activations[layer], model.weights[layer]
         out = model.forward(layer, inp, weight, partial=True)
         model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)
@@ -304,8 +308,9 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 # `SequenceParallel` for `parallelize_module`.
 #
 # With sequence length s, batch b, hidden size h, and the matrices of attention not kept, a layer of a Transformer
-# leaves 34 sbh bytes behind. Tensor parallel makes that (10 + 24/t) sbh, sequence parallel 34 sbh/t. With GPT-3's
-# 96 layers and t = 8, that is 31 GB and 10 GB.
+# leaves {{whole + divided}} sbh bytes behind. Tensor parallel makes that ({{whole}} + {{divided}}/t) sbh, sequence
+# parallel {{whole + divided}} sbh/t. With GPT-3's {{GPT_LAYERS}} layers and t = {{t}}, that is
+# {{left(whole + divided / t):.0f}} GB and {{left((whole + divided) / t):.0f}} GB.
 #
 # The name is used for other things as well. *Context parallel*, or ring attention, keeps the sequence in slices inside
 # the layers, too, and passes keys and values around.
@@ -317,9 +322,9 @@ draw(run(sequence_parallel_in_14_85, ranks=4, layers=8, batches=1, cost=long_seq
 #
 # ![What a step takes](picture:priced)
 #
-# Norms and residuals are divided now, and so is what they leave behind. Megatron-LM took 1.10 s for this (arXiv
-# 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here, and while it gathers an
-# input again for the backward pass it computes something else.
+# Norms and residuals are divided now, and so is what they leave behind. Megatron-LM took {{measured:.2f}} s for this
+# (arXiv 2205.05198, table 5). It divides the loss as well, which each rank computes as a whole here, and while it
+# gathers an input again for the backward pass it computes something else.
 
 # %% tags=["priced"]
 from lib.real import A100_MEGATRON, MEGATRON_22B, report
@@ -333,3 +338,25 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+whole, divided, t = 10, 24, 8  # bytes a number, by arXiv 2205.05198, and ranks
+default = Cost()
+
+
+def left(each: float) -> float:
+    """GB of all layers, for one sequence."""
+    return GPT_LAYERS * GPT_SEQUENCE * GPT_HIDDEN * each / BILLION
+
+
+from lib.real import MEGATRON_22B
+from tools.published import MEGATRON
+
+trap, long = map(with_long_sequences, (whole_inputs_kept, tensor_parallel_long))
+ours = with_long_sequences(sequence_parallel)
+assert (trap.time, trap.memory) == (long.time, long.memory)
+overlap = with_long_sequences(sequence_parallel_in_14_85)
+assert overlap.memory < target.memory
+measured = published(
+    next(row for row in MEGATRON if row.model == MEGATRON_22B).present, "arXiv 2205.05198"
+)

@@ -2,20 +2,21 @@
 # # Puzzle 19: Buckets
 #
 # Data parallel sums one gradient after the other while the next is computed, as in puzzle 2, and so the sums cost
-# hardly any time. Or do they? Take 16 GPUs in two nodes, and layers of a million parameters: the gradient of one is 2
-# MB. A ring of 16 passes pieces of it around in 30 hops. Between nodes a link carries 25 GB a second, so the bytes
-# take 150 µs, as long as the backward pass of a layer. That would be hidden. But each hop has a *latency* of 7.5 µs,
-# however little it carries, and 30 of them are another 225 µs.
+# hardly any time. Or do they? Take 16 GPUs in two nodes, and layers of a million parameters: the gradient of one is
+# {{each / MILLION}} MB. A ring of {{ranks}} passes pieces of it around in {{hops}} hops. Between nodes a link carries
+# {{link / BILLION}} GB a second, so the bytes take {{bytes_take:.0f}} µs, as long as the backward pass of a layer.
+# That would be hidden. But each hop has a *latency* of {{hop}} µs, however little it carries, and {{hops}} of them
+# are another {{hops * hop}} µs.
 #
-# So every sum takes 375 µs, and a layer's backward pass 150. After 24 layers the GPU is done, and the network is 5.55
-# ms behind: longer than forward and backward together. What would you do about it?
+# So every sum takes {{hops * hop + bytes_take:.0f}} µs, and a layer's backward pass {{bytes_take:.0f}}. After
+# {{layers}} layers the GPU is done, and the network is {{(bytes_take + layers * hops * hop) / 1000:.2f}} ms behind:
+# longer than forward and backward together. What would you do about it?
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 19,
     "name": "buckets",
@@ -39,11 +40,10 @@ PUZZLE = {
     "difficulty": "medium",
     "minutes": 30,
     "hints": [
-        "Start from puzzle 2. A call for each layer pays for 24 times 30 hops. A single call for all layers pays for 30, "
-        "but it begins when there is nothing left to compute beside it. What lies between the two?",
+        "Start from puzzle 2. A call for each layer pays for {{layers}} times {{hops}} hops. A single call for all layers pays for {{hops}}, but it begins when there is nothing left to compute beside it. What lies between the two?",
         "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out and "
         "start one all-reduce with the list of them and the list of their layers. Don't wait for it before the backward "
-        "pass is done. How many are enough? Try 2, 4, 6, 8 and 12, and look at the network's row in the picture.",
+        "pass is done. How many are enough? Try a few sizes, and look at the network's row in the picture.",
         "In the loop of the backward pass: `model.grad_weights[layer], model.grad_activations[layer] = "
         "model.backward(...)`; then, if there are six in `model.grad_weights`, or if this is layer 0: `layers = "
         "list(model.grad_weights)`, `bucket = [model.grad_weights.pop(one) for one in layers]`, and "
@@ -94,14 +94,14 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 # %% [markdown]
 # ## Your task
 #
-# Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer states,
-# and in the end all of them updated on all ranks. A tick is the 75 µs of a forward pass of a layer, so a backward pass
-# takes 2 ticks. Hops and bytes have the prices from above: `cost=RingCost(backward=2, latency_across=0.1,
-# bandwidth_across=245_760)`. An all-reduce of n layers takes **3 ticks for its 30 hops, and 2n for its bytes**. The
-# network makes one call at a time.
+# Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer
+# states, and in the end all of them updated on all ranks. A tick is the {{tick:.0f}} µs of a forward pass of a layer,
+# so a backward pass takes {{cost.backward}} ticks. Hops and bytes have the prices from above:
+# `cost=RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)`. An all-reduce of n layers takes **{{h}}
+# ticks for its {{hops}} hops, and {{t}}n for its bytes**. The network makes one call at a time.
 #
-# Target, for 16 ranks in 2 nodes and 24 layers: **101** ticks, peak memory **23,068,672** elements.
-# The star: **95** ticks, **20,971,520** elements.
+# Target, for 16 ranks in 2 nodes and 24 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -160,11 +160,11 @@ grade(buckets)
 # Here are three answers, of rank 0. A call for each layer: the network is busy from the second backward on, and more
 # than half of the time with hops. One call for all: no hop too many, but nothing is hidden. Between them four buckets.
 #
-# ![A call for each layer: 146.5 ticks](picture:each_layer)
+# ![A call for each layer](picture:each_layer)
 #
-# ![One call at the end: 135 ticks](picture:all_at_the_end)
+# ![One call at the end](picture:all_at_the_end)
 #
-# ![Four buckets of six layers: 99 ticks](picture:four_buckets)
+# ![Four buckets of six layers](picture:four_buckets)
 #
 # Let there be L layers in k equal buckets, let a call cost h for its hops, and each layer t for its bytes, which is
 # also what its backward pass takes. The network begins when the first bucket is full, L/k layers after the GPU began.
@@ -174,18 +174,19 @@ grade(buckets)
 # k h + t L/k.
 #
 # Few buckets make the second part large, many buckets the first. The sum is smallest where both are equal, with **k =
-# √(L t/h)** buckets: here √(24 · 2/3) = 4, and 12 + 12 = 24 ticks are left. So the whole step takes 72 ticks for
-# forward and backward passes, those 24, and 3 for the updates of the last bucket; the other updates are made while the
+# √(L t/h)** buckets: here √({{layers}} · {{t}}/{{h}}) = {{k}}, and {{k * h + t * layers / k:=}} ticks are left. So
+# the whole step takes {{layers * (cost.forward + cost.backward)}} ticks for forward and backward passes, those
+# {{left}}, and {{layers / k * cost.update}} for the updates of the last bucket; the other updates are made while the
 # network works. Near its lowest point such a sum changes little: three buckets or six are nearly as good.
 #
 # The formula has a latency in it, a speed and a size, so there is no best bucket for everybody. Here is the time of
 # your step on three networks, with the hops of ours in the middle:
 #
-# | buckets | 24 | 12 | 8 | 6 | 4 | 3 | 2 | 1 | √(L t/h) |
+# | buckets | {{of[0]}} | {{of[1]}} | {{of[2]}} | {{of[3]}} | {{of[4]}} | {{of[5]}} | {{of[6]}} | {{of[7]}} | √(L t/h) |
 # |---|---|---|---|---|---|---|---|---|---|
-# | a hop takes 0.02 ticks | 88.9 | 84.2 | 84.3 | 85.6 | 89.4 | 93.8 | 103.2 | 132.6 | 8.9 |
-# | a hop takes 0.1 ticks | 146.5 | 113 | 103.5 | 100 | 99 | 101 | 108 | 135 | 4 |
-# | a hop takes 0.5 ticks | 434.5 | 257 | 199.5 | 172 | 147 | 137 | 132 | 147 | 1.8 |
+# | a hop takes {{short}} ticks | {{row(short)}} |
+# | a hop takes {{usual}} ticks | {{row(usual)}} |
+# | a hop takes {{long}} ticks | {{row(long)}} |
 #
 # (The formula leaves out the updates of the last bucket. They are why twelve buckets are as good as eight in the first
 # row.)
@@ -282,13 +283,15 @@ compare(
 #
 # The network begins when the first bucket is full, so the first one should be small. While its sum is on its way, the
 # GPU goes on, and by the time the network is free, more layers have gathered than before: for each call the GPU gains
-# the time of the hops, 3 ticks, which are one and a half layers. So each bucket may be one and a half layers larger than
-# the one before, and the network never waits. With 2, 3, 5, 6 and 8 layers it begins after 4 ticks, pays for the hops
-# of five calls, 15 ticks, and is 19 behind instead of 24: 95 ticks.
+# the time of the hops, {{h}} ticks, which are one and a half layers. So each bucket may be one and a half layers
+# larger than the one before, and the network never waits. With {{listed(growing)}} layers it begins after
+# {{growing[0] * t}} ticks, pays for the hops of {{len(growing):word}} calls, {{len(growing) * h}} ticks, and is
+# {{growing[0] * t + len(growing) * h}} behind instead of {{left}}: {{grows.time}} ticks.
 #
-# A last bucket of one layer leaves one update for the end, instead of those of eight: 94.5 ticks, with 2, 2, 5, 6, 8
-# and 1 layers. And gradients that are summed early can be used early, while the network is behind anyway: with `ahead`
-# a step takes less memory, and with smaller buckets much less. Of all that we have tried, nothing is as fast in less.
+# A last bucket of one layer leaves one update for the end, instead of those of eight: {{fastest.time}} ticks, with
+# {{listed(buckets_in_94_5.keywords["sizes"])}} layers. And gradients that are summed early can be used early, while
+# the network is behind anyway: with `ahead` a step takes less memory, and with smaller buckets much less. Of all that
+# we have tried, nothing is as fast in less.
 
 # %% tags=["solution"]
 buckets_growing = partial(buckets_of, sizes=(2, 3, 5, 6, 8))
@@ -302,14 +305,15 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # %% [markdown]
 # ## Where real systems do this
 #
-# PyTorch's DDP collects gradients in buckets of 25 MiB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure what
-# other sizes do). It is a default and not a law: on a network with longer hops, or with more ranks, larger ones are
-# better. And the first bucket is smaller, 1 MiB, so that the network begins early. Recorded from PyTorch with 40 layers
-# of 1 MiB, the calls have 1, 25 and 14 layers (`tests/torch_truth/TABLE.md`).
+# PyTorch's DDP collects gradients in buckets of {{bucket}} MiB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure
+# what other sizes do). It is a default and not a law: on a network with longer hops, or with more ranks, larger ones
+# are better. And the first bucket is smaller, {{first_bucket}} MiB, so that the network begins early. Recorded from
+# PyTorch with {{sum(forty)}} layers of {{first_bucket}} MiB, the calls have {{listed(forty)}} layers
+# (`tests/torch_truth/TABLE.md`).
 #
-# Megatron-LM lets its default grow with the ranks: 40 million parameters in a bucket, or a million for each rank if that
-# is more, since a ring of more ranks has more hops. Horovod, which made rings popular for training, calls the idea
-# *tensor fusion* (arXiv 1802.05799).
+# Megatron-LM lets its default grow with the ranks: {{megatron / MILLION}} million parameters in a bucket, or a
+# million for each rank if that is more, since a ring of more ranks has more hops. Horovod, which made rings popular
+# for training, calls the idea *tensor fusion* (arXiv 1802.05799).
 #
 # In our prices a layer's bytes take as long as its backward pass. If they take longer, the network is what everybody
 # waits for, and the first bucket should be small. If they take less, the network waits between the calls, only the last
@@ -319,15 +323,68 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # ## On real GPUs
 #
 # A small model on two nodes with a slow connection, in seconds and bytes. This puzzle's prices know latency and sizes
-# already; these are those of 48 layers with 31 million parameters each.
+# already; these are those of {{priced.layers}} layers with {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} million
+# parameters each.
 #
 # ![What a step takes](picture:priced)
 #
-# Run your puzzle 2 on the same machine, where it makes one all-reduce for each layer: with `from lib import attempt`,
-# `ddp = attempt("ddp")` takes it out of its notebook.
+# Here buckets matter less than in the puzzle. One call for each layer takes {{each_ahead.seconds:.3f}} s if no rank
+# waits for it before the end, against {{priced.seconds:.3f}} s, and {{each_awaited.seconds:.3f}} s if each is awaited
+# at once. These layers are {{12 * GPT_2_XL.hidden**2 / MILLION:.0f}} times as large as those above, so the
+# bytes of a sum take far longer than its hops, and a layer is a good bucket by itself. What counts is to overlap. Try
+# it with your puzzle 2: with `from lib import attempt`, `ddp = attempt("ddp")` takes it out of its notebook.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report
 
 priced = run(buckets, ranks=16, layers=48, batches=16, cost=A100_40_P4D.cost(GPT_2_XL))
 print(report(priced))
+
+# %% tags=["figures"]
+from math import sqrt
+
+from solutions.p02_ddp import ddp, ddp_overlap
+
+each, link, hop, hops = (
+    2e6,
+    25e9,
+    7.5,
+    2 * (ranks - 1),
+)  # bytes; a second; microseconds; of a ring
+bytes_take = hops / ranks * each / link * MILLION
+tick = bytes_take / cost.backward
+h, t = hops * hop / tick, bytes_take / tick
+assert h == float(cost.latency_across) * hops
+k = round(sqrt(layers * t / h))
+left = k * h + t * layers / k
+
+of = 24, 12, 8, 6, 4, 3, 2, 1
+short, usual, long = 0.02, 0.1, 0.5
+
+
+def row(latency: float) -> str:
+    """A row of the table: ticks of so many equal buckets, and what the formula says is best."""
+    times = [with_buckets([layers // count] * count, latency).time for count in of]
+    best = sqrt(layers * t / (hops * latency))
+    nearest = min(range(len(of)), key=lambda i: abs(of[i] - best))
+    assert times[nearest] <= 1.01 * min(times)
+    return " | ".join([*map(show, times), show(round(best, 1))])
+
+
+def listed(sizes: Sequence[int]) -> str:
+    """Sizes as a list."""
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+
+
+growing = buckets_growing.keywords["sizes"]
+grows, fastest = (run(fn, **size, cost=cost) for fn in (buckets_growing, buckets_in_94_5))
+four = with_buckets([layers // k] * k)
+each_alone, all_together = with_buckets([1] * layers), with_buckets([layers])
+assert four.time == layers * (cost.forward + cost.backward) + left + layers / k * cost.update
+
+first_bucket, bucket, megatron = 1, 25, 40e6  # defaults of PyTorch and Megatron-LM
+forty = recorded_buckets("DDP, 40 layers of 1 MiB")
+each_awaited, each_ahead = (
+    run(fn, ranks=priced.ranks, layers=priced.layers, batches=priced.batches, cost=priced.cost)
+    for fn in (ddp, ddp_overlap)
+)

@@ -1,19 +1,20 @@
 # %% [markdown]
 # # Puzzle 20: Hierarchical all-reduce
 #
-# Sum 64 MB of gradients over 64 GPUs, in 8 nodes of 8. One ring through all of them has 126 hops, and goes at the pace
-# of its slowest link: 126 hops of 10 µs, and 126 MB over a network card that carries 25 GB a second. That is 6.3 ms. In
-# the meantime the links inside the nodes, which carry 240 GB a second, are idle nine tenths of the time, and of the 8
-# cards of each node 7 do nothing at all.
+# Sum {{small / MILLION}} MB of gradients over {{gpus}} GPUs, in {{node}} nodes of {{node}}. One ring through all of
+# them has {{2 * (gpus - 1)}} hops, and goes at the pace of its slowest link: {{2 * (gpus - 1)}} hops of
+# {{far * MILLION:.0f}} µs, and {{2 * (gpus - 1) * small / gpus / MILLION:.0f}} MB over a network card that carries
+# {{card / BILLION}} GB a second. That is {{one_card(small):.1f}} ms. In the meantime the links inside the nodes,
+# which carry {{inside / BILLION}} GB a second, are idle nine tenths of the time, and of the {{node}} cards of each
+# node {{node - 1}} do nothing at all.
 #
-# The sum of 64 gradients is the sum of 8 sums of 8. Can you use that?
+# The sum of {{gpus}} gradients is the sum of {{node}} sums of {{node}}. Can you use that?
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 20,
     "name": "hierarchical",
@@ -59,13 +60,13 @@ PUZZLE = {
 # and in the end all of them updated on all ranks. The axis `shard` of the mesh is the four ranks of a node; the axis
 # `replica` is four ranks at the same place of their nodes.
 #
-# The layers and the links between nodes are those of puzzle 19, where a tick is 75 µs. Inside a node a hop takes less
-# than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03, bandwidth=2_457_600,
-# latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list, and a ring that leaves
-# a node is as slow as the links between nodes all the way round.
+# The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop
+# takes less than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03,
+# bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list,
+# and a ring that leaves a node is as slow as the links between nodes all the way round.
 #
-# Target, for 4 nodes of 4 and 8 layers: **38.72** ticks, peak memory **5,898,240** elements.
-# The star: **29.51** ticks, **5,898,240** elements.
+# Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -118,33 +119,34 @@ grade(hierarchical)
 #
 # Here is rank 0 with one ring for all, and with your three calls.
 #
-# ![One ring: 68 ticks](picture:one_ring)
+# ![One ring](picture:one_ring)
 #
-# ![In the node, across, in the node: 38.72 ticks](picture:three_calls)
+# ![In the node, across, in the node](picture:three_calls)
 #
 # | the sum of a layer | hops | bytes | together |
 # |---|---|---|---|
-# | one ring of 16 | 30 x 0.1 | 2 | 5 |
-# | all-reduce in the node, then of everything across | 6 x 0.03 + 6 x 0.1 | 0.16 + 1.6 | 2.54 |
-# | reduce-scatter, all-reduce of a quarter, all-gather | 6 x 0.03 + 6 x 0.1 | 0.16 + 0.4 | 1.34 |
+# | one ring of 16 | {{2 * (ranks - 1)}} x {{slow}} | {{flat_bytes}} | {{of_a_layer(flat)}} |
+# | all-reduce in the node, then of everything across | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across:.1f}} | {{of_a_layer(across)}} |
+# | reduce-scatter, all-reduce of a quarter, all-gather | {{few}} x {{quick}} + {{few}} x {{slow}} | {{in_node:.2f}} + {{all_across / 4:.1f}} | {{of_a_layer(ours)}} |
 #
-# There are two gains. Only 6 of 12 hops are slow ones, instead of 30 of 30. And there are four rings across, one
-# for each place in the node, at the same time: each carries a quarter, over a card of its own.
+# There are two gains. Only {{few}} of {{2 * few}} hops are slow ones, instead of all {{2 * (ranks - 1)}}. And there
+# are four rings across, one for each place in the node, at the same time: each carries a quarter, over a card of its
+# own.
 #
-# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all nodes uses one card
-# of each node, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each card*, and
-# then no card is idle. What your program gains over that is latency alone, and large sums hardly care about latency. In
-# figures, for the 64 GPUs from above:
+# **Half of this is the simulation's way of counting, so be careful with it.** One ring through all nodes uses one
+# card of each node, and so does ours. But NCCL, the library that does this on NVIDIA's GPUs, runs *a ring for each
+# card*, and then no card is idle. What your program gains over that is latency alone, and large sums hardly care
+# about latency. In figures, for the {{gpus}} GPUs from above:
 #
-# | | 64 MB | 1 GB |
+# | | {{small / MILLION}} MB | {{large / BILLION}} GB |
 # |---|---|---|
-# | one ring, one card of each node | 6.30 ms | 80.0 ms |
-# | eight rings, eight cards | 1.89 ms | 11.1 ms |
-# | in the node, across, in the node | 1.21 ms | 16.2 ms |
+# | one ring, one card of each node | {{one_card(small):.2f}} ms | {{one_card(large):.1f}} ms |
+# | eight rings, eight cards | {{all_cards(small):.2f}} ms | {{all_cards(large):.1f}} ms |
+# | in the node, across, in the node | {{in_levels(small):.2f}} ms | {{in_levels(large):.1f}} ms |
 #
-# For 1 GB the eight flat rings win: they use the links in the nodes and the cards at the same time, while of your three
-# calls each waits for the one before. For small sums, for many nodes, and where eight GPUs share a card, the hierarchy
-# wins.
+# For {{large / BILLION}} GB the eight flat rings win: they use the links in the nodes and the cards at the same time,
+# while of your three calls each waits for the one before. For small sums, for many nodes, and where eight GPUs share
+# a card, the hierarchy wins.
 
 # %% [markdown] tags=["solution"]
 # ## The programs above
@@ -227,10 +229,11 @@ compare(
 # %% [markdown] tags=["solution"]
 # ## Faster: one stage in each backward
 #
-# The three calls of a layer take 1.34 ticks, and a backward takes 2. So they fit beside the backward passes of other
-# layers. But each needs the result of the one before, so a rank must come back to start it: after each backward it
-# takes what has arrived, and starts the next stage of the two layers above, and the first stage of its own. That makes 29.51 ticks. Computing alone
-# takes 28, and no program can be faster than that.
+# The three calls of a layer take {{of_a_layer(ours)}} ticks, and a backward takes {{cost.backward}}. So they fit
+# beside the backward passes of other layers. But each needs the result of the one before, so a rank must come back to
+# start it: after each backward it takes what has arrived, and starts the next stage of the two layers above, and the
+# first stage of its own. That makes {{overlap.time}} ticks. Computing alone takes {{computing}}, and no program can
+# be faster than that.
 
 
 # %% tags=["solution"]
@@ -285,11 +288,12 @@ draw(in_nodes(hierarchical_overlap).models[0])
 # %% [markdown]
 # ## Where real systems do this
 #
-# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself: for small sums it has trees,
-# since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Hybrid sharding
-# (puzzle 8) has the same three steps by its nature: a reduce-scatter in the node, an all-reduce of each piece across, and
-# an all-gather in the node, of weights instead of gradients. ZeRO++ (arXiv 2306.10209) reduces its gradients in two
-# levels, too.
+# Horovod has these three steps, as `HOROVOD_HIERARCHICAL_ALLREDUCE`. NCCL decides by itself: for small sums it has
+# trees, since version 2.4, whose hops grow with the logarithm of the ranks, and for large ones its many rings. Where
+# the switch of a node can add (NVLS, on an H100), it does so for the part in the node, since version 2.18 with a tree
+# between the nodes. Hybrid sharding (puzzle 8) has the same three steps by its nature: a reduce-scatter in the node,
+# an all-reduce of each piece across, and an all-gather in the node, of weights instead of gradients. ZeRO++ (arXiv
+# 2306.10209) reduces its gradients in two levels, too.
 
 # %% [markdown]
 # ## On real GPUs
@@ -298,9 +302,10 @@ draw(in_nodes(hierarchical_overlap).models[0])
 #
 # ![What a step takes](picture:priced)
 #
-# Here sums are cut into three calls, but there is one for each layer again. The machine gives a ring that leaves a node
-# the cards of all its GPUs, as NCCL does, so a flat ring is better than in this puzzle's prices: see "Where the time
-# goes".
+# That is more than the {{bucketed.seconds:.3f}} s of puzzle 19, for two reasons. Our solution waits for each of its
+# calls, and nothing overlaps: with the idea of the star it is {{priced_overlap.seconds:.3f}} s. And the machine gives
+# a ring that leaves a node the cards of all its GPUs, as NCCL does, so a flat ring is better than in this puzzle's
+# prices (see "Where the time goes"): waiting for one flat ring for each layer takes {{priced_flat.seconds:.3f}} s.
 
 # %% tags=["priced"]
 from lib.real import A100_40_P4D, GPT_2_XL, report
@@ -314,3 +319,60 @@ priced = run(
     cost=A100_40_P4D.cost(GPT_2_XL),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+small, large, node = 64e6, 1e9, 8  # bytes; GPUs of a node, and nodes
+gpus, far, near = node * node, 10e-6, 3e-6  # seconds of a hop between nodes, and inside
+card, inside, tick = 25e9, 240e9, 75  # bytes a second; microseconds
+
+
+def one_card(size: float) -> float:
+    """Milliseconds of one ring through everything."""
+    return 2e3 * ring(gpus, size, far, card)
+
+
+def all_cards(size: float) -> float:
+    """Of a ring for each card, with a part of the sum."""
+    return 2e3 * ring(gpus, size, far, node * card)
+
+
+def in_levels(size: float) -> float:
+    """Of a sum in the node, across and in the node."""
+    return 2e3 * ring(node, size, near, inside) + 2e3 * ring(node, size / node, far, card)
+
+
+assert in_levels(small) < all_cards(small) and all_cards(large) < in_levels(large)
+
+flat, across, ours, overlap = map(
+    in_nodes, (flat_ring, everything_across, hierarchical, hierarchical_overlap)
+)
+computing = layers * (cost.forward + cost.backward + cost.update)
+quick, slow, few = float(cost.latency), float(cost.latency_across), 2 * (4 - 1) * 1
+
+
+def of_a_layer(done: Run) -> float:
+    """Ticks of the sum of a layer, where a rank waits for it."""
+    return (done.time - computing) / layers
+
+
+each = cost.weight_elements
+flat_bytes = 2 * (ranks - 1) / ranks * each / cost.bandwidth_across
+in_node, all_across = (
+    2 * 3 / 4 * each / speed for speed in (cost.bandwidth, cost.bandwidth_across)
+)
+flat_bytes, in_node, all_across = (
+    round(float(one), 6) for one in (flat_bytes, in_node, all_across)
+)
+assert abs(of_a_layer(ours) - (few * (quick + slow) + in_node + all_across / 4)) < 1e-6
+
+from solutions.p02_ddp import ddp
+from solutions.p19_buckets import buckets
+
+
+def there(fn: Callable[[Model], Any]) -> Run:
+    """A run on the machine of the priced one."""
+    size = {"ranks": priced.ranks, "layers": priced.layers, "batches": priced.batches}
+    return run(fn, **size, mesh={"replica": 2, "shard": 8}, cost=priced.cost)
+
+
+priced_overlap, bucketed, priced_flat = map(there, (hierarchical_overlap, buckets, flat_ring))

@@ -1,22 +1,23 @@
 # %% [markdown]
 # # Puzzle 21: hpZ, a second copy in the node
 #
-# Four nodes of eight A100 train a model of 13 billion parameters, and each node has a single network card, which carries
-# 12.5 GB a second (100 Gbit/s). A layer has 315 million weights, 629 MB. A ring through all 32 GPUs that gathers them
-# takes 31/32 of that over the card of every node: 49 ms. A ring inside a node, at 240 GB a second, takes 2.3. To
-# compute the layer forward takes 6.2 ms, for 2,048 tokens and at two thirds of the GPU's peak, and backward, which
-# computes it again, 18.6.
+# Four nodes of eight A100 train a model of {{theirs / BILLION}} billion parameters, and each node has a single
+# network card, which carries {{card / BILLION}} GB a second ({{8 * card / BILLION}} Gbit/s). A layer has
+# {{weights / MILLION:.0f}} million weights, {{WEIGHT * weights / MILLION:.0f}} MB. A ring through all {{gpus}} GPUs
+# that gathers them takes {{Fraction(gpus - 1, gpus)}} of that over the card of every node: {{trip:.0f}} ms. A ring
+# inside a node, at {{inside / BILLION}} GB a second, takes {{short:.1f}}. To compute the layer forward takes
+# {{tick:.1f}} ms, for {{tokens}} tokens and at {{reached:word}} of the GPU's peak, and backward, which computes it
+# again, {{3 * tick:.1f}}.
 #
-# FSDP gathers every layer twice, once forward and once backward, and reduces its gradient once. So for 25 ms of
-# computing it keeps the card busy for 146. Replicas, as in puzzle 8, would use the card only at the end of a step, and
-# take far more memory. Is there something between the two?
+# FSDP gathers every layer twice, once forward and once backward, and reduces its gradient once. So for
+# {{4 * tick:.0f}} ms of computing it keeps the card busy for {{3 * trip:.0f}}. Replicas, as in puzzle 8, would use
+# the card only at the end of a step, and take far more memory. Is there something between the two?
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 21,
     "name": "hpz",
@@ -64,13 +65,14 @@ PUZZLE = {
 # state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
 # the node. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
-# A tick is 6.2 ms. A collective takes 8 ticks where it leaves a node, and 0.4 inside. It doesn't matter how large a part
-# of the weight it moves, or how many ranks of a node take part in it: in the end the whole weight, or the whole
-# gradient, has to go through the one card. In code: `cost=Cost(backward=3, collective=0.4, collective_across=8,
-# activation_elements=16_384, allreduce=0.8, allreduce_across=16)`.
+# A tick is {{tick:.1f}} ms. A collective takes {{cost.collective_across}} ticks where it leaves a node, and
+# {{cost.collective}} inside. A call for a quarter of a weight costs as much as one for the whole. For if each of the
+# four ranks of a node fetches its quarter from other nodes, four quarters have to go through the node's one card. In
+# code: `cost=Cost(backward=3, collective=0.4, collective_across=8, activation_elements=16_384, allreduce=0.8,
+# allreduce_across=16)`.
 #
-# Target: **125.4** ticks, peak memory **1,179,648** elements: four and a half weights.
-# The star: **102.5** ticks, **1,130,496** elements.
+# Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -130,29 +132,30 @@ grade(hpz)
 #
 # Here is rank 0 with FSDP, and with your second copy.
 #
-# ![FSDP: 171 ticks, 573,440 elements](picture:all_across)
+# ![FSDP](picture:all_across)
 #
-# ![hpZ: 125.4 ticks, 950,272 elements](picture:copy_in_the_node)
+# ![hpZ](picture:copy_in_the_node)
 #
 # In the forward pass memory climbs as stairs: with every layer, a quarter of a weight is left in the node. In
 # the backward pass it goes down the same way. And of three slow columns for each layer, two are left.
 #
-# Why not leave the whole model in each node from the start? Because then each node must hold all gradients, too, until the
-# end of the step (puzzle 8), if not all optimizer states. For the model from above, with 16 bytes for each parameter:
+# Why not leave the whole model in each node from the start? Because then each node must hold all gradients, too,
+# until the end of the step (puzzle 8), if not all optimizer states. For the model from above, with {{TRAINED}} bytes
+# for each parameter:
 #
 # | | GB for each GPU | trips across, for each layer |
 # |---|---|---|
-# | FSDP over 32 GPUs | 6.5 | 3 for each micro-batch |
-# | hpZ: and the weights once more in each node | 9.75 | 2 for each micro-batch |
-# | puzzle 8: weights and gradients over the node, states over all | 11.4 | 2 for each step |
-# | everything over the node (HSDP) | 26 | 2 for each step |
+# | FSDP over {{gpus}} GPUs | {{TRAINED * gb / gpus}} | {{three}} for each micro-batch |
+# | hpZ: and the weights once more in each node | {{TRAINED * gb / gpus + WEIGHT * gb / node}} | {{three - 1}} for each micro-batch |
+# | puzzle 8: weights and gradients over the node, states over all | {{(WEIGHT + GRADIENT) * gb / node + STATE * gb / gpus:.1f}} | 2 for each step |
+# | everything over the node (HSDP) | {{TRAINED * gb / node}} | 2 for each step |
 #
 # (A *trip* is a gather or a reduce-scatter. An all-reduce makes two.) With one micro-batch in a step, as here, the last
 # three make the same trips, and the smallest of them is the best. With gradient accumulation it is a matter of how
-# much memory is left. On these ranks HSDP takes 1,409,024 elements.
+# much memory is left. On these ranks HSDP takes {{over_the_node.memory}} elements.
 #
 # There is a fourth way: don't drop the gathered weights after forward at all. That needs no second gather, and takes
-# all of the model on each GPU: 26 GB.
+# all of the model on each GPU: {{WEIGHT * gb}} GB.
 
 # %% [markdown] tags=["solution"]
 # ## The programs above
@@ -252,17 +255,20 @@ compare(
 # %% [markdown] tags=["solution"]
 # ## Faster: a card that is never idle
 #
-# The card has 12 trips of 8 ticks to make. That is 96 ticks, and in the meantime a rank computes for 27. So start the gather of
-# the next layer before you compute this one, and the sum of a layer before the backward of the next. The gathers in the
-# node need care: all collectives of a rank wait in one line, and one that is started behind a sum comes 8 ticks later.
-# So each is started before the sum of the layer above. The last layer is not dropped at all between forward and
-# backward. That makes 102.5 ticks.
+# The card has {{2 * layers}} trips of {{across}} ticks to make. That is {{2 * layers * across}} ticks, and in the
+# meantime a rank computes for {{computing}}. So start the gather of the next layer before you compute this one, and
+# the sum of a layer before the backward of the next. The gathers in the node need care: all collectives of a rank
+# wait in one line, and one that is started behind a sum comes {{across}} ticks later. So each is started before the
+# sum of the layer above. The last layer is not dropped at all between forward and backward. That makes
+# {{star_s.time}} ticks.
 #
 # What is on its way is memory, and memory is full when forward ends and backward begins. Overlapped only in the lower
-# half of the layers, where there is room, it makes 114.5 ticks and 901,120 elements: fewer than your first program.
+# half of the layers, where there is room, it makes {{roomy.time}} ticks and {{roomy.memory}} elements: fewer than
+# your first program.
 #
-# The same can be done with FSDP: 140.5 ticks, which is more than your first program took. With 17 trips of 8 ticks
-# it cannot be less than 136: no overlap makes up for a card that has too much to carry.
+# The same can be done with FSDP: {{ahead.time}} ticks, which is more than your first program took. With
+# {{three * layers - 1}} trips of {{across}} ticks it cannot be less than {{(three * layers - 1) * across}}: no
+# overlap makes up for a card that has too much to carry.
 
 
 # %% tags=["solution"]
@@ -340,18 +346,21 @@ draw(with_one_card(hpz_overlapped).models[0])
 # ## Where real systems do this
 #
 # hpZ, *hierarchical partitioning*, is one of the three parts of ZeRO++ (arXiv 2306.10209). In DeepSpeed you set
-# `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send less: weights go in 8 bits instead
-# of 16, and gradients in 4. So of 3 trips with 16 bits each, hpZ takes away one, and the other two become a half and
-# a quarter. Altogether that is a quarter of what ZeRO-3 sends between nodes: 3 trips become 0.75.
+# `zero_hpz_partition_size` to the number of GPUs in a node. The other two parts send less: weights go in 8 bits
+# instead of 16 bits, and gradients in 4 bits. So of {{three}} trips with 16 bits each, hpZ takes away one, and the
+# other two become a half and a quarter. Altogether that is
+# {{Fraction(weight_bits + gradient_bits, three * bits):word}} of what ZeRO-3 sends between nodes: {{three}} trips
+# become {{(weight_bits + gradient_bits) / bits}}.
 #
 # In PyTorch it is an argument of FSDP2: `fully_shard(module, reshard_after_forward=8)`. After forward, a weight is
-# sharded again, but over 8 ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.
+# sharded again, but over {{node}} ranks only. `True` shards it over all (FSDP), and `False` leaves it whole.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Here are 32 GPUs in nodes of 8. The links between the nodes carry 50 GB a second, four times what the puzzle's card
-# does, so less of the step is spent waiting for them.
+# Here are {{priced.ranks}} GPUs in nodes of {{node}}. The links between the nodes carry {{links}} GB a second,
+# {{Fraction(links * BILLION, card):word}} times what the puzzle's card does, so less of the step is spent waiting for
+# them.
 #
 # ![What a step takes](picture:priced)
 #
@@ -370,3 +379,33 @@ priced = run(
     cost=A100_40_P4D.cost(LLAMA_2_13B, recompute="full"),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+theirs, node, gpus, tokens = 13e9, 8, 32, 2048  # Llama 2 13B, four p4d with one card each
+gb = theirs / BILLION
+card, inside, peak, reached = 12_500_000_000, 240e9, 312e12, Fraction(2, 3)  # a second
+weights = 12 * 5120**2
+trip, short = (
+    1000 * ring(ranks_of_it, WEIGHT * weights, 0, speed)
+    for ranks_of_it, speed in ((gpus, card), (node, inside))
+)
+tick = 1000 * 2 * weights * tokens / (float(reached) * peak)
+assert round(trip / tick) == cost.collective_across and round(short / tick, 1) == float(
+    cost.collective
+)
+
+three, across = 3, cost.collective_across  # trips: two gathers and a reduce-scatter
+computing = layers * (cost.forward + cost.backward + cost.update)
+plain, ours, over_the_node, star_s, roomy, ahead = (
+    run(fn, **size, cost=cost)
+    for fn in (
+        fsdp_through_one_card,
+        hpz,
+        hsdp,
+        hpz_overlapped,
+        hpz_where_there_is_room,
+        fsdp_ahead,
+    )
+)
+bits, weight_bits, gradient_bits = 16, 8, 4
+links = 50

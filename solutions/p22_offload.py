@@ -1,21 +1,22 @@
 # %% [markdown]
 # # Puzzle 22: Offload
 #
-# You have a model of 8 billion parameters, and one card with 24 GB. Training takes 16 bytes for each parameter, 128 GB
-# in all, and there is no second card to share them with. But the computer around the card has a processor, and that
-# has 128 GB of ordinary memory. The weights alone take 16 GB, so they fit on the card. The other 112 GB can live with
-# the processor, which can do the optimizer's work, too.
+# You have a model of {{gb}} billion parameters, and one card with {{room}} GB. Training takes {{TRAINED}} bytes for
+# each parameter, {{TRAINED * gb}} GB in all, and there is no second card to share them with. But the computer around
+# the card has a processor, and that has {{TRAINED * gb}} GB of ordinary memory. The weights alone take
+# {{WEIGHT * gb}} GB, so they fit on the card. The other {{(TRAINED - WEIGHT) * gb}} GB can live with the processor,
+# which can do the optimizer's work, too.
 #
-# It is slow, though. The card's own memory brings 1,008 GB a second, the processor's 60, and the link between the two
-# (PCIe) 25. If everything happens one after the other, a step that the card computes in 5.3 seconds takes 10.3. How
-# much of the other 5 seconds can you hide?
+# It is slow, though. The card's own memory brings {{own}} GB a second, the processor's {{slow}}, and the link between
+# the two (PCIe) {{link}}. If everything happens one after the other, a step that the card computes in
+# {{computing:.1f}} seconds takes {{together:.1f}}. How much of the other {{together - computing:.0f}} seconds can you
+# hide?
 
 # %%
 from drawing import beside_target, compare, draw, play
 from lib import Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 22,
     "name": "offload",
@@ -77,12 +78,13 @@ PUZZLE = {
 # weights of its own: both call `load_weights`, and the device keeps only the first of what it gives. (On a real
 # machine the host's copy has 32 bits, and is counted among the states.)
 #
-# The prices are those of the model and the card above, with a batch of 8,192 tokens in two micro-batches. A forward
-# takes 1 tick, a backward 3, since it computes the forward again (puzzle 11). A transfer takes 1, an update on the
-# host 5.5: `cost=Cost(backward=3, receive=0, activation_elements=16_384, host_update=5.5)`.
+# The prices are those of the model and the card above, with a batch of {{tokens}} tokens in two micro-batches. A
+# forward takes {{cost.forward}} tick, a backward {{cost.backward}}, since it computes the forward again (puzzle 11).
+# A transfer takes {{cost.host_transfer}}, an update on the host {{cost.host_update}}: `cost=Cost(backward=3,
+# receive=0, activation_elements=16_384, host_update=5.5)`.
 #
-# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **68** ticks, peak memory **2,359,296** elements:
-# one and a half times the weights, as 24 GB are. The star: **55.5** ticks, **2,048,000** elements.
+# Target, for 1 rank with its host, 6 layers and 2 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements:
+# {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights, as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -150,52 +152,61 @@ grade(offload)
 # ## What the host has time for
 #
 # Three programs. In the first everything comes one after the other: all gradients are made and added up, and then a
-# layer goes down, is updated and comes back, and the next one after it. The device waits for 45 ticks. It also has
-# no room for what it keeps: the gradients are as large as the weights, 16 GB more on a card of 24.
+# layer goes down, is updated and comes back, and the next one after it. The device waits for {{plain.time - busy}}
+# ticks. It also has no room for what it keeps: the gradients are as large as the weights, {{WEIGHT * gb}} GB more on
+# a card of {{room}}.
 #
-# ![One after the other: 93 ticks, 3,260,416 elements](picture:one_after_the_other)
+# ![One after the other](picture:one_after_the_other)
 #
 # In the second, gradients leave as they are made. The host adds up those of both micro-batches, and begins to update
 # while the device is still at its last backward pass.
 #
-# ![Overlapped: 68 ticks, 1,933,312 elements](picture:as_they_are_made)
+# ![Overlapped](picture:as_they_are_made)
 #
 # It has little time for that. There are two micro-batches, and only after the second is a gradient complete. From
-# then on the device needs 3 ticks for the backward of a layer, and the host 5.5 for its update. So the host falls
-# behind, and in the end the device waits for it.
+# then on the device needs {{cost.backward}} ticks for the backward of a layer, and the host {{cost.host_update}} for
+# its update. So the host falls behind, and in the end the device waits for it.
 #
 # In the third program the device computes in another order. Both micro-batches go forward first. In the backward pass
-# both go through a layer before either goes on to the next, so the first complete gradient is there at tick 18 and not
-# at 33, and the next one comes every 6 ticks. The host keeps up. Nothing else is left to wait for than the last
-# layer's way: 1 tick down, 5.5 for the update, and 1 up.
+# both go through a layer before either goes on to the next, so the first complete gradient is there at tick
+# {{complete(by_layer)[0]}} and not at {{complete(ours)[0]}}, and the next one comes every
+# {{complete(by_layer)[1] - complete(by_layer)[0]}} ticks. The host keeps up. Nothing else is left to wait for than
+# the last layer's way: {{cost.host_transfer}} tick down, {{cost.host_update}} for the update, and
+# {{cost.host_transfer}} up.
 #
-# ![Layer by layer: 55.5 ticks, 2,048,000 elements](picture:layer_by_layer)
+# ![Layer by layer](picture:layer_by_layer)
 #
-# No program is faster. The device computes for 48 ticks, and whatever it computes last is a gradient that still has to
-# go down, be used, and come back. The price is 6 percent more memory, since the inputs of both micro-batches are kept.
+# No program is faster. The device computes for {{busy}} ticks, and whatever it computes last is a gradient that still
+# has to go down, be used, and come back. The price is {{by_layer.memory / ours.memory - 1:percent}} more memory,
+# since the inputs of both micro-batches are kept.
 #
 # How far does that go? Here are the last two programs with slower and faster hosts:
 #
-# | an update takes | 2 | 3 | 4 | 5.5 | 6 | 8 |
+# | an update takes | {{row(updates)}} |
 # |---|---|---|---|---|---|---|
-# | micro-batch by micro-batch | 52 | 53 | 59 | 68 | 71 | 83 |
-# | layer by layer | 52 | 53 | 54 | 55.5 | 56 | 68 |
+# | micro-batch by micro-batch | {{row(by_micro_batch)}} |
+# | layer by layer | {{row(layer_wise)}} |
 #
-# Up to 3 ticks, the backward of one micro-batch, the order makes no difference. Up to 6, the backward of both, layer
-# by layer hides all updates but the last. Beyond that, the host is what you wait for, in any order.
+# Up to {{cost.backward}} ticks, the backward of one micro-batch, the order makes no difference. Up to
+# {{batches * cost.backward}}, the backward of both, layer by layer hides all updates but the last. Beyond that, the
+# host is what you wait for, in any order.
 
 # %% [markdown]
-# ## Where 5.3 and 10.3 seconds come from
+# ## Where these seconds come from
 #
-# An RTX 4090 has 24 GB and makes 165 x 10¹² operations a second at best; count on 60 percent. A step of 8 billion
-# parameters and 8,192 tokens takes 8 operations for each parameter and token: 2 forward, 4 backward, and 2 to compute
-# the forward again, since the card has no room for what is inside the layers. That makes **5.3 s**. Over PCIe 4, at 25
-# GB a second, the 16 GB of gradients go down in 0.64 s, and the weights come up in 0.64 s. Adam on the host reads and
-# writes 12 bytes of states for each parameter, reads 2 of a gradient and writes 2 of a new weight, 28 in all. Two
-# channels of memory give 60 GB a second, so that takes 3.7 s. Together **10.3 s**.
+# An RTX 4090 has {{room}} GB and makes {{peak / 1e12}} x 10¹² operations a second at best; count on
+# {{reached:percent}}. A step of {{gb}} billion parameters and {{tokens}} tokens takes {{OPERATIONS + 2}} operations
+# for each parameter and token: 2 forward, {{OPERATIONS - 2}} backward, and 2 to compute the forward again, since the
+# card has no room for what is inside the layers. That makes **{{computing:.1f}} s**. Over PCIe 4, at {{link}} GB a
+# second, the {{GRADIENT * gb}} GB of gradients go down in {{down:.2f}} s, and the weights come up in {{down:.2f}} s.
+# Adam on the host reads and writes {{STATE}} bytes of states for each parameter, reads {{GRADIENT}} of a gradient and
+# writes {{WEIGHT}} of a new weight, {{moved}} in all. Two channels of memory give {{slow}} GB a second, so that takes
+# {{adam:.1f}} s. Together **{{together:.1f}} s**.
 #
-# Of 32 layers, each takes 21 ms forward for 4,096 tokens: this is a tick. A transfer of 500 MB takes 20 ms, an update
-# 117 ms, or 5.6 ticks. And the input of a layer, 4,096 tokens of 4,096 numbers, is a fifteenth of its weight.
+# Of {{deep}} layers, each takes {{1000 * tick:.0f}} ms forward for {{tokens // 2}} tokens: this is a tick. A transfer
+# of {{1000 * WEIGHT * gb / deep}} MB takes {{1000 * down / deep:.0f}} ms, an update {{1000 * adam / deep:.0f}} ms, or
+# {{adam / deep / tick:.1f}} ticks. And the input of a layer, {{tokens // 2}} tokens of {{hidden}} numbers, is
+# {{Fraction(1, round(gb * BILLION / deep / (tokens // 2 * hidden))):word}} of its weight.
 
 # %% [markdown] tags=["solution"]
 # ## The programs above
@@ -328,13 +339,14 @@ both = [on_the_card(fn) for fn in (offload, offload_by_layer)]
 compare(*both, titles=["micro-batch by micro-batch", "layer by layer"])
 
 # %% [markdown] tags=["solution"]
-# ## As far as we know: the weights can go, too
+# ## Beyond the task: the weights can go, too
 #
-# The device uses one weight at a time, so why keep six? Here it drops a weight after its forward. The host has
-# the same one, and sends it back two layers before its backward comes. New weights are handed in as they arrive and
-# dropped as well. That is as fast, in less than half the memory: 999,424 elements, fewer than the weights alone
-# would take. (In the forward pass a weight is loaded when it is first needed. That is free here; on a real machine it
-# would be one more transfer for each layer, 1 tick beside 2 of work.)
+# The task leaves all weights on the device from beginning to end. But it uses one at a time, so why keep six? Here it
+# drops a weight after its forward. The host has the same one, and sends it back two layers before its backward comes.
+# New weights are handed in as they arrive and dropped as well. That is as fast, in less than half the memory:
+# {{without.memory}} elements, fewer than the six weights alone would take ({{layers * cost.weight_elements}}). (In
+# the forward pass a weight is loaded when it is first needed. That is free here; on a real machine it would be one
+# more transfer for each layer, {{cost.host_transfer}} tick beside {{batches * cost.forward}} of work.)
 
 
 # %% tags=["solution"]
@@ -399,10 +411,11 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 # ## Where real systems do this
 #
 # ZeRO-Offload (arXiv 2101.06840) keeps weights on the GPU, sends gradients to the processor during the backward pass,
-# and updates there with an Adam of its own, written for the processor's vector instructions. It trains models of 13
-# billion parameters on one GPU with 32 GB. With several GPUs each sends only its shard of the sum, as in puzzle 10, so
-# that all of their hosts share the work. Where the update is too slow to hide, it can be delayed by a step: the GPU
-# goes on with the next batch and old weights. That is no longer plain training, and here it would be refused.
+# and updates there with an Adam of its own, written for the processor's vector instructions. It trains models of
+# {{theirs}} billion parameters on one GPU with {{their_card}} GB. With several GPUs each sends only its shard of the
+# sum, as in puzzle 10, so that all of their hosts share the work. Where the update is too slow to hide, it can be
+# delayed by a step: the GPU goes on with the next batch and old weights. That is no longer plain training, and here
+# it would be refused.
 #
 # ZeRO-Infinity (arXiv 2104.07857) sends away the weights as well, to the host or to a disk. PyTorch's FSDP2 does so
 # with `CPUOffloadPolicy`: weights, gradients and states are on the host, and weights come to the GPU when a layer
@@ -411,12 +424,20 @@ draw(run(offload_weights_too, ranks=1, hosts=1, layers=6, batches=2, cost=prices
 # %% [markdown]
 # ## On real GPUs
 #
-# One RTX 4090, alone in its computer, which has 60 GB/s of memory bandwidth: the machine from which this puzzle's
-# prices come, with micro-batches of 2,048 tokens, since the loss takes memory as well.
+# One RTX 4090, alone in its computer, which has {{slow}} GB/s of memory bandwidth: the machine from which this
+# puzzle's prices come, with {{priced.batches:word}} micro-batches of {{priced.cost.model.sequence}} tokens, since the
+# loss takes memory as well.
 #
 # ![What a step takes](picture:priced)
 #
-# The host works until the end, and the device waits for it.
+# The host works until the end, and the device waits for it, as in the second picture. So a good part of the
+# {{together - computing:.0f}} seconds is not hidden. Layer by layer, in the order of the star, the same step takes
+# {{in_order.seconds:.2f}} s.
+#
+# One thing is missing in these prices: to add two gradients costs the host nothing. It would have to read both and
+# write their sum, and to do that {{priced.batches - 1:word}} times for all layers takes about
+# {{(priced.batches - 1) * 3 * GRADIENT * gb / slow:.1f}} s at {{slow}} GB a second. In the order of the star the
+# device adds them, which takes it next to no time.
 
 # %% tags=["priced"]
 from dataclasses import replace
@@ -433,3 +454,48 @@ priced = run(
     ),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+gb, room, own, slow, link, tokens = (
+    8,
+    24,
+    1008,
+    60,
+    25,
+    8192,
+)  # GB, and GB a second: an RTX 4090 in its computer
+peak, reached, deep, hidden = 165e12, 0.6, 32, 4096
+computing = (OPERATIONS + 2) * gb * BILLION * tokens / (reached * peak)  # seconds
+moved = 2 * STATE + GRADIENT + WEIGHT
+down, adam = GRADIENT * gb / link, moved * gb / slow
+together = computing + adam + 2 * down
+tick = 2 * gb * BILLION / deep * (tokens // 2) / (reached * peak)
+
+plain, ours, by_layer, without = map(
+    on_the_card, (offload_blocking, offload, offload_by_layer, offload_weights_too)
+)
+busy = batches * layers * (cost.forward + cost.backward)
+updates = 2, 3, 4, 5.5, 6, 8
+by_micro_batch, layer_wise = (
+    [on_the_card(fn, update).time for update in updates] for fn in (offload, offload_by_layer)
+)
+
+
+def row(numbers: Any) -> str:
+    """A row of the table."""
+    return " | ".join(map(show, numbers))
+
+
+def complete(done: Run) -> list[float]:
+    """When the device sends gradients that have the last micro-batch."""
+    return [
+        event.issued
+        for event in done.models[0].log
+        if event.kind == "pass_to" and batches - 1 in event.batches
+    ]
+
+
+theirs, their_card = (published(value, "arXiv 2101.06840") for value in (13, 32))
+in_order = run(
+    offload_by_layer, hosts=1, layers=priced.layers, batches=priced.batches, cost=priced.cost
+)

@@ -1,12 +1,15 @@
 # %% [markdown]
 # # Puzzle 23: LoRA
 #
-# You have a model of 7 billion parameters, and want it to learn how your company writes. To train all of it takes 16
-# bytes for each parameter: 112 GB. That is more than your GPU has, and the model alone would have fit: its weights, in
-# 16 bits, are 14 GB. All the rest is gradients and optimizer states.
+# You have a model of {{model / BILLION}} billion parameters, and want it to learn how your company writes. To train
+# all of it takes {{TRAINED}} bytes for each parameter: {{trained(model) / BILLION}} GB. That is more than your GPU
+# has, and the model alone would have fit: its weights, in 16 bits, are {{WEIGHT * model / BILLION}} GB. All the rest
+# is gradients and optimizer states.
 #
-# So leave the weights as they are, and beside each big matrix train two small ones. With 16 columns and 16 rows they
-# are 40 million parameters instead of 7 billion, and the 112 GB become 14.6. That is *LoRA*, low-rank adaptation.
+# So leave the weights as they are, and beside each big matrix train two small ones. With {{rank}} columns and
+# {{rank}} rows they are {{beside / MILLION:.0f}} million parameters instead of {{model / BILLION}} billion, and the
+# {{trained(model) / BILLION}} GB become {{(WEIGHT * model + trained(beside)) / BILLION:.1f}}. That is *LoRA*,
+# low-rank adaptation.
 #
 # You know how to shard what is trained. What of this course is left when almost nothing is?
 
@@ -15,7 +18,6 @@ from drawing import beside_target, compare, draw, draw_group, play
 from lib import HIDDEN, Cost, Model, grade, hint, run, solution
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": 23,
     "name": "lora",
@@ -54,8 +56,9 @@ PUZZLE = {
 # ## New tools: adapters
 #
 # Beside a matrix `W` there are two thin ones, `A` and `B`, and the layer computes with `W + A B`. `W` is *frozen*: it
-# has no gradient and no optimizer state. `A` and `B` together are the *adapter* of the layer. Ours have rank 8, that
-# is, 8 columns and 8 rows, so an adapter has 16 x `HIDDEN` elements, a 32nd of a weight.
+# has no gradient and no optimizer state. `A` and `B` together are the *adapter* of the layer. Ours have rank {{own}},
+# that is, {{own}} columns and {{own}} rows, so an adapter has {{2 * own}} x `HIDDEN` elements,
+# {{Fraction(cost.adapter_elements, cost.weight_elements):word}} of a weight.
 #
 # - `adapter, opt_state = model.load_adapter(layer)` gives the adapter of a layer and its optimizer state. With
 #   `load_adapter(layer, shard, total)` you get a piece. An adapter is a `Weight` with `adapter=True`, and it is stored
@@ -84,10 +87,10 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 # Rank `r` trains on micro-batch `r`. Of every frozen weight it has piece `r` of `RANKS`, and no optimizer state:
 # `model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)`. It ends with the same pieces, as they
 # were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
-# `model.set_final_weight(layer, adapter)`.
+# `model.set_final_weight(layer, adapter)`. A collective takes one layer here, not a list (puzzle 19).
 #
-# Target, for 4 ranks, 6 layers and 4 micro-batches: **17.4** ticks, peak memory **1,933,312** elements.
-# The star: **12.6** ticks, **1,671,168** elements.
+# Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 
 
 # %%
@@ -138,27 +141,30 @@ grade(lora)
 #
 # Here are two programs of the same form. The first trains all weights, as in puzzle 4. The second trains adapters.
 #
-# ![All weights: 20.4 ticks, 1,966,080 elements](picture:all_weights)
+# ![All weights](picture:all_weights)
 #
-# ![Adapters: 17.4 ticks, 1,671,168 elements](picture:adapters_only)
+# ![Adapters](picture:adapters_only)
 #
-# A forward is as long as before, and a backward half as long. At the peak of the second picture, 55% of the memory are
-# activations and the gradient of one, whose size has nothing to do with what is trained; 39% are frozen weights.
-# Adapters with their states are the other 6%. So go through the course, and ask of each idea what it would save:
+# A forward is as long as before, and a backward half as long. At the peak of the second picture, {{parts[0]:%}} of
+# the memory are activations and the gradient of one, whose size has nothing to do with what is trained;
+# {{parts[1]:%}} are frozen weights. Adapters with their states are the other {{parts[2]:%}}. So go through the
+# course, and ask of each idea what it would save:
 #
-# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of 7 billion
-#   parameters, adapters with all that belongs to them are 0.6 of 14.6 GB.
+# - Sharded states and gradients (puzzles 4, 9 and 10): nothing that is worth a call. In the model of
+#   {{model / BILLION}} billion parameters, adapters with all that belongs to them are
+#   {{trained(beside) / BILLION:.1f}} of {{(WEIGHT * model + trained(beside)) / BILLION:.1f}} GB.
 # - Gathering weights for each layer (puzzle 4): this is what is left of FSDP, and all of it is still needed. In the
-#   run above, 2 x 6 gathers bring a rank 9 weights' worth of elements; the reduce-scatters of gradients, another 4.5,
-#   are gone. The all-reduces of all six adapters bring it 0.28.
+#   run above, 2 x {{layers}} gathers bring a rank {{brought(ours, "allgather")}} weights' worth of elements; the
+#   reduce-scatters of gradients, another {{brought(everything, "scatterreduce")}}, are gone. The all-reduces of all
+#   six adapters bring it {{brought(ours, "allreduce"):.2f}}.
 # - Data parallel (puzzle 2): for adapters it is the right thing again, as it was for a model that fits.
 # - Prefetching (puzzle 12) and checkpointing (puzzle 11): as before, since weights travel and activations stay.
 # - A backward in two halves (puzzle 16): there is no second half.
 #
-# And since nobody updates the frozen weights, they need not be precise. With 4 bits instead of 16 a weight takes a
-# quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function:
-# `run(lora, ranks=4, layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes
-# 1,179,648 elements. Then 78% of the peak are activations and the gradient of one.
+# And since nobody updates the frozen weights, they need not be precise. With 4 bits instead of 16 bits a weight takes
+# a quarter of its memory, and a gather carries a quarter. That is *QLoRA*. Try it with your function: `run(lora,
+# ranks=4, layers=6, batches=4, train="adapters", cost=Cost(weight_elements=HIDDEN**2 // 4))` takes {{small.memory}}
+# elements. Then {{small_parts[0]:%}} of the peak are activations and the gradient of one.
 
 # %% [markdown] tags=["solution"]
 # ## The program above
@@ -214,16 +220,16 @@ compare(
 # %% [markdown] tags=["solution"]
 # ## Faster: a gather under an update
 #
-# A backward takes half a tick now, and a gather and an all-reduce together take 0.6. So the links would be busy
-# longer than the rank, and a prefetch alone does not hide them. But an update takes half a tick, too, and nothing
-# waits for it: a layer's update can be made whenever a weight is on its way. Then every gather but the first of each
-# pass runs under something else: 12 ticks of computing and 2 gathers are 12.6 ticks, in the memory of the plain
-# program.
+# A backward takes {{cost.backward / 2:word}} a tick now, and a gather and an all-reduce together take
+# {{2 * cost.collective}}. So the links would be busy longer than the rank, and a prefetch alone does not hide them.
+# But an update takes half a tick, too, and nothing waits for it: a layer's update can be made whenever a weight is on
+# its way. Then every gather but the first of each pass runs under something else: {{computing}} ticks of computing
+# and 2 gathers are {{overlap.time}} ticks, in the memory of the plain program.
 #
 # With `early` the second weight of the backward pass is gathered while the first backward runs, where memory is
-# highest: 12.3 ticks, and a whole weight more. The other way round, the inputs of some layers only are kept and the
-# rest is made again, as in puzzle 11: with every third, 14.6 ticks and 1,417,216 elements. A plan, made before,
-# says in which order layers are computed.
+# highest: {{early.time}} ticks, and a whole weight more. The other way round, the inputs of some layers only are kept
+# and the rest is made again, as in puzzle 11: with every third, {{third.time}} ticks and {{third.memory}} elements. A
+# plan, made before, says in which order layers are computed.
 
 
 # %% tags=["solution"]
@@ -312,25 +318,35 @@ draw(run(lora_overlap, ranks=4, layers=6, batches=4, train="adapters"))
 # %% [markdown]
 # ## Where real systems do this
 #
-# LoRA is by Hu et al. (arXiv 2106.09685): of the 175 billion parameters of GPT-3 they trained a 10,000th. Hugging
-# Face's PEFT, torchtune and NeMo do it with many models. The 40 million above are those of Llama 7B with rank 16 beside
-# all seven matrices of each layer. NeMo 24.12 reports for Llama 2 7B on H100 24,824 tokens a second on each GPU with LoRA
-# and 16,891 without: 1.47 times as many. If a forward and each half of a backward take the same time, two parts are
-# done of three, which would be 1.5 times.
+# LoRA is by Hu et al. (arXiv 2106.09685): of the {{GPT / BILLION}} billion parameters of GPT-3 they trained one in
+# {{tenth}}. Hugging Face's PEFT and NeMo do it with many models, and so did torchtune, whose development stopped in
+# July 2025. The {{beside / MILLION:.0f}} million above are those of Llama 7B with rank {{rank}} beside all seven
+# matrices of each layer. NeMo (version 24.12) reports for Llama 2 7B on H100 {{with_lora}} tokens a second on each
+# GPU with LoRA and {{without}} without: {{with_lora / without:.2f}} times as many. If a forward and each half of a
+# backward take the same time, two parts are done of three, which would be {{3 / (cost.forward + cost.backward)}}
+# times.
 #
-# QLoRA (arXiv 2305.14314) brought the memory to fine-tune 65 billion parameters from more than 780 GB to less than 48
-# GB, one GPU: weights in 4 bits are 32.5 GB, and the adapters, of rank 64, take 12.8 GB with all that belongs to them.
-# Together with FSDP, which gathers the 4-bit weights, a model of 70 billion parameters was fine-tuned on two gaming
-# GPUs with 24 GB each (Answer.AI, March 2024). What you have written is how that works.
+# QLoRA (arXiv 2305.14314) brought the memory to fine-tune {{large / BILLION}} billion parameters from more than
+# {{STATE * large / BILLION}} GB to less than {{one_gpu}} GB, one GPU: weights in 4 bits are {{large / 2 / BILLION}}
+# GB, and the adapters, of rank {{wide}}, take {{trained(beside_large) / BILLION:.1f}} GB with all that belongs to
+# them. Together with FSDP, which gathers the 4-bit weights, a model of {{LLAMA / BILLION}} billion parameters was
+# fine-tuned on two gaming GPUs with {{gaming}} GB each (Answer.AI, March 2024). What you have written is how that
+# works.
 
 # %% [markdown]
 # ## On real GPUs
 #
-# Llama 2 7B in one node, with adapters of rank 16 at all seven matrices of a layer.
+# Llama 2 7B in one node, with adapters of rank {{rank}} at all seven matrices of a layer.
 #
 # ![What a step takes](picture:priced)
 #
-# There is no MFU here, since its formulas count the gradients of all weights, which nobody computes.
+# That makes {{speed(priced)}} tokens a second on each GPU, and {{speed(overlapped)}} in the order of the star. The
+# {{with_lora}} from above are more: each of those GPUs would do {{with_lora * 4 * LLAMA_2_7B.size / PEAK:percent}} of
+# what an H100 can do at best in 16 bits, if nothing but the model's matrices were computed. Our prices do not reach
+# that, even where one GPU holds everything and waits for nobody ({{speed(alone)}}).
+#
+# No MFU is given here. `priced.mfu` says {{str(priced.mfu)}}, but the formula counts the gradients of all weights, which
+# nobody computes.
 
 # %% tags=["priced"]
 from lib.real import H100_DGX, LLAMA_2_7B, report
@@ -344,3 +360,72 @@ priced = run(
     cost=H100_DGX.cost(LLAMA_2_7B, adapter_rank=16),
 )
 print(report(priced))
+
+# %% tags=["figures"]
+from lib import Run
+from lib.record.kinds import MEMORY_KINDS
+from lib.record.score import peak_event
+from lib.record.table import collective
+
+
+def adapters(width: int, deep: int, hidden: int, inner: int) -> int:
+    """Parameters beside all matrices of Llama's layers: four of attention, three of the feed-forward part."""
+    return deep * width * (4 * (hidden + hidden) + 3 * (hidden + inner))
+
+
+model, rank, own = 7e9, 16, cost.adapter_elements // (2 * HIDDEN)
+beside = adapters(rank, 32, 4096, 11_008)
+large, wide, one_gpu = (
+    published(value, "arXiv 2305.14314") for value in (65_000_000_000, 64, 48)
+)
+beside_large = adapters(wide, 80, 8192, 22_016)
+gaming = published(24, "Answer.AI")
+tenth = published(10_000, "arXiv 2106.09685")
+with_lora, without = (published(value, "NeMo") for value in (24_824, 16_891))
+
+four_bits = Cost(weight_elements=HIDDEN**2 // 4)
+ours, small, everything = (
+    run(lora, **size),
+    run(lora, **size, cost=four_bits),
+    run(fsdp_again, ranks=4, layers=6, batches=4),
+)
+
+
+def of_the_peak(done: Run) -> list[Fraction]:
+    """Shares of activations and their gradients, frozen weights, and adapters with their states."""
+    held = dict(zip(MEMORY_KINDS, peak_event(done.events).held, strict=True))
+    trained_ones = layers * cost.adapter_elements
+    assert held["opt_states"] == trained_ones
+    sizes = (
+        held["activations"] + held["activation_grads"],
+        held["weights"] - trained_ones,
+        2 * trained_ones,
+    )
+    assert sum(sizes) == done.memory
+    return shares(sizes)
+
+
+parts, small_parts = of_the_peak(ours), of_the_peak(small)
+
+
+def brought(done: Run, kind: str) -> float:
+    """Weights' worth of elements that rank 0 gets from others: 3/4 of each tensor, of an all-reduce twice that."""
+    calls = [event for event in done.events if event.rank == 0 and event.kind == kind]
+    whole = sum(event.elements * (ranks if event.tensor == "Weight" else 1) for event in calls)
+    return float(
+        whole * collective(kind).rounds * Fraction(ranks - 1, ranks) / cost.weight_elements
+    )
+
+
+computing = layers * (cost.forward + cost.backward / 2 + cost.update)
+overlap, early, third = (
+    run(fn, **size) for fn in (lora_overlap, lora_early, lora_checkpointed)
+)
+there = {"layers": priced.layers, "train": "adapters", "cost": priced.cost}
+overlapped = run(lora_overlap, ranks=priced.ranks, batches=priced.batches, **there)
+alone = run(lora_overlap, ranks=1, batches=1, **there)
+
+
+def speed(done: Run) -> float:
+    """Tokens a second on each GPU, to three digits."""
+    return round(done.batches / done.ranks * LLAMA_2_7B.sequence / done.seconds, -2)

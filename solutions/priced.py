@@ -12,10 +12,10 @@ from typing import Any
 from drawing import Figure
 from lib import Run
 from lib.basics.units import show_bytes
-from lib.grading.submission import load
 from lib.machine.check import TRAINED
 from lib.real.prices import RealCost
 
+from .figures import program
 from .schedules import draw_schedule
 
 TAG = NAME = "priced"
@@ -26,16 +26,16 @@ below 750,000 bytes with all they have."""
 
 
 @cache
-def shown(file: str, text: str, cell: str) -> str:
-    """Return the line and the picture of a cell of a source, for a notebook. Raise ValueError as ``run_of`` does."""
-    done = run_of(file, text, cell)
+def shown(done: Run) -> str:
+    """Return the line and the picture of such a run, for a notebook."""
     return f"{line(done)}\n\n{picture(done)._repr_html_()}"
 
 
+@cache
 def run_of(file: str, text: str, cell: str) -> Run:
     """Return the run that a cell of a source names ``priced``. It prints nothing. Raise ValueError if there is none on a
     cluster, and PuzzleError if it does not train the model."""
-    names: dict[str, Any] = {**load(file, text)[0], "print": lambda *_: None}
+    names: dict[str, Any] = {**program(file, text), "print": lambda *_: None}
     exec(compile(cell, file, "exec"), names)
     done = names.get(NAME)
     if not isinstance(done, Run) or not isinstance(done.cost, RealCost):
@@ -57,12 +57,14 @@ def line(done: Run) -> str:
     said = (
         f"Priced: our solution trains **{cost.model.name}** on {where}, with {many} of "
         f"{tokens:,} tokens, in **{done.seconds:.3g} s** a step. At its peak a GPU holds "
-        f"**{show_bytes(done.bytes)}** of {show_bytes(cost.cluster.memory)}"
+        f"**{show_bytes(done.bytes)}**"
     )
+    memory = show_bytes(cost.cluster.memory)
+    room = show_bytes(cost.cluster.room)
     said += (
-        "."
+        f" of {memory}."
         if done.fits
-        else f", of which {show_bytes(cost.cluster.room)} can be filled: **it does not fit**."
+        else f". It has {memory}, and no more than {room} can be filled: **it does not fit**."
     )
     if done.train == TRAINED[0]:
         said += f" It reaches {done.mfu} (MFU)."

@@ -1,14 +1,15 @@
-"""The table of puzzles in README.md: number, name and idea of each, from the sources."""
+"""What the build writes into README.md and docs/: the table of puzzles, and figures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lib.course.specs import Puzzle
 
-from . import gallery
+from . import facts, figures, gallery
 
 PLACE = re.compile(r"(<!-- puzzles[^>]*-->\n).*?(<!-- end of puzzles -->)", re.DOTALL)
 """The place that the build fills."""
@@ -24,3 +25,32 @@ def with_puzzles(readme: str, puzzles: Sequence[Puzzle], solutions: Path) -> str
             link = f"[`{puzzle.name}`](puzzles/{puzzle.file}.ipynb)"
             table.append(f"| {puzzle.number} | {link} | {said[puzzle.name]} |")
     return PLACE.sub(lambda place: "\n".join([place[1].rstrip(), *table, place[2]]), readme)
+
+
+FIGURE = re.compile(r"<!--= (.+?) -->.*?<!-- -->", re.DOTALL)
+"""A figure: an expression as in the texts of notebooks (see figures.py), and what it gives, which is
+what readers see."""
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+VALUE = re.compile(r"^((?:done|best)\.[^#\n]*?)  # (?:[\d(]|True|False)[^\n]*$", re.MULTILINE)
+"""In a block of Python, what a run or a plan says of itself, and its value as a comment."""
+
+
+def with_figures(text: str, given: dict[str, Any]) -> str:
+    """A text with its figures, made of what is ``given``, of facts, and of what its blocks of Python
+    define where they show values. Raise FigureError for one that cannot be computed."""
+    names: dict[str, Any] = {**facts.NAMES, "BILLION": 10**9, **given, "print": lambda *_: None}
+
+    def block(found: re.Match[str]) -> str:
+        if not VALUE.search(found[1]):
+            return found[0]
+        exec(found[1], names)  # and then each expression, as it is after all of the block
+        return VALUE.sub(lambda line: f"{line[1]}  # {_value(eval(line[1], names))}", found[0])
+
+    text = BLOCK.sub(block, text)
+    return FIGURE.sub(
+        lambda place: f"<!--= {place[1]} -->{figures.shown(place[1], names)}<!-- -->", text
+    )
+
+
+def _value(value: object) -> str:
+    return f"{value:.1f}" if type(value) is float else str(value)

@@ -5,10 +5,10 @@
 # make. Some stop with an error and leave a trail. Others are quieter: they run to their end, they train the model, and
 # all the same something is wrong with them.
 #
-# Take them one at a time. Run the cells and look at the picture: where the program stops, there is a flag, and hatched in
-# red is who waits, and for whom. Hear what the verdict has to say. Then name the line that did it, *before* you
-# touch anything. Nothing has to be written anew, a few lines close the case, and what comes out is graded like any other
-# puzzle. There are no stars here.
+# Take them one at a time. Run the cells and look at the picture: where the program stops, there is a flag, and
+# hatched in red is who waits, and for whom. Hear what the verdict has to say. Then name the line that did it,
+# *before* you touch anything. Nothing has to be written anew, a few lines close the case, and what comes out is
+# graded like any other puzzle. There are no stars here.
 #
 # Each case says which puzzle you should have solved before, and they are in that order: R1 takes puzzle 1, R2 and R3
 # puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8. Stuck? `hint("R1")` whispers, three times.
@@ -23,10 +23,9 @@ from lib import Model, grade, hint, run, solution
 # *Take it after puzzle 1.* Gradient accumulation: one micro-batch after the other, and an update with the sum of their
 # gradients. The author swears that every gradient was there a moment ago. Where was it last seen?
 #
-# Target, for 1 rank, 2 layers, 4 micro-batches: **17.0** ticks, peak memory **1,966,080** elements.
+# Target, for 1 rank, 2 layers, 4 micro-batches: **{{R1.time}}** ticks, peak memory **{{R1.memory}}** elements.
 
 # %% tags=["spec"]
-# ruff: noqa: F401 (some are there for learners to call)
 PUZZLE = {
     "number": "R1",
     "name": "repair_local",
@@ -98,11 +97,11 @@ grade(repair_local)
 # %% [markdown]
 # ## R2. Two turns each
 #
-# *Take it after puzzle 2.* Gradient accumulation *and* data parallel: every rank trains on two micro-batches, one after the
-# other, and the update needs the gradient of all. The first turn goes well, and everyone relaxes. Follow one gradient
-# through the second.
+# *Take it after puzzle 2.* Gradient accumulation *and* data parallel: every rank trains on two micro-batches, one
+# after the other, and the update needs the gradient of all. The first turn goes well, and everyone relaxes. Follow
+# one gradient through the second.
 #
-# Target, for 4 ranks, 2 layers, 8 micro-batches: **9.6** ticks, peak memory **2,097,152** elements.
+# Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R2.time}}** ticks, peak memory **{{R2.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -178,18 +177,18 @@ grade(repair_twice)
 # %% [markdown] tags=["solution"]
 # After the first micro-batch every rank held the sum of all ranks, and the second reduction added that sum once for
 # each rank. With real numbers there is no error: the gradient is merely wrong, and training gets worse without a
-# word. It was also slower, for it communicated after each micro-batch. That is what `no_sync` is for in PyTorch: it keeps
-# `DistributedDataParallel` from reducing before the last micro-batch.
+# word. It was also slower, for it communicated after each micro-batch. That is what `no_sync` is for in PyTorch: it
+# keeps `DistributedDataParallel` from reducing before the last micro-batch.
 
 # %% [markdown]
 # ## R3. Nothing to see here
 #
-# *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed: data parallel, as in R2,
-# and done right. It trains the model, in the time and the memory that it may take, and has done so for months on these
-# four ranks. Then, one night, somebody gave it another machine, and another batch. Draw it, find nothing, and
-# ask the grader, who has been there.
+# *Take it after puzzle 2.* Every rank trains on its two micro-batches, then the gradients are summed: data parallel,
+# as in R2, and done right. It trains the model, in the time and the memory that it may take, and has done so for
+# months on these four ranks. Then, one night, somebody gave it another machine, and another batch. Draw it, find
+# nothing, and ask the grader, who has been there.
 #
-# Target, for 4 ranks, 2 layers, 8 micro-batches: **9.6** ticks, peak memory **2,097,152** elements.
+# Target, for 4 ranks, 2 layers, 8 micro-batches: **{{R3.time}}** ticks, peak memory **{{R3.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -261,22 +260,22 @@ draw(run(repair_quiet, ranks=4, layers=2, batches=8))
 grade(repair_quiet)
 
 # %% [markdown] tags=["solution"]
-# The 2 was true of four ranks and eight micro-batches. Of any other share it leaves some out, or asks for some that are
-# not there. In a real script it is called `gradient_accumulation_steps`, and nothing complains there: with
-# half the GPUs the batch is half as large, with the learning rate that was tuned for the whole one. `torchrun` may restart
-# you on another number of machines (`--nnodes=2:4`), and its documentation warns against assuming that `WORLD_SIZE` or a
-# rank stays what it was. So DeepSpeed insists that `train_batch_size` is `train_micro_batch_size_per_gpu` times
-# `gradient_accumulation_steps` times the number of GPUs: give it any two, and it works out the third. Test what you write
-# at a size where no two numbers are the same.
+# The 2 was true of four ranks and eight micro-batches. Of any other share it leaves some out, or asks for some that
+# are not there. In a real script it is called `gradient_accumulation_steps`, and nothing complains there: with half
+# the GPUs the batch is half as large, with the learning rate that was tuned for the whole one. `torchrun` may restart
+# you on another number of machines (`--nnodes=2:4`), and its documentation warns against assuming that `WORLD_SIZE`
+# or a rank stays what it was. So DeepSpeed insists that `train_batch_size` is `train_micro_batch_size_per_gpu` times
+# `gradient_accumulation_steps` times the number of GPUs: give it any two, and it works out the third. Test what you
+# write at a size where no two numbers are the same.
 
 # %% [markdown]
 # ## R4. A bargain
 #
-# *Take it after puzzle 4.* Fully sharded data parallel. A colleague has changed two lines of puzzle 4's program, and now
-# it takes 18.6 ticks instead of 20.4, with the same result. That is true, you can see it below. He would like to be
-# congratulated. Nothing is free, detective: what does it cost, and when is it paid?
+# *Take it after puzzle 4.* Fully sharded data parallel. A colleague has changed two lines of puzzle 4's program, and
+# now it takes {{bargain.time}} ticks instead of {{plain.time}}, with the same result. That is true, you can see it
+# below. He would like to be congratulated. Nothing is free, detective: what does it cost, and when is it paid?
 #
-# Target, for 4 ranks, 6 layers, 4 micro-batches: **20.4** ticks, peak memory **2,359,296** elements, as in puzzle 4.
+# Target, for 4 ranks, 6 layers, 4 micro-batches: **{{R4.time}}** ticks, peak memory **{{R4.memory}}** elements, as in puzzle 4.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -348,15 +347,17 @@ draw(run(repair_bargain, ranks=4, layers=6, batches=4))
 grade(repair_bargain)
 
 # %% [markdown] tags=["solution"]
-# Every whole weight stayed from forward to backward. So at the end of forward each rank held the whole model, which is what
-# sharding is there to avoid: 25 activations' worth of memory instead of 15, with twelve layers 49 instead of 27. The price
-# of the bargain grows with the model, and the gain is one all-gather a layer.
+# Every whole weight stayed from forward to backward. So at the end of forward each rank held the whole model, which
+# is what sharding is there to avoid: {{worth(bargain)}} activations' worth of memory instead of {{worth(plain)}},
+# with twelve layers {{worth(bargain_of_12)}} instead of {{worth(plain_of_12)}}. The price of the bargain grows with
+# the model, and the gain is one all-gather a layer.
 #
-# In PyTorch that is a parameter, `fully_shard(..., reshard_after_forward=False)`, and its default is a trap. Left alone it
-# is `True` for all modules but the root, and `False` for the root, whose weights are needed again at once when backward
-# begins. Parameters belong to the innermost module that was given to `fully_shard`. So who calls it on the whole model
-# and forgets the layers has a root that owns everything: all of it is gathered at once, and stays. For the last layer alone it is a real
-# bargain: keep that one, which saves 0.3 ticks here and takes no element more.
+# In PyTorch that is a parameter, `fully_shard(..., reshard_after_forward=False)`, and its default is a trap. Left
+# alone it is `True` for all modules but the root, and `False` for the root, whose weights are needed again at once
+# when backward begins. Parameters belong to the innermost module that was given to `fully_shard`. So who calls it on
+# the whole model and forgets the layers has a root that owns everything: all of it is gathered at once, and stays.
+# For the last layer alone it is a real bargain: keep that one, which saves {{cost.collective}} ticks here and takes
+# no element more.
 
 # %% [markdown]
 # ## R5. Two witnesses
@@ -365,7 +366,7 @@ grade(repair_bargain)
 # Rank 0 passes an activation on and gets its gradient back. Hear both ranks, one after the other: each says that
 # it is the other's turn.
 #
-# Target, for 2 ranks, 4 layers, 4 micro-batches: **34.8** ticks, peak memory **2,621,440** elements.
+# Target, for 2 ranks, 4 layers, 4 micro-batches: **{{R5.time}}** ticks, peak memory **{{R5.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -447,12 +448,12 @@ grade(repair_deadlock)
 # %% [markdown]
 # ## R6. Three for four
 #
-# *Take it after puzzle 7.* Data parallel, as in puzzle 2, but there are fewer micro-batches than ranks: the last batch of
-# an epoch often comes up short. The ranks without one still have to end with all weights updated. Three were at
-# work that night, and a fourth was in the house. Who was not at the meeting? (What one brings who has nothing to bring,
-# you have seen in puzzle 7.)
+# *Take it after puzzle 7.* Data parallel, as in puzzle 2, but there are fewer micro-batches than ranks: the last
+# batch of an epoch often comes up short. The ranks without one still have to end with all weights updated. Three were
+# at work that night, and a fourth was in the house. Who was not at the meeting? (What one brings who has nothing to
+# bring, you have seen in puzzle 7.)
 #
-# Target, for 4 ranks, 2 layers, 3 micro-batches: **5.6** ticks, peak memory **1,572,864** elements.
+# Target, for 4 ranks, 2 layers, 3 micro-batches: **{{R6.time}}** ticks, peak memory **{{R6.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -527,19 +528,19 @@ grade(repair_skip)
 # %% [markdown] tags=["solution"]
 # The rank without a micro-batch left the loop early, and the others met for a sum that could never be complete. Now
 # it brings a zero. PyTorch has the same problem and the same fix: without its `join` context manager,
-# `DistributedDataParallel` hangs when one rank runs out of data before the others. There nobody tells you who is missing;
-# after ten minutes, with NCCL, there is a timeout.
+# `DistributedDataParallel` hangs when one rank runs out of data before the others. There nobody tells you who is
+# missing; after ten minutes, with NCCL, there is a timeout.
 
 # %% [markdown]
 # ## R7. Two nodes of four
 #
-# *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of everything, in four
-# pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on the micro-batch of its own number.
-# Whole weights are gathered inside a node. A gradient is reduce-scattered inside the node, and what comes out is
-# summed over the replicas, a fourth of the size, across the slow links. That is the plan. Everybody
-# went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
+# *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of
+# everything, in four pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on
+# the micro-batch of its own number. Whole weights are gathered inside a node. A gradient is reduce-scattered inside
+# the node, and what comes out is summed over the replicas, a fourth of the size, across the slow links. That is the
+# plan. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #
-# Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **9.8** ticks, peak memory **917,504** elements.
+# Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -620,21 +621,20 @@ draw(
 grade(repair_groups)
 
 # %% [markdown] tags=["solution"]
-# The groups were swapped: a reduce-scatter over two replicas leaves halves, which fit no fourth. Where both axes
-# have the same size the halves would even have fitted in shape, on some ranks, and only the values would be wrong; that is
-# why meshes have names for their axes, in PyTorch's `DeviceMesh` too. This is PyTorch's `HYBRID_SHARD`. Puzzle 8
-# goes further and shards the states over both axes.
+# The groups were swapped: a reduce-scatter over two replicas leaves halves, which fit no fourth. Where both axes have
+# the same size the halves would even have fitted in shape, on some ranks, and only the values would be wrong; that is
+# why meshes have names for their axes, in PyTorch's `DeviceMesh` too. This is PyTorch's `HYBRID_SHARD`. Puzzle 8 goes
+# further and shards the states over both axes.
 
 # %% [markdown]
 # ## R8. By the book
 #
-# *Take it after puzzle 8, and best after R7.* The same two nodes, hybrid sharding as in R7, and now every rank trains four
-# micro-batches, one after the other. Each gradient is reduce-scattered inside the node, summed across the nodes, and
-# added up. Nobody makes a mistake, no gradient is lost, none is counted twice; a well-known library does exactly this
-# unless it is told otherwise. It is also a third slower than it has to be. Where does the time go?
+# *Take it after puzzle 8, and best after R7.* The same two nodes, hybrid sharding as in R7, and now every rank trains
+# four micro-batches, one after the other. Each gradient is reduce-scattered inside the node, summed across the nodes,
+# and added up. Nobody makes a mistake, no gradient is lost, none is counted twice; a well-known library does exactly
+# this unless it is told otherwise. It is also {{Fraction(round(3 * book.time / mended.time - 3), 3):word}} slower than it has to be. Where does the time go?
 #
-# Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **54.4** ticks, peak memory **1,703,936**
-# elements.
+# Target, for 8 ranks, mesh replica 2 x shard 4, 4 layers, 32 micro-batches: **{{R8.time}}** ticks, peak memory **{{R8.memory}}** elements.
 
 # %% tags=["spec"]
 PUZZLE = {
@@ -723,11 +723,45 @@ beside_target(run(repair_book, ranks=8, layers=4, batches=32, **nodes))
 grade(repair_book)
 
 # %% [markdown] tags=["solution"]
-# An all-reduce across the nodes takes 1.5 ticks, and there was one for each layer *and* each micro-batch: 16 of them, 24
-# ticks of 72.4 in which everyone stands still. The sum is needed once, for the update: 4 of them, 6 ticks. The more
-# micro-batches, the worse: with sixteen a rank it is 283.6 ticks instead of 193.6. Memory is the same.
+# An all-reduce across the nodes takes {{cost.collective_across}} ticks, and there was one for each layer *and* each
+# micro-batch: {{sums}} of them, {{sums * cost.collective_across}} ticks of {{book.time}} in which everyone stands
+# still. The sum is needed once, for the update: {{deep}} of them, {{deep * cost.collective_across}} ticks. The more
+# micro-batches, the worse: with sixteen a rank it is {{book_of_16.time}} ticks instead of {{mended_of_16.time}}.
+# Memory is the same.
 #
-# The well-known library is PyTorch. Give `fully_shard` a mesh with two axes, and each backward ends with a reduce-scatter in
-# the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second, and is meant for all
-# micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole gradients: as fast, but
-# fat.) You have to know that, for nothing is wrong with the result. What it costs on real machines is at the end of puzzle 8.
+# The well-known library is PyTorch. Give `fully_shard` a mesh with two axes, and each backward ends with a
+# reduce-scatter in the node and an all-reduce across. `set_requires_all_reduce(False)` leaves out the second, and is
+# meant for all micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole
+# gradients: as fast, but fat.) You have to know that, for nothing is wrong with the result. What it costs on real
+# machines is at the end of puzzle 8.
+
+# %% tags=["figures"]
+from lib import Run
+
+wrong = broken("repairs")
+
+four = {"ranks": 4, "layers": 6, "batches": 4}
+plain, bargain = (run(fn, **four) for fn in (repair_bargain, wrong["repair_bargain"]))
+plain_of_12, bargain_of_12 = (
+    run(fn, **{**four, "layers": 12}) for fn in (repair_bargain, wrong["repair_bargain"])
+)
+
+
+def worth(done: Run) -> float:
+    """Peak memory, in activations."""
+    return float(done.memory / cost.activation_elements)
+
+
+deep, turns = 4, 4  # layers, and micro-batches of a rank
+sums = deep * turns
+two_nodes = {"ranks": 8, "layers": deep, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
+mended, book = (
+    run(fn, **two_nodes, batches=8 * turns) for fn in (repair_book, wrong["repair_book"])
+)
+assert (
+    round(book.time - mended.time, 9) == (sums - deep) * cost.collective_across
+    and book.memory == mended.memory
+)
+mended_of_16, book_of_16 = (
+    run(fn, **two_nodes, batches=8 * 16) for fn in (repair_book, wrong["repair_book"])
+)

@@ -18,7 +18,7 @@ from lib import Model, PuzzleError, WeightGrad, run
 # ## A rank, its memory, its clock
 #
 # A *rank* is one simulated GPU, and a `Model` is everything that a rank can see and do. The one below trains a model
-# of 2 layers. Its batch is cut into 4 *micro-batches*, numbered 0 to 3.
+# of 2 layers. Its batch is cut into four *micro-batches*, with the numbers 0 to 3.
 #
 # A rank has five dictionaries: `weights`, `opt_states`, `activations`, `grad_activations` and `grad_weights`. **They
 # are its memory.** You may use any keys you like.
@@ -42,9 +42,9 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # layer 0 for the micro-batches that you list. That takes no time. Here we take only three of the four. Remember that;
 # it will come back to bite us.
 #
-# `forward(layer, inp, weight)` computes the input of the next layer. It takes 1 *tick* for each micro-batch: the tick
-# is our unit of time. Keep the input of every layer, because the backward pass will need it. In the picture, an
-# activation is filled in for the micro-batches that it has.
+# `forward(layer, inp, weight)` computes the input of the next layer. It takes {{cost.forward}} *tick* for each
+# micro-batch: the tick is our unit of time. Keep the input of every layer, because the backward pass will need it. In
+# the picture, an activation is filled in for the micro-batches that it has.
 
 # %%
 model.activations[0] = model.get_activation([0, 2, 3])
@@ -64,9 +64,10 @@ draw_group({"activations": model.activations})
 # goes into, so the last one is labeled 2. A gradient is labeled with the layer whose output it belongs to, so this
 # one, stored under key 2, is labeled 1. The gradient of the very first input, which no layer made, is labeled -1.)
 #
-# Memory is counted in *elements*, and an element is one number in a tensor. A weight has 512 x 512 elements, an
-# optimizer state just as many, and an activation has 512 x 256 for each micro-batch. (In reality the optimizer keeps
-# more than that: 12 of the 16 bytes for each parameter, the precise copy of the weight among them.)
+# Memory is counted in *elements*, and an element is one number in a tensor. A weight has {{HIDDEN}} x {{HIDDEN}}
+# elements, an optimizer state just as many, and an activation has {{HIDDEN}} x {{LENGTH}} for each micro-batch. (In
+# reality the optimizer keeps more than that: {{STATE}} of the {{TRAINED}} bytes for each parameter, the precise copy
+# of the weight among them.)
 #
 # The memory that counts is the *peak*, the most that a rank holds at any time. It is measured at the start of every
 # operation: everything stored, plus whatever the operation reads that is not stored any more. Anything you delete
@@ -87,7 +88,7 @@ draw_group({"activations": model.activations, "grad_activations": model.grad_act
 # The *backward pass* goes through the layers from last to first. `backward(layer, inp, grad, weight)` reads *the same
 # input* that `forward` read, and the gradient of what `forward` returned. It returns two gradients: the gradient of
 # the weight, and the gradient of the input, which `backward` of layer `layer - 1` needs next. Like `forward`, it
-# takes 1 tick for each micro-batch.
+# takes {{cost.backward}} tick for each micro-batch.
 #
 # `pop` takes a tensor out of its dictionary as you pass it on, so it takes memory for this one operation and no
 # longer.
@@ -118,10 +119,10 @@ except PuzzleError as error:
 # %% [markdown]
 # Gradients of different micro-batches are added with `+`. To go on with the tour, we make up the missing one with
 # `fake_grad`, which exists for demonstrations. (`WeightGrad(0, 2, [1], 4)`, written by hand, is the same thing: layer
-# 0 of 2, micro-batch 1 of 4.) Puzzles reject made-up gradients like this one.
+# 0 of two, micro-batch 1 of four.) Puzzles reject made-up gradients like this one.
 #
-# `update` takes 0.5 ticks and returns the updated weight and state, marked `step=1`. `set_final_weight` hands in your
-# answer, and `Model.check` compares it with training on one device.
+# `update` takes {{cost.update}} ticks and returns the updated weight and state, marked `step=1`. `set_final_weight`
+# hands in your answer, and `Model.check` compares it with training on one device.
 
 # %%
 print(model.fake_grad(0, [1]) == WeightGrad(0, 2, [1], 4))
@@ -140,8 +141,9 @@ draw_group({"weights": model.weights, "opt_states": model.opt_states})
 # ## The picture
 #
 # Everything a rank did is in its log, and `draw` shows the log: time runs from left to right, each layer has a color,
-# and the memory is drawn below. (Pipelines have other colors, which the legend explains.) Point at a box to read what it is. In the puzzles you try to lower the memory peak
-# and to finish earlier, so that the picture ends further to the left.
+# and the memory is drawn below. (Pipelines have other colors, which the legend explains.) Point at a box to read what
+# it is. In the puzzles you try to lower the memory peak and to finish earlier, so that the picture ends further to
+# the left.
 
 # %%
 draw(model)
@@ -215,3 +217,6 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # `progress()` shows all puzzles with your best results so far. If a result has to count, in a class for example, run
 # `.venv/bin/python -m lib grade` at a shell in the project's folder. It grades your notebooks outside Jupyter, every
 # run in a process of its own.
+
+# %% tags=["figures"]
+from lib import HIDDEN, LENGTH

@@ -25,6 +25,7 @@ from lib.record.score import idle_share
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace
+from tests.plain_programs import inputs_at_will
 from tests.programs import solutions
 from tests.test_chain import SMALL, played, random_runs
 
@@ -70,6 +71,7 @@ def test_parts_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_parts_of_random_programs() -> None:
     seen = Counter[str]()
     for _, _, done in random_runs():
@@ -99,6 +101,22 @@ def test_a_rank_that_computes_nothing_waits_to_begin() -> None:
     alone = [event(0, "forward", 0, 3), event(1, "pass_to", 1, 2, op=(1,), group=(1, 0))]
     assert time_parts(alone, 3) == {"forward": Fraction(3, 9), TALK: Fraction(1, 9), FILL: Fraction(5, 9)}
     assert time_parts([], 3) == {}
+
+
+@given(st.lists(st.integers(0, 1000), min_size=6, max_size=6).filter(lambda amounts: sum(amounts) > 0))
+def test_the_idle_share_is_the_same_wherever_it_is_written(amounts: list[int]) -> None:
+    """As one figure, and as the sum of the parts in which ranks wait: by themselves, and beside all the others."""
+    whole = sum(amounts)
+    parts = {
+        part: Fraction(amount, whole) for part, amount in zip(("forward", "update", TALK, *WAITS), amounts, strict=True)
+    }
+    idle = idle_of(parts)
+
+    def added(shown: dict[str, str]) -> int:
+        return sum(int(shown[part].strip("<%")) for part in WAITS if shown[part] != "<1%")
+
+    alone = {part: parts[part] for part in WAITS}
+    assert added(percents(parts)) == added(percents(alone)) == round(100 * idle)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=11))
@@ -152,7 +170,7 @@ def test_the_head_says_how_much_is_idle_and_hidden() -> None:
 def test_a_verdict_divides_the_idle_time() -> None:
     found = next((fn, spec) for fn, spec in solutions() if spec["name"] == "gpipe")
     spec = puzzles()["gpipe"]
-    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}), 1)
+    verdict = judge(spec, lambda size: run(found[0], **{**size, "layers": 4}))
     assert verdict.idle == float(idle_of(verdict.parts)) > 0
     waits = [part for part in verdict.parts if part in WAITS]
     assert len(waits) == 3

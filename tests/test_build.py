@@ -380,7 +380,7 @@ def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> Non
     assert not any("start_from" in cell for cell in code(json.loads(notebook.read_text(encoding="utf-8"))))
     (tree / "solutions" / "p04_fsdp.py").write_text(changed(begins_with="idle_before"), encoding="utf-8")
     source = PUZZLE.replace(repr(SPEC), repr(SPEC | {"number": 2, "name": "idle_before"}))
-    (tree / "solutions" / "p02_idle_before.py").write_text(source.replace("def fsdp", "def idle_before"), "utf-8")
+    (tree / "solutions" / "p02_idle_before.py").write_text(source.replace(" fsdp", " idle_before"), "utf-8")
     assert build.main([], tree) == 0
     cells = code(json.loads(notebook.read_text(encoding="utf-8")))
     assert build.BEGIN.format(number=2, names='"idle_before"') in cells
@@ -408,7 +408,7 @@ def test_the_course_is_complete() -> None:
 @pytest.mark.parametrize("path", PUZZLES, ids=lambda path: path.stem)
 def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
     for spec in build.specs(path):
-        assert specs.find(spec["name"]) == specs.Puzzle(**spec)
+        assert specs.find(spec["name"]) == specs.Puzzle(**build._with_hints(ROOT, spec))
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
         assert spec["other_sizes"] in sizes.SIZES
         assert all(rule in RULES for rule in spec["rules"])
@@ -432,6 +432,15 @@ def test_each_notebook_says_how_hard_its_puzzles_are(path: Path) -> None:
     said = "\n".join("".join(cell["source"]) for cell in build.notebook(path)["cells"])
     effort = [f"*{spec['difficulty'].capitalize()}, about {spec['minutes']} minutes.*" for spec in build.specs(path)]
     assert re.findall(r"^\*\w+, about \d+ minutes\.\*$", said, re.MULTILINE) == effort
+
+
+def test_what_is_to_be_repaired_is_offered_where_it_opens() -> None:
+    opened = dict(build._opened(ROOT / "solutions"))
+    assert list(opened) == [f"R{number}" for number in range(1, len(REPAIRS) + 1)]
+    for path in PUZZLES:
+        last = "".join(build.notebook(path)["cells"][-1]["source"])
+        own = [number for number, after in opened.items() if path.stem.startswith(f"p{after:02}_")]
+        assert re.findall(r"\bR\d\b", last) == own and ("to be repaired](repairs.ipynb)" in last) == bool(own)
 
 
 def test_the_overview_leads_to_every_notebook() -> None:

@@ -89,7 +89,7 @@ def test_a_device_is_idle_while_only_its_host_works() -> None:
         pytest.approx(2 / 3),
         pytest.approx(1 / 3),
     )
-    assert judge(puzzles()["offload"], lambda size: done, 0).idle == pytest.approx(2 / 3)
+    assert judge(puzzles()["offload"], lambda size: done).idle == pytest.approx(2 / 3)
 
 
 def test_the_outline_of_a_target_counts_the_devices() -> None:

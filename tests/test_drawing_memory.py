@@ -25,6 +25,7 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.labels import Labels
 from lib.record.score import memory_parts, peak, peak_event
 from tests.drawing_events import SVG, event, parse, sharded_run, staged_run, texts, titles, trace
+from tests.plain_programs import inputs_at_will
 from tests.programs import solutions
 from tests.test_chain import ALL, SMALL, played, random_runs
 
@@ -65,6 +66,7 @@ def test_the_parts_of_the_peak_of_a_solution(fn: Callable[[Model], Any], spec: d
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures(inputs_at_will.__name__)
 def test_the_parts_of_the_peak_of_random_programs() -> None:
     kinds = set()
     for _, _, done in random_runs():

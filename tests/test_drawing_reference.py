@@ -36,13 +36,20 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
         "model.rank_at(**coords)",
         "model.load_adapter(layer, shard=0, total=1)",
         "Model.check(models, train='weights')",
+        "tensor.shard(index, total)",
     ):
         assert f"\n  {written}\n" in text, written
     size = "ranks=1, layers=2, batches=1, mesh=None, node_size=None, cost=None"
     assert f"\n  run(fn, {size}, timeout=10.0, train='weights', hosts=0, engine=" in text
     assert "Needs the layer's complete weight, not yet updated" in text
     assert "0.3 ticks (1.5 between nodes)" in text
+    assert "iece index of total equal pieces" in text
     assert "``" not in text
+
+
+def test_a_group_of_later_puzzles_says_so() -> None:
+    later = {group for group in reference().entries() if "puzzle" in group}
+    assert later == {"Mesh, from puzzle 8 on", "Hosts, in puzzle 22", "Adapters, in puzzle 23"}
 
 
 def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:

@@ -545,13 +545,13 @@ def test_the_corpus_has_programs_with_lists() -> None:
 def test_puzzles_that_do_not_grant_lists_refuse_them(program: Any) -> None:
     """They are right, and some are faster than all that is known: that is why."""
     spec, fn = puzzles()[program.puzzle], load("attempt.py", program.source)[0][program.puzzle]
-    verdict = judge(spec, lambda size: run(fn, **size), 1)
+    verdict = judge(spec, lambda size: run(fn, **size))
     assert verdict.status == FAIL and verdict.error is not None and verdict.time is not None
     assert f"puzzle {spec.number} is solved without lists of tensors in one call" in verdict.message
     assert verdict.error.place.operation in ("allreduce", "allgather", "scatterreduce")
     granting = spec._replace(words=("lists",))
     run(fn, **spec.size).check()
-    assert "lists of tensors" not in judge(granting, lambda size: run(fn, **size), 1).message
+    assert "lists of tensors" not in judge(granting, lambda size: run(fn, **size)).message
 
 
 def test_ddp_with_one_list_takes_what_the_contract_says() -> None:

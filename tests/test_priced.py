@@ -73,7 +73,8 @@ def test_a_line_names_model_machine_and_batch() -> None:
     assert " 2,048 tokens" in said and "fit" not in said and said.endswith(" by Megatron's formula (MFU).")
     alone = priced.line(run(grad_accum, layers=32, cost=RTX_4090.cost(LLAMA_3_8B)))
     assert (
-        "1 GPU (RTX 4090), with one micro-batch" in alone and "of which 22.1 GB can be filled: **it does not" in alone
+        "1 GPU (RTX 4090), with one micro-batch" in alone
+        and "no more than 22.1 GB can be filled: **it does not" in alone
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drawing import draw
-from lib import Model, PuzzleError, Run, grade, hint, run, solution
+from lib import Model, PuzzleError, grade, hint, run, solution
 from lib.course.layouts import check_layout
 from lib.course.outlines import figures_elsewhere
 from lib.course.sizes import SIZES
@@ -84,24 +84,6 @@ def test_what_is_too_slow_or_too_fat_is_so_at_any_size(name: str) -> None:
     others = figures_elsewhere(puzzles()[name])
     over = [getattr(run(wrong, **there.size), figure) > getattr(there, figure) for there in others]
     assert sum(over) >= 0.75 * len(over) >= 6  # one layer leaves little to gather, or to keep
-
-
-def test_the_text_tells_true_figures() -> None:
-    text = SOURCE.read_text(encoding="utf-8")
-    right, wrong = load("repairs.py", text)[0], broken()
-
-    def both(name: str, **size: int) -> list[Run]:
-        return [run(of[name], **puzzles()[name].size | size) for of in (right, wrong)]
-
-    good, bad = both("repair_bargain")
-    assert f"takes {bad.time:g} ticks instead of {good.time:g}" in text
-    shares = [round(done.memory / 131_072) for layers in (6, 12) for done in both("repair_bargain", layers=layers)]
-    assert shares == [15, 25, 27, 49]
-    assert "25 activations' worth of memory instead of 15, with twelve layers 49 instead of 27" in text
-    good, bad = both("repair_book")
-    assert f"ticks of {bad.time:g} in which" in text and round(bad.time / good.time, 1) == 1.3
-    good, bad = both("repair_book", batches=128)
-    assert f"with sixteen a rank it is {bad.time:g} ticks instead of {good.time:g}" in text
 
 
 def test_each_says_after_which_puzzle_it_comes_and_they_are_in_that_order() -> None:

@@ -111,7 +111,7 @@ NONE = {
     "and what it starts is not recorded here.",
     "sequence_parallel": "PyTorch's SequenceParallel (torch.distributed.tensor.parallel) is a style for single "
     "modules, and what it starts is not recorded here.",
-    "lora": "PyTorch itself has no adapters. PEFT and torchtune add them to a model, and what fully_shard starts then "
+    "lora": "PyTorch itself has no adapters. PEFT adds them to a model, and what fully_shard starts then "
     "is not recorded here.",
     "buckets": "PyTorch's DDP fills its buckets by bytes, 1 MiB first and then 25, and never by layers. What it does "
     "with layers of other sizes is in tests/torch_truth/TABLE.md.",

@@ -455,6 +455,7 @@ class Model(Verbs):
 
         The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
         coordinate only. A list of gradients with the list of their layers is one call for all of them: it gives a list.
+        Partial sums of activations and of their gradients are summed in the same way (puzzle 17).
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
 

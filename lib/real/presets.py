@@ -63,7 +63,8 @@ H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.6, attention_reached=0.6, memory=80e9, memory_bandwidth=3.35e12, link=450e9,
     nic=50e9,
 )  # fmt: skip
-"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches 0.66 of the peak (arXiv 2407.08608). Both parts are assumed."""
+"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak (arXiv 2407.08608). Both parts are
+assumed."""
 A100_40_P4D = Cluster(
     "A100 40 GB, p4d", peak=312e12, reached=0.68, memory=40e9, memory_bandwidth=1.555e12, link=300e9, nic=6.25e9
 )

@@ -86,17 +86,28 @@ def name_of(part: str) -> str:
 
 
 def percents(parts: Mapping[str, Fraction]) -> dict[str, str]:
-    """Return parts in whole percent that add up to that of their sum, 100% for all of them: what is cut off goes to
-    those that lose most by it. Only what does not occur is 0%.
+    """Return parts in whole percent that add up: those in which ranks wait to their sum, which is the idle time
+    wherever it is written, and all of them to 100%. What is cut off goes to those that lose most by it. Only what does
+    not occur is 0%.
 
     >>> percents({"forward": Fraction(1, 3), TALK: Fraction(1, 3), FILL: Fraction(1, 3)})
     {'forward': '34%', 'communication': '33%', 'fill': '33%'}
     """
+    waits = waits_of(parts)
+    works = {part: share for part, share in parts.items() if part not in waits}
+    waiting, everything = round(100 * sum(waits.values())), sum(parts.values())
+    working = 100 - waiting if everything == 1 else round(100 * sum(works.values()))
+    whole = _rounded(works, working) | _rounded(waits, waiting)
+    return {part: f"{whole[part]}%" if whole[part] else "<1%" for part in parts}
+
+
+def _rounded(parts: Mapping[str, Fraction], total: int) -> dict[str, int]:
+    """Return parts in whole percent that add up to a total."""
     whole = {part: int(100 * share) for part, share in parts.items()}
     by_rest = sorted(parts, key=lambda part: whole[part] - 100 * parts[part])
-    for part in by_rest[: round(100 * sum(parts.values())) - sum(whole.values())]:
+    for part in by_rest[: total - sum(whole.values())]:
         whole[part] += 1
-    return {part: f"{percent}%" if percent else "<1%" for part, percent in whole.items()}
+    return whole
 
 
 def in_words(parts: Mapping[str, Fraction]) -> str:
