@@ -1,6 +1,6 @@
 """Search for schedules that are faster or smaller than those of a puzzle's frontier.
 
-    python -m tools.search PUZZLE [--seconds N] [--seed N] [--from PROGRAM ...] [--show TIME]
+    python -m tools.search PUZZLE [--seconds N] [--seed N] [--begin PROGRAM ...] [--show TICKS] [--keep FILE]
 
 Every program of the puzzle's file is run once, and what each rank does is written down as a list of steps: a call is
 started, its result is awaited, a layer is computed, a gradient is added. Then the search changes these lists a little
@@ -11,10 +11,13 @@ at a time, runs them, and keeps what is right and better than what it knew:
 - a weight that is gathered twice is kept from the first time;
 - a rank's own piece is let go while the whole weight is there, and cut out of it when it is used for the last time.
 
-Whatever a step gives is stored until the last step that needs it, so a list takes as little memory as its order allows.
-Ranks whose lists are of one form change together. The search is at random, and proves nothing: it knows the puzzle's own
-size only, makes no operation again that the program makes once, and moves no work to another rank. What it finds is to
-be written as a program for all sizes, by hand.
+Whatever a step gives is stored until the last step that needs it, and what is updated or frozen to the end, so a list
+takes as little memory as its order allows. Ranks whose lists are of one form change together. Within the target, the
+front of the fastest and smallest is printed.
+
+The search is at random, and proves nothing. It knows the puzzle's own size only, makes no operation again that the
+program makes once, changes one form of rank at a time, and moves no work to another rank. What it finds is to be
+written as a program for all sizes, by hand, and a program with the same idea throughout is often better still.
 """
 
 import argparse
@@ -32,7 +35,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from lib import Model, PuzzleError, run
-from lib.basics.units import show_ticks
+from lib.basics.units import Elements, show_ticks
 from lib.course.specs import Puzzle, cost_named, find
 from lib.grading.judge import check
 from lib.grading.submission import load
@@ -41,12 +44,15 @@ from lib.learner import tensors
 SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions"
 CALLS = ("allreduce", "allgather", "scatterreduce", "pass_to", "receive")
 FIXED = ("load_weights", "load_adapter")  # what is held from the beginning is loaded there
-STEPS = (*FIXED, "get_activation", "fake_grad", "forward", "loss", "backward", "backward_input", "backward_weight")
-STEPS += ("update", "set_final_weight")
+STEPS = (
+    *FIXED,
+    *("get_activation", "fake_grad", "forward", "loss", "backward", "backward_input", "backward_weight"),
+    *("update", "set_final_weight"),
+)
 
 
 class Step(NamedTuple):
-    """One step of a rank: an operation or a start of a call, by its verb, or ``await``. Operands are values by number."""
+    """One step of a rank: an operation or the start of a call, by its verb, or ``await``; values have numbers."""
 
     verb: str
     args: tuple[Any, ...]
@@ -128,7 +134,8 @@ class Awaited:
     """A call under way, in a program that is written down."""
 
     def __init__(self, notes: Notes, verb: str, args: Any, options: dict[str, Any], call: Any) -> None:
-        self.notes, self.call, self.given = notes, call, []
+        self.notes, self.call = notes, call
+        self.given: list[Any] = []
         notes.note(verb, args, options, self)
 
     def __await__(self) -> Any:
@@ -256,7 +263,7 @@ class Found:
 
     schedules: list[Schedule]
     time: float
-    memory: float
+    memory: Elements
     of: str = field(default="", compare=False)
 
 
@@ -285,7 +292,8 @@ def forms(schedules: Sequence[Schedule]) -> list[list[int]]:
 def moved(steps: Schedule, at: int, to: int) -> Schedule:
     """Return the steps with one at another place, together with those between that it needs, or that need it."""
     if to < at:
-        needed, before, rest = set(steps[at].needs()), [], []
+        needed = set(steps[at].needs())
+        before, rest = list[Step](), list[Step]()
         for step in reversed(steps[to:at]):
             if needed & set(step.gives):
                 before.insert(0, step)
@@ -293,7 +301,8 @@ def moved(steps: Schedule, at: int, to: int) -> Schedule:
             else:
                 rest.insert(0, step)
         return [*steps[:to], *before, steps[at], *rest, *steps[at + 1 :]]
-    given, after, rest = set(steps[at].gives), [], []
+    given = set(steps[at].gives)
+    after, rest = list[Step](), list[Step]()
     for step in steps[at + 1 : to + 1]:
         if given & set(step.needs()):
             after.append(step)
@@ -442,7 +451,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--begin", nargs="*", help="programs of the puzzle's file to begin with (all that are right)")
     parser.add_argument("--show", type=float, help="print the schedules of what takes so many ticks")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="go on from what is kept there, and keep what is found")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="go on from what is kept there, and keep the front")
     options = parser.parse_args()
     puzzle, begin = find(options.puzzle), []
     for name, program in programs_of(puzzle).items():
@@ -458,6 +467,8 @@ def main() -> None:
             print(f"{name}: {show_ticks(found.time)} ticks, {found.memory:,} elements as steps")
     if options.keep and options.keep.exists():
         begin += pickle.loads(options.keep.read_bytes())
+    if not begin:
+        parser.error(f"no program of {puzzle.file}.py is right here")
     front = search(puzzle, begin, options.seconds, Random(options.seed))
     if options.keep:
         options.keep.write_bytes(pickle.dumps(front))
