@@ -18,8 +18,7 @@ FADED = 0.3
 
 
 def stops(layout: Layout) -> list[tuple[Place, Place]]:
-    """Return for each operation of the chain where the chain arrives and where it leaves. A row shows its first rank;
-    the chain may go through another rank of the row, which did the same."""
+    """Return where the chain arrives at each operation and leaves it, perhaps through another rank of its row."""
     chain = layout.trace.chain
     if chain is None or not layout.fine:
         return []
@@ -35,8 +34,7 @@ class ChainRole(NamedTuple):
 
 
 def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
-    """Return the role of each operation. In a row of a single rank, the text says how much longer the operation might
-    take."""
+    """Return the role of each operation. In a row of one rank, its text says how much longer it might take."""
     bright = {stop for pair in stops(layout) for stop in pair}
     found = defaultdict[Place, ChainRole](ChainRole)
     if not bright:

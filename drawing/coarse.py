@@ -25,8 +25,7 @@ Look = tuple[str, float | None, bool]
 
 
 def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
-    """Return the rows, with one mark for each look, hover texts for rows and for runs of operations, and numbers where
-    there is room."""
+    """Return the rows, one mark for each look, with hover texts for rows and runs, and numbers where there is room."""
     width = layout.x1 - layout.x0
     cell = max(float(layout.rough), width * len(layout.rows) * layout.rough / CELLS)
     looks: dict[tuple[str, object], Look] = {}
@@ -51,8 +50,7 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
-    """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
-    too many, are joined to their neighbors."""
+    """Return a place and a text for each run of computes. Runs that are too narrow, or too many, are joined."""
     rows, runs, least = [row for row in layout.rows if len(row.parts) == 1], [], FOUND / layout.per_tick
     for row in rows:
         computes = (event for event in row.events if event.length and event.stream == "compute")
@@ -96,8 +94,7 @@ def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
-    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
-    half, so that a row shows the compute that goes on beside it."""
+    """Return the look that fills most of each cell, or None below half. Communication counts half, beside compute."""
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:

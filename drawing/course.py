@@ -168,8 +168,7 @@ def _tick(x: float, y: float, size: float, color: str) -> Diagram:
 
 
 def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> Iterator[Diagram]:
-    """Yield the rows of ``lib.course.outlines.silhouette`` in this rectangle. Ranks that do the same are one block
-    with thin lines between them."""
+    """Yield the rows of a silhouette in this rectangle: ranks that do the same are one block with thin lines."""
     tall, wide = height / len(rows), width / outlines.CELLS
     found: dict[tuple[str, float], list[Bar]] = {}
     top = y

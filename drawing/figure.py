@@ -63,8 +63,7 @@ def page(title: str, content: str) -> str:
 
 
 def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]]) -> None:
-    """Write the format of the name's ending. The file is opened last, so that no error leaves half of it. Raise
-    PuzzleError for an unknown ending, and if the file cannot be written."""
+    """Write the format of a name's ending, all or nothing. Raise PuzzleError if it is unknown, or writing fails."""
     try:
         target = Path(path)
     except TypeError:
@@ -122,8 +121,7 @@ class Figure(Compose):
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """Return the picture as SVG text. A ``fluid`` one shrinks with its page as long as it can be read; ``shown`` is
-        its default width and height in pixels."""
+        """Return the picture as SVG. A ``fluid`` one shrinks with its page; ``shown``: its default size in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
@@ -135,8 +133,7 @@ class Figure(Compose):
         return scrolling(f'<img alt="{words}" width="{self.size[0]:.0f}" style="{how}" src="{source}">')
 
     def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is at most
-        as wide as the page, but not narrower than its minimal width."""
+        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
         shown = f"max(min(100%,{width:.0f}px),{least_width(self._body, width)})"

@@ -1,5 +1,4 @@
-"""The head of a picture: the title, the size of the machine, the figures with their targets, and where the time of all
-ranks goes, as a bar of parts with a legend."""
+"""The head of a picture: title, size of the machine, figures with targets, and where the time of all ranks goes."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class HeaderFigure(NamedTuple):
 
 
 def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
-    """Return the title, the figures and the time bar beside or below it, the fault and the longest chain of the run,
-    and the y where all that ends."""
+    """Return title, figures, time bar, the fault and the longest chain of the run, and the y where all that ends."""
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)

@@ -42,8 +42,7 @@ class Links(NamedTuple):
 
 
 def links_of(layout: Layout, links: str) -> Links:
-    """Return which messages have an arrow. With "auto" these are the messages that wait for longer than a box is wide:
-    for the others an arrow would say what everybody sees."""
+    """Return which messages have an arrow. With "auto" these are those that wait for longer than a box is wide."""
     if not layout.fine or links in ("none", "groups"):
         return Links()
     found = list(_messages(layout))

@@ -43,8 +43,7 @@ def _show_sweep(sweep: Sweep) -> str:
 
 
 def _show_failure(result: Any) -> None:
-    """Show the failed run below the error of a cell: as a picture, or as a player if the cell calls ``play``; at a
-    terminal as text."""
+    """Show the failed run below a cell's error: as a picture, a player if it calls ``play``, or text at a terminal."""
     error = result.error_in_exec
     failed = error.run if isinstance(error, PuzzleError) else None
     if isinstance(failed, Run):

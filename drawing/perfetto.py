@@ -52,8 +52,7 @@ class Export(str):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file: compressed to one that ends in .gz ("fsdp.json.gz"), plain to one that ends in .json.
         Perfetto opens both. Take the compressed one unless a program of yours is to read it: of 100,000 operations it
-        has 2 MB instead of 30. Raises PuzzleError for another ending, and where the file cannot
-        be written."""
+        has 2 MB instead of 30. Raises PuzzleError for another ending, and where the file cannot be written."""
         write(path, {".json": lambda: self, ".gz": lambda: gzip.compress(self.encode(), mtime=0)})
 
 
@@ -88,8 +87,7 @@ def _about(trace: Trace) -> Json:
 
 
 class Moments(dict[float, tuple[float, str]]):
-    """A cache from a time in ticks to its microseconds, rounded to nanoseconds, and their text, since ranks begin and
-    end at the same moments."""
+    """A cache from a time in ticks, which ranks share, to its microseconds, rounded to nanoseconds, and their text."""
 
     def __missing__(self, moment: float) -> tuple[float, str]:
         microseconds = _short(round(moment * TICK, 3))
@@ -98,8 +96,7 @@ class Moments(dict[float, tuple[float, str]]):
 
 
 class Lengths(dict[float, str]):
-    """A cache from a length in microseconds to the text of a slice's duration. It is the difference of two rounded
-    times, so that slices of one thread do not overlap."""
+    """A cache from a length in microseconds to a slice's duration: of rounded times, so that slices do not overlap."""
 
     def __missing__(self, length: float) -> str:
         self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
@@ -137,8 +134,7 @@ def _number(elements: Elements) -> float:
 
 
 class Writer:
-    """A writer of the entries of a run as JSON text. Most of an entry is common to many ranks and moments, so it is
-    made once, and the rest is written around it."""
+    """A writer of entries as JSON text. What many ranks and moments have in common is made once."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -234,8 +230,7 @@ class Writer:
         return entry
 
     def _details(self, event: Event, unnamed: frozenset[int], said: RangeTexts) -> str:
-        """Return the details of an operation that do not depend on its moment and rank. ``unnamed``: the micro-batches
-        that are not part of its name."""
+        """Return what depends neither on moment nor rank. ``unnamed``: the micro-batches that its name leaves out."""
         details: Json = {"micro-batches": said[unnamed]} if unnamed else {}
         if event.tensor:
             details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}

@@ -148,8 +148,7 @@ def _rows(labels: Labels, place: Rect) -> list[Diagram]:
 
 
 def _cells(place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1)) -> list[Diagram]:
-    """Return the whole as cells, side by side or going down, with these pieces filled: of cells that go down, these
-    slices of their width."""
+    """Return the whole as cells, side by side or ``down``, with these pieces filled, or these slices of their width."""
     cells = _divided(place, pieces[1], down)
     filled = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
     whole = boxes(cells, style(theme.LANE, theme.HATCH, 0.75))

@@ -52,13 +52,7 @@ FAMILY_COLORS = {"collective": "#4a6472", "message": "#7a5cc8"}
 """Of operations that have no color of their own."""
 ARROW = OPERATION_COLORS["pass_to"]
 """The color of arrows from sends to receives."""
-GLYPHS = {
-    "allreduce": "diamond",
-    "allgather": "up",
-    "scatterreduce": "down",
-    "pass_to": "right",
-    "receive": "left",
-}
+GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
 FAMILY_GLYPH = "bow"
 """The sign of collectives that have none of their own."""
 IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
@@ -129,8 +123,7 @@ def layer_color(layer: int, layers: int) -> str:
 
 @cache
 def work_color(kind: str, batch: int, batches: int) -> str:
-    """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
-    the first one dark and the last one light."""
+    """Return the color of a pass through layers: a hue for its direction, darker for the first micro-batches."""
     first, last = LIGHTNESS
     place = 0.4 if batches == 1 else batch / (batches - 1)
     return _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))

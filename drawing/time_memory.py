@@ -83,8 +83,7 @@ class Chart(NamedTuple):
 def draw_chart(
     chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str, parts: Iterable[Diagram], words: str, static: bool
 ) -> Figure:
-    """Return the picture of a chart: a title and a note, the grid with its figures, the names of the axes, and
-    ``parts``. ``words`` describe it."""
+    """Return a picture: title, note, grid with figures, names of the axes, and ``parts``. ``words`` describe it."""
     times, amounts = chart.x.ticks(8), chart.y.ticks(6)
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
     grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in amounts]

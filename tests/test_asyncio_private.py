@@ -18,7 +18,6 @@ from lib.basics.asyncio_private import (
     default_executor,
     failed_unasked,
     gathered,
-    has_timers,
     host_aside,
     ready_callbacks,
     waited_for,
@@ -111,33 +110,6 @@ def test_an_executor_is_there_once_a_thread_was_asked_for(loop: Asked) -> None:
     assert thread != threading.get_ident()
     assert after is not None
     after.shutdown()  # type: ignore[attr-defined]
-
-
-def test_a_sleep_is_a_timer_until_it_ends(loop: Asked) -> None:
-    async def sleeps() -> list[bool]:
-        task = asyncio.create_task(asyncio.sleep(3))
-        seen = [has_timers(loop)]
-        await asyncio.sleep(0)
-        seen.append(has_timers(loop))
-        await task
-        return [*seen, has_timers(loop)]
-
-    assert loop.run_until_complete(sleeps()) == [False, True, False]
-
-
-def test_a_timer_that_was_canceled_is_none_after_a_turn(loop: Asked) -> None:
-    async def cancels() -> bool:
-        loop.call_later(3, print).cancel()
-        await asyncio.sleep(0)
-        return has_timers(loop)
-
-    assert loop.run_until_complete(cancels()) is False
-    assert loop.now == 0
-
-
-def test_a_loop_of_another_make_cannot_be_asked_for_timers() -> None:
-    with pytest.raises(AttributeError, match="_scheduled"):
-        has_timers(asyncio.AbstractEventLoop())
 
 
 # -- a loop inside another: _set_running_loop, _enter_task, _leave_task --------------------------------------------

@@ -227,7 +227,7 @@ def test_nothing_is_left_running(cheats: dict[str, dict[str, Verdict]], at_a_she
     servers = [server.process.pid for server in sandbox.idle]
     assert servers and not [child for server in servers for child in children(server)]
     for child in {*children(os.getpid())} - {*servers}:
-        assert b"start.py" not in Path(f"/proc/{child}/cmdline").read_bytes()
+        assert b"fork_server" not in Path(f"/proc/{child}/cmdline").read_bytes()
 
 
 def children(process: int) -> list[int]:

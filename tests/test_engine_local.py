@@ -165,6 +165,7 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     the ranks' dictionaries are gone through."""
     from lib.engines import numbers
     from lib.engines.layers import parameters, shapes_of_adapter
+    from lib.engines.pairs import Pair
     from tests.test_engine_numbers import nbytes, numel
 
     models: dict[int, Model] = {}
@@ -173,7 +174,8 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     formula = Cost(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
     wanted = run(fn, **size, cost=formula)
 
-    def counted(value: numbers.Real) -> int:
+    def counted(pair: Pair) -> int:
+        value = pair.made()
         assert nbytes(value) == 4 * numel(value)  # no view of anything larger
         return numbers.elements(value)
 
@@ -310,15 +312,15 @@ def test_mistakes_that_no_shape_gives_away(dtype: str) -> None:
 @needs_torch
 def test_numbers_that_are_wrong_fail_though_the_fingerprints_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two are judged apart: an engine whose sums are off by a little, or nan, is found out."""
-    from lib.engines.numbers import Numbers, Real
+    from lib.engines.numbers import Numbers, Value
 
     fn, spec = next((fn, spec) for fn, spec in solutions() if spec["name"] == "ddp")
     add = Numbers.add
     for factor in (1.001, float("nan")):
 
-        def off(self: Numbers, values: Any, factor: float = factor) -> Real:
+        def off(self: Numbers, values: Any, factor: float = factor) -> Value:
             total = add(self, values)
-            return total._replace(data=total.data._replace(flat=total.data.flat * factor))  # type: ignore[union-attr]
+            return total._replace(flat=total.flat * factor)  # type: ignore[union-attr]
 
         with monkeypatch.context() as patch:
             patch.setattr(Numbers, "add", off)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.basics.errors import PuzzleError
-from lib.machine.fingerprints import Fingerprints, piece_of
+from lib.machine.fingerprints import Fingerprints
 from lib.record.labels import Labels, cut, join
 from lib.running.workload import KINDS, TOLERANCES, Workload
 from tests.marks import MISSING, NO_TORCH
@@ -23,7 +23,8 @@ if "torch" in MISSING:
 import torch
 
 from lib.engines import data, layers, numbers, pieces, reference
-from lib.engines.numbers import Numbers, Real
+from lib.engines.numbers import Numbers, Value
+from lib.engines.pairs import Pairs
 from lib.engines.pieces import Pieces
 
 WORK = Workload(layers=2, batches=4, hidden=6, length=3)
@@ -36,23 +37,23 @@ def weight_labels(shards: set[int], total: int, kind: str = "Weight", layer: int
     return Labels(kind, layer, 2, 0, *batches, frozenset(shards), total)
 
 
-def flat(value: Real) -> Any:
-    assert isinstance(value.data, Pieces)
-    return value.data.flat
+def flat(value: Value) -> Any:
+    assert isinstance(value, Pieces)
+    return value.flat
 
 
-def numel(value: Real) -> int:
+def numel(value: Value) -> int:
     """How many numbers a value really has."""
     return sum(tensor.numel() for tensor in numbers.stored(value))
 
 
-def nbytes(value: Real) -> int:
+def nbytes(value: Value) -> int:
     """The bytes that a value occupies, with those of buffers behind views."""
     buffers = [tensor.untyped_storage() for tensor in numbers.stored(value)]
     return sum({buffer.data_ptr(): buffer.nbytes() for buffer in buffers}.values())
 
 
-def is_nan(value: Real) -> bool:
+def is_nan(value: Value) -> bool:
     return all(bool(tensor.isnan().all()) and tensor.numel() > 0 for tensor in numbers.stored(value))
 
 
@@ -111,7 +112,6 @@ def test_values_are_cut_and_joined_as_their_labels_are(draw: st.DataObject) -> N
     some = order[: draw.draw(st.integers(1, len(order)))]
     labels, value = join([labels for labels, _ in some], ""), NUMBERS.join([value for _, value in some])
     assert torch.equal(flat(value), flat(source(labels)))
-    assert value.mark == source(labels).mark
 
 
 def test_a_cut_keeps_nothing_else_in_memory() -> None:
@@ -125,49 +125,44 @@ def test_a_cut_keeps_nothing_else_in_memory() -> None:
     assert numbers.elements(NUMBERS.zero) == nbytes(NUMBERS.zero) == 0
 
 
-def marked(labels: Labels, whole: int, flat: Any) -> Any:
-    """A value with these numbers, and a fingerprint of its own."""
-    return NUMBERS.of(labels, (whole, piece_of(labels)), flat)
-
-
 # -- what is misaligned is nan, and no crash ---------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_nan() -> None:
     half, other = weight_labels({0}, 2), weight_labels({1}, 2)
     weight, state = NUMBERS.weight(half), NUMBERS.opt_state(other)
-    grad = marked(weight_labels({0}, 1, "WeightGrad"), 5, torch.ones(1, 36))
+    grad = NUMBERS.of(weight_labels({0}, 1, "WeightGrad"), torch.ones(1, 36))
     assert all(map(is_nan, NUMBERS.update(weight, state, grad)))
     good = NUMBERS.opt_state(half)
     assert not any(map(is_nan, NUMBERS.update(weight, good, grad)))
-    lacking = marked(weight_labels({1}, 2, "WeightGrad"), 5, torch.ones(1, 18))
+    lacking = NUMBERS.of(weight_labels({1}, 2, "WeightGrad"), torch.ones(1, 18))
     assert is_nan(NUMBERS.update(weight, good, lacking)[0])
     assert is_nan(NUMBERS.join([weight, weight]))
-    third = marked(weight_labels({0}, 3, "WeightGrad"), 5, torch.ones(1, 12))
+    third = NUMBERS.of(weight_labels({0}, 3, "WeightGrad"), torch.ones(1, 12))
     assert is_nan(NUMBERS.add([third, grad]))
     x = NUMBERS.inputs(frozenset({0, 1}))
     assert all(torch.isnan(y).any() for y in numbers.stored(NUMBERS.forward(x, weight)))
     whole = NUMBERS.weight(weight_labels({0}, 1))
     of_weight, of_input = NUMBERS.backward(x, NUMBERS.loss(NUMBERS.inputs(frozenset({0}))), whole)
     assert flat(of_weight).isnan().any()
-    assert isinstance(of_input.data, dict)
-    assert not of_input.data[0].isnan().any() and of_input.data[1].isnan().any()
+    assert isinstance(of_input, dict)
+    assert not of_input[0].isnan().any() and of_input[1].isnan().any()
     assert is_nan(NUMBERS.made_up(weight_labels({0}, 1, "WeightGrad")))
 
 
 def test_the_gradient_of_nothing_fits_every_form() -> None:
-    grad = marked(weight_labels({1}, 3, "WeightGrad"), 7, torch.arange(12.0)[None])
+    grad = NUMBERS.of(weight_labels({1}, 3, "WeightGrad"), torch.arange(12.0)[None])
     for values in ([grad, NUMBERS.zero], [NUMBERS.zero, grad]):
         total = NUMBERS.add(values)
-        assert total.mark[0] == 7 and torch.equal(flat(total), flat(grad))
+        assert torch.equal(flat(total), flat(grad))
     zero = NUMBERS.add([NUMBERS.zero, NUMBERS.zero])
     nothing = Labels("WeightGrad", 0, 2, 0, frozenset(), 4)
-    assert NUMBERS.cut(zero, cut(nothing, 1, 2)).data is None
-    assert NUMBERS.join([zero, zero]).data is None
+    assert NUMBERS.cut(zero, cut(nothing, 1, 2)) is None
+    assert NUMBERS.join([zero, zero]) is None
     for labels in (nothing, weight_labels({1, 2}, 3, "WeightGrad")):
         sent = NUMBERS.expand(zero, labels)
         assert sent.shape == NUMBERS.shape(labels) and not sent.any()
-    assert NUMBERS.of(nothing, 0, NUMBERS.expand(zero, nothing)) is NUMBERS.zero
+    assert NUMBERS.of(nothing, NUMBERS.expand(zero, nothing)) is NUMBERS.zero
 
 
 def test_values_there_and_back_as_plain_tensors() -> None:
@@ -180,15 +175,14 @@ def test_values_there_and_back_as_plain_tensors() -> None:
     ):
         sent = NUMBERS.expand(value, labels)
         assert tuple(sent.shape) == NUMBERS.shape(labels) and sent.is_contiguous()
-        back = pickle.loads(pickle.dumps(NUMBERS.of(labels, value.mark, sent)))
-        assert back.mark == value.mark
+        back = pickle.loads(pickle.dumps(NUMBERS.of(labels, sent)))
         assert torch.equal(NUMBERS.expand(back, labels), sent)
-        assert nbytes(NUMBERS.of(labels, value.mark, sent)) == 4 * numel(value)
+        assert nbytes(NUMBERS.of(labels, sent)) == 4 * numel(value)
         assert all(map(torch.equal, numbers.stored(back), numbers.stored(value)))
-        if isinstance(value.data, Pieces):
-            assert back.data.step == value.data.step == data.WARM
+        if isinstance(value, Pieces):
+            assert back.step == value.step == data.WARM
     with pytest.raises(ValueError, match="has shape"):
-        NUMBERS.of(state, 0, torch.zeros(1, 18))
+        NUMBERS.of(state, torch.zeros(1, 18))
 
 
 # -- layers, data, optimizer -----------------------------------------------------------------------------------------
@@ -268,14 +262,11 @@ def test_adam_is_that_of_torch_step_by_step() -> None:
 # -- the comparison --------------------------------------------------------------------------------------------------
 
 
-def answers(work: Workload, ranks: int = 2) -> dict[int, dict[int, Real]]:
+def answers(work: Workload, ranks: int = 2) -> dict[int, dict[int, Value]]:
     """What ranks that know the reference would answer."""
     whole = ((0, layers.parameters(work.layer, work.hidden)),)
     return {
-        rank: {
-            layer: Real(0, Pieces(whole, weight.clone()[None]))
-            for layer, weight in enumerate(reference.reference(work))
-        }
+        rank: {layer: Pieces(whole, weight.clone()[None]) for layer, weight in enumerate(reference.reference(work))}
         for rank in range(ranks)
     }
 
@@ -321,7 +312,7 @@ def test_replicas_must_be_equal_to_the_last_bit() -> None:
 
 def test_what_is_missing_fails() -> None:
     found = answers(WORK, ranks=1)
-    found[0][1] = Real(0, Pieces(((0, 35),), flat(found[0][1])[:, :35]))
+    found[0][1] = Pieces(((0, 35),), flat(found[0][1])[:, :35])
     agreement = reference.compare(WORK, found)
     assert agreement.relative == math.inf and agreement.rows[1].missing == 1
     with pytest.raises(PuzzleError, match="not complete"):
@@ -371,7 +362,7 @@ def test_every_number_is_on_the_device(kind: str) -> None:
     new = there.update(weight, there.opt_state(state), there.join(halves))
     zeros = there.expand(there.zero, grad)
     nans = there.made_up(grad)
-    values = [of_weight, of_input, *halves, *new, nans, there.only_numbers(grad, zeros)]
+    values = [of_weight, of_input, *halves, *new, nans, there.of(grad, zeros)]
     assert {tensor.device.type for value in values for tensor in numbers.stored(value)} == {"meta"}
 
 
@@ -379,3 +370,24 @@ def test_the_methods_are_those_of_the_fingerprints() -> None:
     public = {name for name in vars(Fingerprints) if not name.startswith("_")}
     assert {name for name in public if not hasattr(Numbers, name)} == set()
     assert importlib.import_module("lib.engines").__doc__
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_pair_has_the_fingerprint_of_the_one_and_the_numbers_of_the_other(at_once: bool) -> None:
+    """Of a step of training, whether numbers are made at once or when they are asked for."""
+    made: list[list[Any]] = []
+    for values in (Fingerprints(), NUMBERS, Pairs(NUMBERS, at_once), Pairs()):
+        whole = Labels("Weight", 0, 2)
+        weight, state = values.weight(whole), values.opt_state(whole)
+        out = values.forward(values.inputs(EVERY), weight)
+        of_weight, of_input = values.backward(values.inputs(EVERY), values.loss(out), weight)
+        halves = [values.cut(of_weight, cut(weight_labels({0}, 1, "WeightGrad"), part, 2)) for part in range(2)]
+        grad = values.add([values.join(halves), values.zero])
+        made.append([weight, state, out, of_weight, of_input, *halves, grad, *values.update(weight, state, grad)])
+    marks, plain, pairs, alone = made
+    assert all(pair.make is None for pair in pairs) == at_once
+    assert [pair.mark for pair in pairs] == [pair.mark for pair in alone] == marks
+    for pair, value in zip(pairs, plain, strict=True):
+        assert all(map(torch.equal, numbers.stored(pair.made()), numbers.stored(value)))
+        assert pair.make is None and pair.made() is pair.numbers
+    assert all(pair.made() is None for pair in alone)

@@ -239,7 +239,7 @@ async def ring(model: Model) -> None:
 
 def test_all_send_first_and_prints_say_whose_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     done = apart(ring, layers=1, batches=1)
-    assert sorted(capsys.readouterr().out.splitlines()) == [f"[rank {n}, tick 0.2] from {n}" for n in range(4)]
+    assert sorted(capsys.readouterr().out.splitlines()) == [f"[rank {n}, tick 1.2] from {n}" for n in range(4)]
     assert len(done.measured.events) == len(done.events) and not done.agreement.ok  # nothing was trained
     with pytest.raises(PuzzleError):
         done.check()

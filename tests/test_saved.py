@@ -237,12 +237,14 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
     import torch
 
     from lib.engines.numbers import Graphs, Numbers
+    from lib.engines.pairs import Pairs
     from lib.machine.cost import Shape
     from lib.running.workload import Workload
 
     kept: dict[str, int] = {}
     for keep in ("all", "selective"):
-        simulator = LocalSimulator(Shape.of(1), values=Numbers(Workload(layers=1, layer=layer)))
+        values: Any = Pairs(Numbers(Workload(layers=1, layer=layer)), at_once=True)
+        simulator = LocalSimulator(Shape.of(1), values=values)
         rank = simulator.open(0, 1, 1)
         weight, _ = simulator.load_weights(rank, 0, 0, 1)
         inp = simulator.get_activation(rank, frozenset({0}))
@@ -255,11 +257,11 @@ def test_what_is_kept_is_autograds_graph_and_goes_with_it(layer: str) -> None:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             out, saved = simulator.compute(rank, "forward", 0, [inp, weight], {"keep": keep})
         kept[keep] = sum(sizes.values())
-        graphs = saved.value.data
-        assert isinstance(graphs, Graphs) and not out.value.data[0].requires_grad
+        graphs = saved.value.made()
+        assert isinstance(graphs, Graphs) and not out.value.made()[0].requires_grad
         lives = weakref.ref(graphs.by_batch[0][1])
         assert lives() is not None
-        del graphs, saved, out
+        del graphs, saved, out, values
         simulator.terms = rank = None  # type: ignore[assignment]
         gc.collect()
         assert lives() is None

@@ -81,13 +81,6 @@ def default_executor(loop: asyncio.BaseEventLoop) -> Executor | None:
     return loop._default_executor  # type: ignore[attr-defined, no-any-return]
 
 
-def has_timers(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a callback, such as the end of an ``asyncio.sleep``, waits for a time of the loop's clock. Needs
-    ``BaseEventLoop._scheduled``, tried with 3.11 to 3.15, in which a cancelled one may stay until the loop has run its
-    next callbacks. Raise AttributeError for a loop of another make."""
-    return bool(loop._scheduled)  # type: ignore[attr-defined]
-
-
 @contextmanager
 def host_aside() -> Iterator[None]:
     """Suspend the running event loop and its task inside the block, so that another loop can run there.

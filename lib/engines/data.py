@@ -39,8 +39,7 @@ def weight(work: Workload, layer: int) -> torch.Tensor:
 
 
 def moments(work: Workload, layer: int, of_adapter: bool = False) -> torch.Tensor:
-    """Return Adam's m and v of a layer, or of its adapter, after WARM steps, (2, numbers). They are as large as
-    gradients of this size of batch are, so that the update depends on both."""
+    """Return m and v of a layer, or its adapter, after WARM steps, (2, numbers): as large as gradients make them."""
     kind, count = "moments", parameters(work.layer, work.hidden)
     if of_adapter:
         kind, count = "moments of the adapter", len(adapter(work, layer))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -11,11 +11,13 @@ from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.cost import Shape
 from ..machine.simulator import new_simulator
+from ..record.operations import Values
 from ..running.execution import name_of
 from ..running.limits import collector_off
 from ..running.run import Run, Settings, train_on
 from ..running.workload import Workload
 from .numbers import Numbers
+from .pairs import Pairs
 from .reference import compare
 from .result import RealRun
 
@@ -27,7 +29,12 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     if settings.pace or settings.meter or settings.kill:
         problem = "ranks in one process have no pace and no meter of their own, and none can be killed"
         raise PuzzleError(problem, fix='engine="processes"')
-    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=settings.strict, values=Numbers(work)))
+    dist = Dist.of(
+        shape,
+        new_simulator(
+            shape, graded=True, strict=settings.strict, values=cast(Values, Pairs(Numbers(work), at_once=True))
+        ),
+    )
     begun, threads = time.perf_counter(), torch.get_num_threads()
     if work.hidden <= SMALL:
         torch.set_num_threads(1)
@@ -38,5 +45,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     wall = time.perf_counter() - begun
     with collector_off(cycles=True):
         done = Run(name_of(fn), models, work.train)
-    finals = {state.rank: {layer: piece.value for layer, piece in state.finals.items()} for state in done.final_states}
+    finals = {
+        state.rank: {layer: piece.value.made() for layer, piece in state.finals.items()} for state in done.final_states
+    }
     return RealRun(done, "local", wall, compare(work, finals))

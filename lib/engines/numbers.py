@@ -1,10 +1,9 @@
-"""What a tensor carries on an engine with real tensors: a fingerprint, and numbers.
+"""The arithmetic of real tensors (``record.operations.Values``). Their fingerprints are apart from them (``pairs``). No
+value ever changes: ranks in one process share what they send.
 
-``Numbers`` has the methods of ``Fingerprints`` and stands in their place in the simulator. Each value has the
-fingerprint that it would have in the simulator, so that every rule and every check goes on working, and the numbers of
-the same tensor. The two are independent: each operation is carried out in both, and the end is checked in both.
-
-Numbers that an operation needs and that are missing are nan. That happens only if the rules are switched off.
+An activation is (length, hidden), or pieces of it, for each micro-batch. A weight, a state or a gradient is pieces; the
+gradient of no micro-batches, which adds nothing and fits any shape, is None. Numbers that an operation needs and that
+are missing are nan. That happens only if the rules are switched off.
 """
 
 import math
@@ -15,7 +14,6 @@ import torch
 
 from ..basics.errors import PuzzleError
 from ..machine.cost import Cost
-from ..machine.fingerprints import Fingerprints
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
@@ -39,22 +37,16 @@ class Adapted(NamedTuple):
     adapter: torch.Tensor
 
 
-class Real(NamedTuple):
-    """The value of one tensor. Nothing in it ever changes: ranks in one process share what they send."""
-
-    mark: Any  # the fingerprint
-    data: dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
-    """For each micro-batch (length, hidden) or pieces of it, or pieces of a weight. None for the gradient of no
-    micro-batches, which adds nothing and fits any shape."""
+Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
 
 
 class Numbers:
-    """The arithmetic of one workload on one device. ``fingerprints`` is that of the fingerprints alone."""
+    """The arithmetic of one workload on one device."""
 
-    zero = Real(Fingerprints.zero, None)
+    zero = None
 
     def __init__(self, work: Workload, device: Any = "cpu") -> None:
-        self.work, self.device, self.fingerprints = work, device, Fingerprints()
+        self.work, self.device = work, device
         self.parameters = parameters(work.layer, work.hidden)
         self.of_adapter = sum(map(math.prod, shapes_of_adapter(work.layer, work.hidden)))
         self.whole: Spans = ((0, self.parameters),)
@@ -65,52 +57,43 @@ class Numbers:
         self.cost = Cost(weight_elements=self.parameters, activation_elements=inputs, adapter_elements=self.of_adapter)
         """Sizes of the real tensors, by which what is stored is counted."""
 
-    def weight(self, piece: Labels) -> Real:
+    def weight(self, piece: Labels) -> Pieces:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
         whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device)[None])
-        return Real(self.fingerprints.weight(piece), self._part(whole, piece))
+        return self._part(whole, piece)
 
-    def opt_state(self, piece: Labels) -> Real:
+    def opt_state(self, piece: Labels) -> Pieces:
         """Return a piece of a layer's optimizer state before training: m and v of a training that is under way."""
         flat = data.moments(self.work, piece.layer, piece.adapter).to(self.device)
         whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat, data.WARM)
-        return Real(self.fingerprints.opt_state(piece), self._part(whole, piece))
+        return self._part(whole, piece)
 
-    def inputs(self, batches: frozenset[int]) -> Real:
-        numbers = {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
-        return Real(self.fingerprints.inputs(batches), numbers)
+    def inputs(self, batches: frozenset[int]) -> Value:
+        return {batch: data.inputs(self.work, batch).to(self.device) for batch in sorted(batches)}
 
-    def forward(self, inp: Real, weight: Real, partial: bool = False) -> Real:
+    def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
         flat, layer = self._layer(weight, partial)
-        numbers = {batch: layer(x, flat) for batch, x in self._inputs(inp).items()}
-        return Real(self.fingerprints.forward(inp.mark, weight.mark, partial), numbers)
+        return {batch: layer(x, flat) for batch, x in self._inputs(inp).items()}
 
-    def keeping(self, inp: Real, weight: Real, keep: str, partial: bool = False) -> tuple[Real, Real]:
+    def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Graphs]:
         """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
         flat, layer = self._layer(weight, partial, at_once if keep == "all" else again)
         graphs = self._graphs(inp, flat, layer)
-        numbers = {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}
-        out, saved = self.fingerprints.keeping(inp.mark, weight.mark, keep, partial)
-        return Real(out, numbers), Real(saved, graphs)
+        return {batch: y.detach() for batch, (_, y) in graphs.by_batch.items()}, graphs
 
-    def loss(self, inp: Real) -> Real:
+    def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
         scale = data.loss_scale(self.work)
         activations = self._inputs(inp).items()
-        numbers = {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
-        return Real(self.fingerprints.loss(inp.mark), numbers)
+        return {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
 
     def backward(
-        self, inp: Real, grad: Real, weight: Real, saved: Real | None = None, *, partial: bool = False
-    ) -> tuple[Real, Real]:
+        self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
+    ) -> tuple[Value, Value]:
         """Return the gradients of weight and input. Computes the layer again, unless its graph was kept."""
-        mark = None if saved is None else saved.mark
-        of_weight, of_input = self.fingerprints.backward(inp.mark, grad.mark, weight.mark, mark, partial=partial)
-        graphs = None if saved is None else saved.data
-        if not isinstance(graphs, Graphs):
-            graphs = self._graphs(inp, *self._layer(weight, partial))
+        graphs = saved if isinstance(saved, Graphs) else self._graphs(inp, *self._layer(weight, partial))
         out, spans = self._inputs(grad), _pieces(weight).spans if partial else self.whole
-        if isinstance(weight.data, Adapted):
+        if isinstance(weight, Adapted):
             spans = self.whole_adapter
         total, back = torch.zeros_like(graphs.flat), dict[int, torch.Tensor | Pieces]()
         for batch, (x, y) in graphs.by_batch.items():
@@ -118,18 +101,17 @@ class Numbers:
             # The graph is the tensor that was kept: both halves of a backward may use it, and it goes when that goes.
             of_flat, back[batch] = torch.autograd.grad(y, (graphs.flat, x), seed, retain_graph=saved is not None)
             total = total + of_flat
-        return Real(of_weight, Pieces(spans, total.detach()[None])), Real(of_input, back)
+        return Pieces(spans, total.detach()[None]), back
 
-    def adapted(self, weight: Real, adapter: Real) -> Real:
+    def adapted(self, weight: Value, adapter: Value) -> Adapted:
         """Return what stands in the place of a weight that has an adapter."""
-        both = Adapted(self._complete(weight), select(_pieces(adapter), self.whole_adapter)[0])
-        return Real(self.fingerprints.adapted(weight.mark, adapter.mark), both)
+        return Adapted(self._complete(weight), select(_pieces(adapter), self.whole_adapter)[0])
 
-    def _layer(self, weight: Real, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
+    def _layer(self, weight: Value, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
         """Return the numbers of a weight, and its layer as a function. Raise PuzzleError for a cut unit."""
         kind, hidden = self.work.layer, self.work.hidden
-        if isinstance(weight.data, Adapted):
-            frozen, flat = weight.data
+        if isinstance(weight, Adapted):
+            frozen, flat = weight
             return flat, lambda x, flat: apply_adapted(kind, x, frozen, flat, cheap)
         if not partial:
             return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
@@ -145,7 +127,7 @@ class Numbers:
         bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
         return pieces.flat[0], lambda x, flat: apply_units(kind, x, flat, bypass, cheap)
 
-    def _graphs(self, inp: Real, flat: torch.Tensor, layer: Any) -> Graphs:
+    def _graphs(self, inp: Value, flat: torch.Tensor, layer: Any) -> Graphs:
         """Compute a layer for each micro-batch, with what autograd needs of it."""
         flat, found = flat.detach().requires_grad_(), {}
         for batch, x in self._inputs(inp).items():
@@ -154,49 +136,41 @@ class Numbers:
                 found[batch] = x, layer(x, flat)
         return Graphs(flat, found)
 
-    def update(self, weight: Real, opt_state: Real, grad: Real) -> tuple[Real, Real]:
+    def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Pieces, Pieces]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
-        new_weight, new_state = self.fingerprints.update(weight.mark, opt_state.mark, grad.mark)
         old, state = _pieces(weight), _pieces(opt_state)
-        summed = torch.zeros_like(old.flat) if grad.data is None else select(_pieces(grad), old.spans)
+        summed = torch.zeros_like(old.flat) if grad is None else select(_pieces(grad), old.spans)
         moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
         step = state.step + 1
         flat, moments = adam(old.flat, summed, moments, step)
-        return Real(new_weight, Pieces(old.spans, flat)), Real(new_state, Pieces(old.spans, moments, step))
+        return Pieces(old.spans, flat), Pieces(old.spans, moments, step)
 
-    def add(self, values: Sequence[Real]) -> Real:
+    def add(self, values: Sequence[Value]) -> Value:
         """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
-        if isinstance(values[0].data, dict):
-            mark, first = self.fingerprints.add([value.mark for value in values]), _activations(values[0])
-            return Real(mark, {batch: _total([_activations(value)[batch] for value in values]) for batch in first})
-        partial_sums = [value.data for value in values if isinstance(value.data, Pieces)]
-        if not partial_sums:
-            return self.zero
-        return Real(self.fingerprints.add([value.mark for value in values]), _total(partial_sums))
+        if isinstance(values[0], dict):
+            return {batch: _total([_activations(value)[batch] for value in values]) for batch in values[0]}
+        partial_sums = [value for value in values if value is not None]
+        return _total(partial_sums) if partial_sums else self.zero
 
-    def cut(self, value: Real, piece: Labels) -> Real:
-        if value.data is None:
-            return value
-        mark = self.fingerprints.cut(value.mark, piece)
-        if isinstance(value.data, dict):
-            slices = {batch: self._part(self._in_spans(value.data[batch]), piece) for batch in sorted(piece.batches)}
-            return Real(mark, {batch: self._sequence(one) for batch, one in slices.items()})
-        return Real(mark, self._part(_pieces(value), piece))
+    def cut(self, value: Value, piece: Labels) -> Value:
+        if isinstance(value, dict):
+            slices = {batch: self._part(self._in_spans(value[batch]), piece) for batch in sorted(piece.batches)}
+            return {batch: self._sequence(one) for batch, one in slices.items()}
+        return value and self._part(_pieces(value), piece)
 
-    def join(self, values: Sequence[Real]) -> Real:
-        mark = self.fingerprints.join([value.mark for value in values])
-        if isinstance(values[0].data, dict):
+    def join(self, values: Sequence[Value]) -> Value:
+        if isinstance(values[0], dict):
             pieces: dict[int, list[Pieces]] = {}
             for value in values:
                 for batch, one in _activations(value).items():
                     pieces.setdefault(batch, []).append(self._in_spans(one))
-            return Real(mark, {batch: self._sequence(together(own)) for batch, own in sorted(pieces.items())})
-        parts = [value.data for value in values if isinstance(value.data, Pieces)]
-        return Real(mark, together(parts) if parts else None)
+            return {batch: self._sequence(together(own)) for batch, own in sorted(pieces.items())}
+        parts = [value for value in values if isinstance(value, Pieces)]
+        return together(parts) if parts else self.zero
 
-    def made_up(self, labels: Labels) -> Real:
+    def made_up(self, labels: Labels) -> Value:
         """Return a value for a tensor that was made by hand: all nan."""
-        return self.of(labels, self.fingerprints.made_up(labels), self.empty(labels).fill_(math.nan))
+        return self.of(labels, self.empty(labels).fill_(math.nan))
 
     # -- values as plain tensors, to be sent and received ------------------------------------------
 
@@ -206,23 +180,19 @@ class Numbers:
             return len(labels.batches), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
-    def only_numbers(self, labels: Labels, flat: torch.Tensor) -> Real:
-        """Return a value with any fingerprint: in the process of a rank nobody asks for it."""
-        return self.of(labels, self.fingerprints.made_up(labels), flat)
-
-    def expand(self, value: Real, labels: Labels) -> torch.Tensor:
+    def expand(self, value: Value, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
         written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
-        if isinstance(value.data, dict):
-            spans, rows = self._spans(labels), [self._in_spans(value.data[batch]) for batch in sorted(labels.batches)]
+        if isinstance(value, dict):
+            spans, rows = self._spans(labels), [self._in_spans(value[batch]) for batch in sorted(labels.batches)]
             return torch.stack([select(row, spans)[0] for row in rows])
-        if value.data is None:
+        if value is None:
             return self.empty(labels).zero_()
         return select(_pieces(value), self._spans(labels)).contiguous()
 
-    def of(self, labels: Labels, mark: Any, flat: torch.Tensor) -> Real:
-        """Return the value of a tensor with these labels, fingerprint and numbers. It undoes ``expand``. Raise
-        ValueError for numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches."""
+    def of(self, labels: Labels, flat: torch.Tensor) -> Value:
+        """Return the value of a tensor with these labels and numbers. It undoes ``expand``. Raise ValueError for
+        numbers of another shape. ``flat`` itself is kept, unless it has several micro-batches."""
         if labels.kind == "WeightGrad" and not labels.batches:
             return self.zero
         if tuple(flat.shape) != self.shape(labels):
@@ -230,9 +200,9 @@ class Numbers:
         if KINDS[labels.kind].by_batch:
             rows, spans = [row.clone() for row in flat] if len(flat) > 1 else list(flat), self._spans(labels)
             pairs = zip(sorted(labels.batches), rows, strict=True)
-            return Real(mark, {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs})
+            return {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs}
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
-        return Real(mark, Pieces(self._spans(labels), flat, step))
+        return Pieces(self._spans(labels), flat, step)
 
     def empty(self, labels: Labels) -> torch.Tensor:
         """Return room for the numbers of a tensor with these labels, not yet written."""
@@ -254,7 +224,7 @@ class Numbers:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
         return part.flat.view(self.work.length, self.work.hidden) if part.spans == self.sequence else part
 
-    def _inputs(self, value: Real) -> dict[int, torch.Tensor]:
+    def _inputs(self, value: Value) -> dict[int, torch.Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""
         form, found = (self.work.length, self.work.hidden), _activations(value)
         return {batch: select(self._in_spans(one), self.sequence).view(form) for batch, one in found.items()}
@@ -263,7 +233,7 @@ class Numbers:
         spans = self._spans(labels)
         return Pieces(spans, select(pieces, spans), pieces.step)
 
-    def _complete(self, weight: Real) -> torch.Tensor:
+    def _complete(self, weight: Value) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""
         return select(_pieces(weight), self.whole)[0]
 
@@ -279,21 +249,21 @@ def adam(
     return weight - data.RATE * fair_m / (fair_v.sqrt() + data.EPSILON), torch.stack([m, v])
 
 
-def stored(value: Real) -> list[torch.Tensor]:
+def stored(value: Value) -> list[torch.Tensor]:
     """Return the tensors that a value is made of, without those inside of autograd's graphs."""
-    if isinstance(value.data, dict):
-        return [one.flat if isinstance(one, Pieces) else one for one in value.data.values()]
-    return [value.data.flat] if isinstance(value.data, Pieces) else []
+    if isinstance(value, dict):
+        return [one.flat if isinstance(one, Pieces) else one for one in value.values()]
+    return [value.flat] if isinstance(value, Pieces) else []
 
 
-def elements(value: Real) -> int:
+def elements(value: Value) -> int:
     """Return how many numbers a value has, counted as the simulator does: Adam's m and v count as one."""
-    return value.data.flat.shape[1] if isinstance(value.data, Pieces) else sum(map(torch.numel, stored(value)))
+    return value.flat.shape[1] if isinstance(value, Pieces) else sum(map(torch.numel, stored(value)))
 
 
-def _activations(value: Real) -> dict[int, Any]:
-    assert isinstance(value.data, dict)
-    return value.data
+def _activations(value: Value) -> dict[int, Any]:
+    assert isinstance(value, dict)
+    return value
 
 
 def _total(partial_sums: Sequence[Any]) -> Any:
@@ -309,6 +279,6 @@ def _total(partial_sums: Sequence[Any]) -> Any:
     return Pieces(first.spans, total)
 
 
-def _pieces(value: Real) -> Pieces:
-    assert isinstance(value.data, Pieces)
-    return value.data
+def _pieces(value: Value) -> Pieces:
+    assert isinstance(value, Pieces)
+    return value

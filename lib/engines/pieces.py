@@ -1,8 +1,7 @@
 """Parts of a weight: which numbers of the flat whole each has, so that parts of any cut fit together.
 
 Piece i of n of a weight with p parameters is numbers ``i * p // n`` up to ``(i + 1) * p // n``. Pieces of a finer cut
-make up those of a coarser one exactly, for every p, so nothing is padded; in a cut into more pieces than there are
-numbers some pieces are empty.
+make up those of a coarser one exactly, for every p, so nothing is padded; of more pieces than numbers some are empty.
 """
 
 import math

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError, is_learners_file
+from ..basics.streams import open_closed
 from ..learner.model import Model
 from ..machine.cost import Shape
 from ..running.execution import name_of
@@ -29,7 +30,7 @@ from ..running.limits import collector_off
 from ..running.run import Run, Settings
 from ..running.workload import Workload
 from .distributed.recording import Plan, record
-from .distributed.supervisor import Door, Starter, Supervisor, open_standard_streams
+from .distributed.supervisor import Door, Starter, Supervisor
 from .result import ProcessRun
 
 for _name in ("torch", "cloudpickle"):
@@ -48,7 +49,7 @@ def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Sett
     machine = _pickled((shape, work, settings), shape.cost, "cost")
     task = {"function": function, "machine": machine, "path": [entry or os.getcwd() for entry in sys.path]}
     with _one_at_a_time:
-        open_standard_streams()
+        open_closed()  # or a socket would get the number of one
         with closing(Door("127.0.0.1", shape.everyone)) as door:
             begun = time.monotonic()
             done, plan = record(fn, shape, work, settings)

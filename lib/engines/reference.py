@@ -15,7 +15,6 @@ from ..running.workload import Workload
 from . import data
 from .agreement import Agreement, LayerError, badness
 from .layers import apply, merged
-from .numbers import Real
 from .pieces import Pieces, Span
 
 
@@ -42,13 +41,13 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
     return tuple(weight.detach() for weight in weights)
 
 
-def compare(work: Workload, finals: Mapping[int, Mapping[int, Real]]) -> Agreement:
+def compare(work: Workload, finals: Mapping[int, Mapping[int, object]]) -> Agreement:
     """Return how far the ranks' final weights, {rank: {layer: value}}, are from the reference. A rank may have any part
     of a layer. Wrong or missing numbers raise nothing here: see ``Agreement.check``."""
     rows: list[LayerError] = []
     begun = data.adapter if trains_adapters(work) else data.weight
     for layer, right in enumerate(reference(work)):
-        parts = {rank: finals[rank][layer].data for rank in sorted(finals) if layer in finals[rank]}
+        parts = {rank: finals[rank][layer] for rank in sorted(finals) if layer in finals[rank]}
         rows.append(_compare_layer(layer, right.double(), begun(work, layer).double(), parts))
     return Agreement(work, len(begun(work, 0)), tuple(rows))
 

@@ -18,13 +18,14 @@ import torch
 import torch.distributed as dist
 
 from ..basics.errors import PuzzleError
+from ..basics.streams import open_closed
 from ..learner.model import Model
 from ..machine.cost import Shape
 from ..running.run import Settings
 from ..running.workload import Workload
 from .distributed.rank import be_a_rank
 from .distributed.recording import Plan, record
-from .distributed.supervisor import Door, open_standard_streams
+from .distributed.supervisor import Door
 from .numbers import Numbers
 from .processes import watch
 from .result import ProcessRun
@@ -70,7 +71,7 @@ def work_for(
     show: Callable[[ProcessRun], None],
 ) -> NoReturn:
     """Be the rank that torchrun's environment names, and end this process. On rank 0 ``show(run)`` is called last."""
-    open_standard_streams()
+    open_closed()  # or a socket would get the number of one
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))

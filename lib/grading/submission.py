@@ -66,8 +66,7 @@ class Experiment:
 
 
 def switch_off(functions: bool = False) -> Callable[[], None]:
-    """Put experiments in place of all that experiments, with the ``functions`` behind them or without. Return what
-    takes them back."""
+    """Put experiments in place of these, with the ``functions`` behind them or without. Return what undoes that."""
     package: Any = sys.modules[__name__.partition(".")[0]]
     known, before = {name: getattr(package, name) for name in EXPERIMENTS}, sys.modules.get("drawing")
     drawing = ModuleType("drawing")
@@ -246,8 +245,7 @@ def _first(expression: ast.expr) -> str:
 
 
 def _changed(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement defines or assigns, whose items or attributes it sets, or whose methods it
-    calls."""
+    """Return the names that a statement defines, assigns, or changes by items, attributes or methods."""
     changed = set()
     for node in [statement, *_run_now(statement)]:
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):

@@ -43,12 +43,8 @@ class Dist:
     def _assemble(self, shape: Shape, simulator: AnySimulator, watch: Watch | None) -> None:
         mesh = shape.mesh
         self._mesh, self._simulator, self._watch, self.cost = mesh, simulator, watch, shape.cost
-        self.ranks, self.mesh, self.node_size, self.hosts = (
-            mesh.ranks,
-            dict(mesh.axes) or None,
-            mesh.node_size,
-            mesh.hosts,
-        )
+        self.ranks, self.mesh = mesh.ranks, dict(mesh.axes) or None
+        self.node_size, self.hosts = mesh.node_size, mesh.hosts
 
     def __repr__(self) -> str:
         mesh = f", mesh={self.mesh}" if self.mesh else ""

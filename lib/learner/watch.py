@@ -8,7 +8,7 @@ can go on by itself.
 import asyncio
 from collections.abc import Iterator
 from types import CoroutineType, FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from ..basics.asyncio_private import gathered, ready_callbacks, waited_for
 from ..machine.interface import AnySimulator
@@ -16,27 +16,16 @@ from ..machine.interface import AnySimulator
 PATIENCE = 0.005  # seconds between looks while a rank waits for something outside the machine
 
 
-class Blocked(Protocol):
-    """A call that somebody waits for (``calls``)."""
-
-    @property
-    def rank(self) -> int:
-        """The rank that made the call."""
-
-    def line(self) -> str:
-        """Return the learner's line that started it."""
-
-
 class Watch:
     """Watches the calls of one machine that are waited for. It does nothing as long as there are none."""
 
     def __init__(self, simulator: AnySimulator) -> None:
         self.simulator = simulator
-        self.waiting: dict[asyncio.Future[None], Blocked] = {}
+        self.waiting: dict[asyncio.Future[None], Any] = {}  # calls (``calls.Call``), by what their waiters block on
         self.looking = False
         self.quiet_looks = 0
 
-    def blocked(self, call: Blocked, future: asyncio.Future[None]) -> None:
+    def blocked(self, call: Any, future: asyncio.Future[None]) -> None:
         """Note that a coroutine waits for a call."""
         if future.done():
             return

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import add, attrgetter
-from typing import cast
 
 from ..basics.units import Elements
 from ..record.events import MARKS, Event
@@ -26,7 +25,7 @@ issued_of = attrgetter("issued")  # a function of C: asked of every record
 def events_so_far(links: RankLinks) -> list[Event]:
     """Return the log of a rank so far: only calls whose times are known, which ``awaited`` names by place, too."""
     rank, samples = links.rank, _samples(links)
-    log = cast("list[Entry]", rank.log)
+    log: list[Entry] = rank.log
     known = [entry.end is not None for entry in log]
     place = [*accumulate(known, initial=0)]
     awaited = {
@@ -39,10 +38,9 @@ def events_so_far(links: RankLinks) -> list[Event]:
 
 
 def finish_log(links: RankLinks) -> Sequence[Event]:
-    """Return the finished log of a rank, and drop the bookkeeping behind it. Its entries stay as they were written: the
-    samples that hold more than was known then are kept beside them."""
+    """Return the finished log of a rank, with samples that are known only now, and drop the bookkeeping behind."""
     rank, samples = links.rank, _samples(links)
-    log = cast("list[Entry]", rank.log)
+    log: list[Entry] = rank.log
     calls = [entry for entry in log if not isinstance(entry, Done)]
     ended = all(call.end is not None for call in calls)
     finished = Log(rank.rank, log, rank.fetched, samples, rank.per_tick) if ended else events_so_far(links)

@@ -75,13 +75,7 @@ class Fingerprints:
         return {batch: hash((LOSS, value)) for batch, value in inp.items()}
 
     def backward(
-        self,
-        inp: ByBatch,
-        grad: ByBatch,
-        weight: Fingerprint,
-        saved: ByBatch | None = None,
-        *,
-        partial: bool = False,
+        self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, saved: ByBatch | None = None, *, partial: bool = False
     ) -> tuple[Fingerprint, ByBatch]:
         """Return the gradients of weight and input: nonsense, if what is used of a forward was left behind by another
         one. With ``partial`` the first is that of the piece, and the second a partial sum."""

@@ -108,12 +108,7 @@ class Simulator(Protocol[R, T, C]):
         """Return a gradient out of nothing; of no micro-batches it is the honest zero."""
 
     def compute(
-        self,
-        rank: R,
-        kind: str,
-        layer: int | None,
-        operands: Sequence[T],
-        options: Options = NO_OPTIONS,
+        self, rank: R, kind: str, layer: int | None, operands: Sequence[T], options: Options = NO_OPTIONS
     ) -> Sequence[T]:
         """Carry out an operation of the compute stream, with these options of its row. Return what it makes."""
 

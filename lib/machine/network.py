@@ -80,12 +80,7 @@ class Network:
     # -- collectives --------------------------------------------------------------------
 
     def meet(
-        self,
-        links: RankLinks,
-        row: Collective,
-        layer: int | tuple[int, ...],
-        axis: str | None,
-        operand: Any,
+        self, links: RankLinks, row: Collective, layer: int | tuple[int, ...], axis: str | None, operand: Any
     ) -> InFlight:
         """Join the next collective of a rank's group along an axis, with a tensor or None, or one for each layer."""
         membership = links.memberships.get(axis)

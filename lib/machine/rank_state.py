@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
@@ -80,23 +80,6 @@ class Done(NamedTuple):
 make_done: Callable[[tuple[Any, ...]], Done] = partial(tuple.__new__, Done)  # without the constructor, as make_event
 
 
-class Carrying(Protocol):
-    """A call, as it stands in the log (``in_flight``)."""
-
-    kind: str
-    layer: int | None
-    layers: tuple[int, ...]  # of a collective that got a list
-    labels: Labels | None  # of what it carries
-    index: int  # where in the log it stands
-    issued: TimeUnits
-    held: tuple[Elements, ...]
-    end: TimeUnits | None  # known at some time
-
-    @property
-    def op(self) -> tuple[object, ...]:
-        """What names the communication, for all ranks."""
-
-
 class Result(NamedTuple):
     """What a call brings its rank."""
 
@@ -159,7 +142,7 @@ class TensorState(Token):
         used it up: ``-1 - since`` is that one's place in the log."""
         self.origin = origin
         self.stored = 0  # how often dictionaries hold it
-        self.carriers: list[Carrying] | None = None  # calls that carry it, or did after it had left storage
+        self.carriers: list[Any] | None = None  # calls that carry it, or did after it had left storage (``in_flight``)
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
 
     @property
@@ -270,7 +253,7 @@ class RankState:
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
         self.clock: TimeUnits = 0
-        self.log: list[Done | Carrying] = []
+        self.log: list[Any] = []  # ``Done``, and calls (``in_flight``), whose ends are known at some time
         self.fetched = array("i")  # of each call fetched: how long the log was, and the call's place in it
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself

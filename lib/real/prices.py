@@ -57,8 +57,7 @@ def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
-    """The prices of a model on a cluster, in seconds and bytes (see ``Cluster.cost``). The fields of ``Cost`` are those
-    of a layer in the middle of the model."""
+    """The prices of a model on a cluster (``Cluster.cost``). The fields of ``Cost`` are those of a middle layer."""
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES

@@ -2,8 +2,7 @@
 
 A layer is attention and a feed-forward part, each with a norm before it and a residual around it. ``gated=False`` is
 the GPT family: LayerNorm, biases, learned positions, dropout. ``gated=True`` is the Llama family: RMSNorm, no biases,
-rotary positions, no dropout, and a third matrix in the feed-forward part. Weights and activations that are computed
-with have 2 bytes a number.
+rotary positions, no dropout, and a third matrix in the feed-forward part. Numbers to compute with have 2 bytes each.
 
 Below, s is the length of the sequence, b the micro-batch (in sequences), h the hidden width, a the number of heads, t
 the tensor-parallel ranks, as in Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"

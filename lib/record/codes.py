@@ -174,11 +174,7 @@ def below_devices(ranks: Iterable[int], hosts: Mapping[int, Sequence[int]]) -> l
 
 
 def _cells(
-    own: Sequence[Event],
-    moments: Sequence[float],
-    columns: Mapping[float, int],
-    tick: float = 0.0,
-    mark: str = "",
+    own: Sequence[Event], moments: Sequence[float], columns: Mapping[float, int], tick: float = 0.0, mark: str = ""
 ) -> list[str]:
     """Return what stands below each moment, by the operations of a rank. ``columns``: the moments by their places."""
     cells, before = ["."] * len(moments), -1

@@ -255,8 +255,7 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of disjoint parts of one thing. Raise PuzzleError if they differ in kind, layer, step or micro-
-    batches, or a piece comes twice."""
+    """Return the union of parts. Raise PuzzleError where a piece comes twice, or they are not of one thing."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)

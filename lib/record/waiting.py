@@ -1,10 +1,9 @@
 """When a rank is idle, and for which ranks it waits then, read off the log.
 
-A rank is idle while it neither computes nor communicates. Its clock stands, then, because it waits for the end of
-a communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not
-come yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who
-came last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited
-for.
+A rank is idle while it neither computes nor communicates. Its clock stands, then, because it waits for the end of a
+communication that cannot begin yet: a message that is not sent yet, or a collective to which another rank has not come
+yet. The record after such a gap says which one that was (``Event.awaited``), and the logs of the others say who came
+last. All this holds for times that were measured as well, where a gap may also be time in which nobody was waited for.
 """
 
 from bisect import bisect_right
@@ -111,8 +110,7 @@ class Waiting:
 
 
 def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
-    """Return the communication for which a rank waits from ``start`` on: of those that its next records have fetched,
-    the one that ends last. ``at``: the first record after ``start``."""
+    """Return what a rank waits for from ``start`` on: the last to end that its records from ``at`` on have fetched."""
     for event in islice(events, at, None):
         fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
         if fetched:

@@ -57,8 +57,7 @@ class Replay:
         """Carry a recording out, up to the first call that fails here and is not said to have failed there.
 
         Raise ProtocolError for what is no recording, and for one that is another's: in which a call that is said to
-        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (of
-        time.monotonic)."""
+        have failed does not, or that fetches what has not come. Raise TimeoutError after the deadline (monotonic)."""
         calls, lines = _parts(recording)
         token = witnessed.set(self.errors)
         try:
@@ -232,8 +231,7 @@ def _of_a_rank(tensor: TensorState) -> TensorState:
 
 
 def _parts(recording: Any) -> tuple[list[Any], dict[int, str]]:
-    """Return the calls of a recording, and the learner's line of each that has failed, by its place. Raise
-    ProtocolError for anything else, and for a recording that is too long."""
+    """Return a recording's calls, and the learner's lines of those that failed. Raise ProtocolError for others."""
     match recording:
         case {"calls": list() as calls, "failed": list() as failed, **others} if not others:
             if len(calls) > MOST:

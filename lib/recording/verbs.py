@@ -1,8 +1,7 @@
 """Every call that changes a run, and the kinds of its arguments: how each is written, and how it is read again.
 
 A recording is a list of such calls, each ``[verb, rank, coroutine, *arguments]``. Tensors and calls are written as
-their numbers, counted in the order in which they came to be. What a kind reads is checked: a recording may have been
-written by anybody.
+their numbers, counted in the order in which they came to be. What is read is checked: anybody may have written it.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -42,8 +42,7 @@ class Attempt(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a worker has found in a file: the puzzles that it ``defines``, why it has ``failed`` as a whole, or what
-    of it could not be taken (``incomplete``)."""
+    """What a worker has found: the puzzles that a file ``defines``, why it has ``failed``, or what was not taken."""
 
     defines: list[str]
     failed: str = ""
@@ -170,8 +169,7 @@ def asked_for(what: Sequence[str], chosen: Collection[str]) -> list[Attempt | Su
 
 
 def wanted(what: Sequence[str], chosen: Collection[str]) -> list[str]:
-    """Return the puzzles that a command line names, of those ``chosen``, or all of these. Raise PuzzleError for an
-    unknown one."""
+    """Return the puzzles named, of those ``chosen``, or all of these. Raise PuzzleError for an unknown one."""
     names = [find(one).name for one in what if not is_file(one)]
     return [name for name in puzzles() if name in chosen and name in (names or chosen)]
 
@@ -241,8 +239,7 @@ def _names(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def files_of(student: Student, folder: Path) -> tuple[list[Submission], str]:
-    """Return a student's files, those named for a puzzle first, and why some cannot be read. A file sees no other
-    student's files."""
+    """Return a student's files, those named for a puzzle first, and why some cannot be read. No file sees another's."""
     files, trouble, left = [], [*student.trouble], MOST_TEXT
     for path in student.paths:
         try:

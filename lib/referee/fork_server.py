@@ -2,8 +2,7 @@
 
 No code of a learner's runs in it. It has no environment, and is no fork of the grader, so it knows nothing of a run
 (the servers of multiprocessing know both). For each worker it forks a supervisor, which forks the worker, waits for its
-end or the grader's, and ends all that the worker has started. What comes back from a supervisor that was killed itself
-is ended here.
+end or the grader's, and ends all that the worker has started. What a killed supervisor leaves behind is ended here.
 """
 
 import gc
@@ -23,10 +22,11 @@ READY, FORK, END = b"r", b"f", b"e"
 GLANCE = 0.01  # seconds after which one looks again whether a process has ended
 
 
-def serve(descriptor: int) -> None:
-    """Do as the grader says until it hangs up: FORK brings the worker's end of the line and the file for what it
-    prints, END ends that worker. Each is answered by a byte: its exit status, or 128 plus the number of a signal."""
-    grader = socket.socket(fileno=descriptor)
+def serve() -> None:
+    """Do as the grader says, at the socket that the command line names, until it hangs up: FORK brings the worker's end
+    of the line and the file for what it prints, END ends that worker. Each is answered by a byte: its exit status, or
+    128 plus the number of a signal."""
+    grader = socket.socket(fileno=int(sys.argv[2]))
     prctl(ADOPT_ORPHANS, 1)
     gc.freeze()  # what is there is shared with all workers: no collector is to touch it
     grader.sendall(READY)

@@ -39,8 +39,7 @@ class Submission:
 
 
 class Notes(NamedTuple):
-    """The statements of a file that failed, that were left out although they change what a function uses, and that
-    were skipped, as text."""
+    """A file's statements, as text, that failed, that were left out although functions need them, or skipped."""
 
     failed: str = ""
     left_out: str = ""
@@ -164,8 +163,7 @@ class Loaded:
             raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
 
     def _judged(self, recording: Any, ending: list[Any], replay: Replay, name: str, deadline: float) -> Outcome:
-        """Return the outcome of a run that was finished, as a replay of its calls has it. Raise PuzzleError for any
-        other ending."""
+        """Return the outcome of a finished run, by a replay of its calls. Raise PuzzleError for any other ending."""
         wrong = tampered(f"an end of another kind, {ending[0]!r}", name)
         try:
             with watchdog(deadline - time.monotonic()):

@@ -20,6 +20,8 @@ from .namespaces import DEVICES
 
 PACKAGE = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
+BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from lib.referee import fork_server; fork_server.serve()"
+"""How the fork server is started: the package need not be installed."""
 ROOM = 1 << 26  # bytes of the folder of its own in which a worker may write, where it is cut off
 OUTPUT = 2000  # characters of what was printed that a verdict repeats, at most
 MORE_TASKS = 64  # processes and threads that a worker may have, besides those that its user has already
@@ -80,7 +82,7 @@ class ForkServer:
         that starts it."""
         self.line, theirs = socket.socketpair()
         number = theirs.fileno()
-        command = [sys.executable, "-I", "-B", "-X", "utf8", str(PACKAGE / "referee" / "start.py"), str(number)]
+        command = [sys.executable, "-I", "-B", "-X", "utf8", "-c", BEGIN, str(PACKAGE.parent), str(number)]
         self.tasks = _tasks()
         with theirs, ExitStack() as undo:
             undo.callback(self.line.close)
@@ -161,8 +163,7 @@ class Worker:
             self.undo = undo.pop_all()
 
     def begin(self, probe: bool = False) -> bool:
-        """Let it lock itself in. Return whether that worked. A ``probe`` gets no code: it knows what must not be found,
-        and looks for it."""
+        """Let it lock itself in. Return whether it has. A ``probe`` gets no code: it looks for what is to be hidden."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
             "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
@@ -192,8 +193,7 @@ class Worker:
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status, with
-        128 plus the number for a signal."""
+        """Wait ``patience`` seconds, then end it and all it started. Return its exit status, or 128 plus a signal."""
         if self.status is None:
             self.status = self.server.hear(patience) if patience else None
         if self.status is None:

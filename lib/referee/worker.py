@@ -50,7 +50,8 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
     try:
         if place["mechanism"] == "namespaces":
             namespaces.enter(place["root"])
-        _move_to(place["home"])
+        os.chdir(place["home"])
+        os.environ.update(HOME=place["home"], TMPDIR=place["home"])
         _limit(place["tasks"])
         if place["alone"]:
             refuse_processes()
@@ -63,11 +64,6 @@ def main(wire: Wire, place: dict[str, Any]) -> None:
         print(error.strerror, file=sys.stderr, flush=True)  # without the path, which may be very long
     finally:
         os._exit(0)
-
-
-def _move_to(home: str) -> None:
-    os.chdir(home)
-    os.environ.update(HOME=home, TMPDIR=home)
 
 
 def _settle(file: str, folder: str | None) -> None:
@@ -95,8 +91,7 @@ def _limit_next(seconds: float) -> None:
 
 
 def _work(wire: Wire, task: dict[str, Any]) -> None:
-    """Load a file and say what it defines. Then run what is asked for, and send what has been called, and how it
-    ended, until nobody asks any more."""
+    """Load a file, and say what it defines. Then run what is asked for, and send its calls and how it ended."""
     _settle(task["file"], task["folder"])
     _make_quiet(task["hidden"])
     if task["folder"]:

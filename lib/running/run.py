@@ -103,8 +103,7 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a function is run (see ``run``). ``order``: the order in which the ranks are started; ``strict``: whether the
-    rules about sets hold."""
+    """How a function is run (see ``run``). ``order``: in which ranks start; ``strict``: whether rules on sets hold."""
 
     timeout: float | None = 10.0
     pace: float = 0.0

@@ -17,8 +17,7 @@ class Workload:
 
     A weight belongs to one of ``layers`` layers of kind ``layer``; a micro-batch, one of ``batches``, has ``length``
     tokens of ``hidden`` numbers each. ``train`` says what is trained: the layers' weights, or adapters beside them.
-    Everything random follows from ``seed``. Raises PuzzleError for an unknown kind or precision, and for a size that is
-    no number from 1 up.
+    Everything random follows from ``seed``. Raises PuzzleError for an unknown kind or precision, and for no size.
     """
 
     layers: int = 2

@@ -108,7 +108,7 @@ class Links(threading.Thread):
             return dist.send((empty if labels is None else self.numbers.expand(value, labels)).to(through), receiver)
         buffer = torch.empty_like(empty, device=through)
         dist.recv(buffer, sender)
-        return None if labels is None else self.numbers.only_numbers(labels, buffer.to(self.numbers.device))
+        return None if labels is None else self.numbers.of(labels, buffer.to(self.numbers.device))
 
 
 def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
@@ -129,7 +129,7 @@ class GroupCarrier:
     def total(self, value: Any, labels: Labels) -> Any:
         whole = self.numbers.expand(value, labels).clone()
         dist.all_reduce(whole, group=self.group)
-        return self.numbers.only_numbers(labels, whole)
+        return self.numbers.of(labels, whole)
 
     def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
         """Return what each member brings. Parts that are not equally large are padded for the way."""
@@ -138,20 +138,20 @@ class GroupCarrier:
         found = [own.new_empty(1, max(sizes)) for _ in parts]
         dist.all_gather(found, _filled(own, max(sizes)), group=self.group)
         cut = [one[0, :size].view(shape).clone() for one, size, shape in zip(found, sizes, shapes, strict=True)]
-        return [self.numbers.only_numbers(part, one) for part, one in zip(parts, cut, strict=True)]
+        return [self.numbers.of(part, one) for part, one in zip(parts, cut, strict=True)]
 
     def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
         brought = [self.numbers.expand(value, piece) for piece in pieces]
         longest, own = max(piece.shape[1] for piece in brought), brought[self.place]
         mine = own.new_empty(len(own), longest)
         dist.reduce_scatter(mine, [_filled(piece, longest) for piece in brought], group=self.group)
-        return self.numbers.only_numbers(pieces[self.place], mine[:, : own.shape[1]].contiguous())
+        return self.numbers.of(pieces[self.place], mine[:, : own.shape[1]].contiguous())
 
     def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)
-        return self.numbers.only_numbers(labels, flat)
+        return self.numbers.of(labels, flat)
 
 
 def _filled(tensor: torch.Tensor, length: int) -> torch.Tensor:

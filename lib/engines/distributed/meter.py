@@ -13,8 +13,7 @@ class Meter:
     """Counts the bytes of all tensors that are alive in a process (``now``), and the most ever (``peak``).
 
     torch knows every tensor that is made: a dispatch mode sees it, and a finalizer of its storage says when it is gone.
-    Besides what is stored there are the inputs of operations while they run, their gradients, buffers of collectives,
-    and m, v and the update of Adam.
+    Besides what is stored there are inputs of operations while they run, gradients, buffers, m, v and Adam's update.
     """
 
     def __init__(self) -> None:

@@ -19,10 +19,11 @@ from ...running.run import Settings
 from ...running.workload import Workload
 from ..agreement import Agreement
 from ..numbers import Numbers, elements
+from ..pairs import Pair
 from ..reference import compare
 from .links import Broken, Links
 from .meter import Meter
-from .recording import Plan, Planned
+from .recording import Plan
 from .supervisor import this_machine
 
 
@@ -39,7 +40,7 @@ class Replay:
         self.took: list[tuple[float, float]] = []
         self.stored: list[tuple[int, Any]] = []
         self.really_stored, self.known_stored = 0, 0
-        self.held: dict[Planned, int] = {}  # what is stored, and how often
+        self.held: dict[Pair, int] = {}  # what is stored, and how often
         self.finals: dict[int, Any] = {}
 
     def run(self) -> None:
@@ -66,13 +67,13 @@ class Replay:
         """Say how many records of the log have begun, and whether this rank waits for others."""
         self.line.send(("at", len(self.took), waits))
 
-    def load(self, values: list[Planned]) -> None:
+    def load(self, values: list[Pair]) -> None:
         """Make numbers that no operation makes."""
         self._record()
         for value in values:
             value.made()
 
-    def compute(self, values: list[Planned], ticks: float) -> None:
+    def compute(self, values: list[Pair], ticks: float) -> None:
         """Carry out an operation."""
         self._record()
         begun = time.monotonic()
@@ -81,13 +82,13 @@ class Replay:
         time.sleep(max(0.0, begun + self.settings.pace * ticks - time.monotonic()))
         self.took[-1] = begun, time.monotonic()
 
-    def start(self, place: int, value: Planned | list[Planned | None] | None) -> None:
+    def start(self, place: int, value: Pair | list[Pair | None] | None) -> None:
         """Start a communication, which goes on while the rank does something else."""
         self._record()
         made = [one and one.made() for one in value] if isinstance(value, list) else value and value.made()
         self.links.start_call(place, made)
 
-    def wait(self, place: int, values: list[Planned]) -> None:
+    def wait(self, place: int, values: list[Pair]) -> None:
         """Wait for what a collective or a receive brings."""
         if place not in self.links.results:  # then it takes a while
             self._report(waits=True)
@@ -95,13 +96,13 @@ class Replay:
         for value, numbers in zip(values, result if isinstance(result, list) else [result], strict=False):
             value.numbers = numbers
 
-    def store(self, value: Planned, known: Any) -> None:
+    def store(self, value: Pair, known: Any) -> None:
         """A dictionary of the rank holds a tensor, once more. ``known``: how many numbers it has by its labels."""
         self.held[value] = self.held.get(value, 0) + 1
         self.really_stored += elements(value.made())
         self.known_stored += known
 
-    def drop(self, value: Planned, known: Any) -> None:
+    def drop(self, value: Pair, known: Any) -> None:
         """A dictionary of the rank holds a tensor once less."""
         self.really_stored -= elements(value.made())
         self.known_stored -= known
@@ -109,7 +110,7 @@ class Replay:
         if not self.held[value]:
             del self.held[value]
 
-    def set_final_weight(self, layer: int, value: Planned) -> None:
+    def set_final_weight(self, layer: int, value: Pair) -> None:
         """Keep the rank's answer for a layer."""
         self.finals[layer] = value.made()
 

@@ -11,14 +11,12 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from ...basics.errors import show_call
 from ...learner.dist import Dist
 from ...learner.model import Model
 from ...machine.cost import Cost, Shape
-from ...machine.fingerprints import Fingerprints
 from ...machine.in_flight import InFlight
 from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
@@ -29,69 +27,7 @@ from ...record.table import SEND
 from ...running.execution import name_of
 from ...running.run import Run, Settings, train_on
 from ...running.workload import Workload
-
-GIVE_TWO = frozenset(
-    name for name, method in vars(Values).items() if "tuple" in getattr(method, "__annotations__", {}).get("return", "")
-)
-"""The methods of ``Values`` that give two values."""
-
-
-class Planned:
-    """The value of a tensor in a recorded run: ``mark``, its fingerprint, and later its ``numbers``. ``make()`` makes
-    them; it is None where a call brings them, or where they are on another rank."""
-
-    __slots__ = ("mark", "make", "numbers")
-
-    def __init__(self, mark: Any, make: Callable[[], Any] | None = None) -> None:
-        self.mark, self.make, self.numbers = mark, make, None
-
-    def made(self) -> Any:
-        """Return the numbers, which are made when they are first asked for."""
-        if self.make is not None:
-            self.numbers, self.make = self.make(), None
-        return self.numbers
-
-
-class PlannedValues:
-    """The arithmetic of a recorded run (``record.operations.Values``): fingerprints at once, and by ``numbers``, later,
-    the same operations with real numbers. Without ``numbers`` these are never made."""
-
-    zero = Planned(Fingerprints.zero)
-
-    def __init__(self, numbers: Any = None) -> None:
-        self.fingerprints, self.numbers = Fingerprints(), numbers
-        if numbers is not None:
-            self.zero = Planned(Fingerprints.zero, lambda: numbers.zero)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a method of ``Values``."""
-        mark: Callable[..., Any] = getattr(self.fingerprints, name)
-        number: Callable[..., Any] | None = getattr(self.numbers, name, None)
-
-        def planned(*given: Any, **options: Any) -> Any:
-            def make() -> Any:
-                assert number is not None
-                return number(*_of_each(Planned.made, given), **_of_each(Planned.made, options))
-
-            found = mark(*_of_each(_mark, given), **_of_each(_mark, options))
-            if name not in GIVE_TWO:
-                return Planned(found, number and make)
-            both = Planned(found, make)
-            return tuple(Planned(one, number and (lambda at=at: both.made()[at])) for at, one in enumerate(found))
-
-        return planned
-
-
-_mark = attrgetter("mark")
-
-
-def _of_each(what: Callable[[Planned], Any], given: Any) -> Any:
-    """Return arguments with ``what`` of each planned value in them."""
-    if isinstance(given, Planned):
-        return what(given)
-    if type(given) is dict:
-        return {name: _of_each(what, one) for name, one in given.items()}
-    return [_of_each(what, one) for one in given] if type(given) in (list, tuple) else given
+from ..pairs import Pair, Pairs
 
 
 class Move(NamedTuple):
@@ -202,8 +138,8 @@ class Recorder(LocalSimulator):
     """A simulator that notes the steps of one rank's plan (see ``machine.interface.Simulator`` for its methods)."""
 
     def __init__(self, shape: Shape, strict: bool, plan: Plan, numbers: Any) -> None:
-        super().__init__(shape, graded=True, strict=strict, values=cast(Values, PlannedValues()), watcher=plan.moves)
-        self.plan, self.own_values = plan, cast(Values, PlannedValues(numbers))
+        super().__init__(shape, graded=True, strict=strict, values=cast(Values, Pairs()), watcher=plan.moves)
+        self.plan, self.own_values = plan, cast(Values, Pairs(numbers))
         self.fetch = self._fetch
         self.real = Cost() if numbers is None else numbers.cost
         for verb, (step, arguments) in NOTED.items():
@@ -236,7 +172,7 @@ class Recorder(LocalSimulator):
         tokens = [one for one in (brought if isinstance(brought, list) else [brought]) if isinstance(one, TensorState)]
         if rank.rank == self.plan.rank and not call.sends:
             for token in tokens:
-                token.value = Planned(token.value.mark)
+                token.value = Pair(token.value.mark)
             self._note(rank, "wait", call.index, _values(tokens))
         return brought
 

@@ -223,13 +223,6 @@ def this_machine() -> str:
         return socket.gethostname()
 
 
-def open_standard_streams() -> None:
-    """Open those of the three standard streams that are closed, as under cron, so that no socket gets their numbers."""
-    while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass
-    os.close(opened)
-
-
 def _check_descriptors(ranks: int) -> None:
     """Raise PuzzleError unless a process may open a connection to each rank, and what it needs besides."""
     limit, needed = os.sysconf("SC_OPEN_MAX"), len(os.listdir("/dev/fd")) + 4 * ranks + 16
