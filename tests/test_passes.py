@@ -228,7 +228,7 @@ WEAK = {
     "wsdp": "wsdp",
     "fsdp": "fsdp",
     "gpipe": "one_forward_one_backward",
-    "pipeline_fsdp": "pipeline_fsdp_in_12_6",
+    "pipeline_fsdp": "pipeline_fsdp_in_12_3",
     "replica_fsdp": "replica_fsdp",
     "zero1": "zero1",
     "zero2": "zero2",
