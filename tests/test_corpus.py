@@ -330,6 +330,11 @@ ELSEWHERE = {  # the problem, and what comes to it
     "no rank brings a tensor": "test_operations.py: in lib's own collectives every rank brings one",
     "every rank brings a tensor to {kind}": "test_operations.py: the learner's side asks first",
     "there is no piece {index} of {pieces}": "the learner's side asks first; labels are public as well",
+    "{_many(len(labels), 'tensor')} with {_many(len(layers), 'layer')}": "test_lists.py, as all errors about lists",
+    "every rank brings a tensor of each layer to {kind}": "test_lists.py",
+    "{' and '.join(kinds)} in one list": "test_lists.py",
+    "tensors of adapters and of the layers' own weights in one list": "test_lists.py",
+    "layer {layer} is in the list {times} times": "test_lists.py",
     "this host {when} with {of}": "test_hosts.py: where there is one device, its host can have no other's",
     "this rank is a host, linked to its own devices only, and rank {known} is none of them": "test_hosts.py: "
     "in a puzzle there is one host",
