@@ -61,5 +61,5 @@ def test_an_honest_file_is_an_attempt_at_one_puzzle_and_passes(tmp_path: Path, n
     submission = read(path, tmp_path)
     [attempt] = attempts_in(submission, judge.found(submission))
     assert attempt.puzzle.name == ("fsdp" if "inner" in name else "ddp")
-    verdict = judge.verdict(attempt, 1)
+    verdict = judge.verdict(attempt)
     assert verdict.status == "PASS", verdict.message

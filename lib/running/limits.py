@@ -71,7 +71,8 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         else:
             # It was caught. Raised at the next line as well, it also reaches lines outside the `try`.
             frame.f_trace = again
-            sys.settrace(again)
+            with suppress(RuntimeError):  # this very line may have been interrupted
+                sys.settrace(again)
         raise TimeIsUp
 
     def again(frame: FrameType, event: str, argument: object) -> Any:
