@@ -434,6 +434,7 @@ def test_each_notebook_says_how_hard_its_puzzles_are(path: Path) -> None:
     assert re.findall(r"^\*\w+, about \d+ minutes\.\*$", said, re.MULTILINE) == effort
 
 
+@pytest.mark.long
 def test_what_is_to_be_repaired_is_offered_where_it_opens() -> None:
     opened = dict(build._opened(ROOT / "solutions"))
     assert list(opened) == [f"R{number}" for number in range(1, len(REPAIRS) + 1)]

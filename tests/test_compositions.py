@@ -315,6 +315,7 @@ def test_costs_of_all_kinds_are_tried() -> None:
     assert len(DIFFERENT) >= 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DIFFERENT.values())
 def test_no_composition_is_cheaper_than_the_collective(name: str) -> None:
     cost = COSTS[name]

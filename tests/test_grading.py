@@ -45,6 +45,7 @@ SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 # -- the judge ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_solutions_pass_in_a_notebook(name: str) -> None:
     verdict = grade(SOLUTIONS[name])
