@@ -18,7 +18,8 @@ FADED = 0.3
 
 
 def stops(layout: Layout) -> list[tuple[Place, Place]]:
-    """Return where the chain arrives at each operation and leaves it, perhaps through another rank of its row."""
+    """Return for each operation of the chain where the chain arrives and where it leaves. A row shows its first rank;
+    the chain may go through another rank of the row, which did the same."""
     chain = layout.trace.chain
     if chain is None or not layout.fine:
         return []

@@ -50,7 +50,8 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
-    """Return a place and a text for each run of computes. Runs that are too narrow, or too many, are joined."""
+    """Return a place and a text for each run of computes in each row. Runs that would be too narrow for the pointer, or
+    too many, are joined to their neighbors."""
     rows, runs, least = [row for row in layout.rows if len(row.parts) == 1], [], FOUND / layout.per_tick
     for row in rows:
         computes = (event for event in row.events if event.length and event.stream == "compute")
@@ -94,7 +95,8 @@ def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]
 
 
 def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
-    """Return the look that fills most of each cell, or None below half. Communication counts half, beside compute."""
+    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
+    half, so that a row shows the compute that goes on beside it."""
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:

@@ -25,7 +25,8 @@ from .total_memory import draw_total, most_memory
 from .trace import Trace, in_one_unit, trace_of
 
 TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
-"""In pixels: the widest title, heights of a title and of a line on differences, room between, a line of the table."""
+"""In pixels: the largest width of a title, the height of a title and of a line on differences, the room between
+schedules, and the height of a line of the table."""
 MOST = 4
 """The largest number of schedules: the eye does not follow more."""
 LEAST = 800.0

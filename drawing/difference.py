@@ -29,7 +29,8 @@ def parts_of(trace: Trace) -> dict[str, Fraction]:
 
 
 def changes(before: Trace, after: Trace) -> dict[str, Fraction]:
-    """Return by how much each part is longer in the second run, for an average rank: largest first, zeros left out."""
+    """Return by how much each part of the second run is longer, for an average rank: the largest changes first, without
+    zeros. They add up to the difference of the times."""
     old, new = parts_of(before), parts_of(after)
     found = {part: new.get(part, Fraction()) - old.get(part, Fraction()) for part in {**old, **new}}
     return {part: found[part] for part in sorted(found, key=lambda part: -abs(found[part])) if found[part]}

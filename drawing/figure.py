@@ -121,7 +121,8 @@ class Figure(Compose):
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """Return the picture as SVG. A ``fluid`` one shrinks with its page; ``shown``: its default size in pixels."""
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page as long as it can be read; ``shown`` is
+        its default width and height in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
@@ -133,7 +134,8 @@ class Figure(Compose):
         return scrolling(f'<img alt="{words}" width="{self.size[0]:.0f}" style="{how}" src="{source}">')
 
     def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG."""
+        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is at most
+        as wide as the page, but not narrower than its minimal width."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
         shown = f"max(min(100%,{width:.0f}px),{least_width(self._body, width)})"

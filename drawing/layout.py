@@ -18,7 +18,8 @@ from .texts import brief_ranks, full_ranks
 from .trace import Trace
 
 LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
-"""Room in pixels: for names of rows, for hosts among them, for names of nodes, for notes, and around everything."""
+"""Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
+rows, and around everything."""
 GROUP_ABOVE = 16
 """Up to so many ranks, every rank has a row. With more, ranks that do the same share one."""
 FINE = 2600
@@ -191,7 +192,8 @@ class Layout:
         return x, row.y + self.height + (track - 1) * self.thin + 1, width, self.thin - 1
 
     def shape(self, place: Place) -> Rect:
-        """Return the part of an event's area that is drawn: messages between computes are thin bars at mid height."""
+        """Return the part of an event's area that is drawn. A message between computes is a thin bar at mid height, so
+        that the rhythm of forwards and backwards stays visible."""
         x, y, width, height = self.area(place)
         event, track = self.event(place), self.rows[place.row].tracks[place.at]
         if event.stream != "message" or track or not event.length or height < THIN_MESSAGE:
@@ -200,7 +202,8 @@ class Layout:
 
 
 def rows_of(trace: Trace) -> list[Row]:
-    """Return the rows. Of many ranks, those that do the same share one, unless ``apart``, or some of them hosts."""
+    """Return the rows. With many ranks, those that do the same share a row, unless they differ in ``apart``, or only
+    some of them are hosts."""
     hosts = trace.hosts
     if len(trace.by_rank) <= GROUP_ABOVE:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]

@@ -39,7 +39,8 @@ class Entry(NamedTuple):
 def draw_legend(
     layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
 ) -> tuple[list[Diagram], float]:
-    """Return the legend of schedules from ``y`` down, and the y where it ends. ``links``: as the rows were drawn."""
+    """Return the legend of schedules with equally many layers from ``y`` down, and the y where it ends. ``links`` is
+    the option with which the rows were drawn."""
     numbered = {kind for numbers in plans for kind, how in numbers.items() if how.size}
     parts: list[Diagram] = []
     width = layouts[0].width

@@ -42,7 +42,8 @@ class Links(NamedTuple):
 
 
 def links_of(layout: Layout, links: str) -> Links:
-    """Return which messages have an arrow. With "auto" these are those that wait for longer than a box is wide."""
+    """Return which messages have an arrow. With "auto" these are the messages that wait for longer than a box is wide:
+    for the others an arrow would say what everybody sees."""
     if not layout.fine or links in ("none", "groups"):
         return Links()
     found = list(_messages(layout))

@@ -174,7 +174,8 @@ class Titled(ApplyName):
 
 
 class WithArrow(ApplyName):
-    """A diagram with an arrow that a style sheet shows, without a script, while the pointer rests on the diagram."""
+    """A diagram with an arrow that a style sheet shows while the pointer rests on the diagram. No script is needed;
+    where a page removes styles, the arrow is never seen."""
 
     def __init__(self, diagram: Diagram, arrow: Mark) -> None:
         super().__init__(Name("with-arrow"), diagram)

@@ -25,14 +25,16 @@ TALL, LOW, LOWEST = 118.0, 30.0, 24.0
 ROOM = 1.21
 """The top of a strip as a multiple of the highest sample or target: above the peak there is room for its label."""
 ZONE, WIDER = (6.0, 16.0), 4
-"""The least width in pixels of a hover text, in the tall strip and in others, and its multiple in a crowded picture."""
+"""Least width in pixels of a zone with its own hover text, in the tall strip and in others, and how many times wider it
+is in a crowded picture."""
 LINE, SAMPLE = 13.0, 8.0
 """Height of a line in the list of what is held at the peak, and side of its color samples, in pixels."""
 Target = Elements | float | None
 
 
 def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
-    """Return the panel from ``y`` down, and the y where it ends. The peak comes first, hosts last, to their scale."""
+    """Return the panel from ``y`` down, and the y where it ends. The profile with the peak comes first; the strips of
+    hosts are below, on a scale of their own."""
     trace, profiles = layout.trace, profiles_of(layout)
     assert trace.peak is not None
     on_devices = [profile for profile in profiles if not profile.devices]
@@ -122,7 +124,8 @@ def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
 
 
 class Strip:
-    """The memory of one profile, ``height`` pixels below ``top``. Devices share one scale, and hosts another."""
+    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
+    all of hosts another."""
 
     def __init__(self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, height: float) -> None:
         self.layout, self.profile, self.peak, self.target = layout, profile, peak, target
@@ -153,7 +156,8 @@ class Strip:
         return [*areas[::-1], *total]
 
     def zones(self, least: float) -> Iterator[Diagram]:
-        """Yield invisible boxes with hover texts, each at least so many pixels wide: of several samples the highest."""
+        """Yield invisible boxes with hover texts on what is held, each at least so many pixels wide. A box of several
+        samples describes the highest one."""
         layout, least = self.layout, least * self.layout.rough * (WIDER if self.layout.crowded else 1)
         unit, sizes = layout.trace.unit, layout.trace.size_unit
         for start, end, samples in zones_of(layout, self.profile.events, least):
@@ -186,7 +190,8 @@ class PeakNote:
         self.held = held_at(self.peak, self.layout.trace)
 
     def parts(self) -> tuple[list[Diagram], float]:
-        """Return mark, label and list of what is held, in the strip if there is room or below, and the y below them."""
+        """Return the mark, its label, the list of what is held (in the strip where that covers nothing, otherwise below
+        it), and the y where the next strip begins."""
         strip, place, text = self.strip, *self._label()
         left, top, _, height = place
         mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
@@ -288,7 +293,8 @@ def _overlap(one: Rect, other: Rect) -> bool:
 
 
 def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:
-    """Return pieces (x, end, samples) of the time axis, at least so many pixels wide, without repeated samples."""
+    """Return pieces (x, end, samples) of the time axis, each at least so many pixels wide. Samples that repeat the one
+    before are left out."""
     found: list[tuple[float, list[Event]]] = []
     for event in samples:
         x = layout.x(event.issued)
@@ -307,7 +313,8 @@ Step = tuple[float, tuple[Elements, ...]]
 
 
 def steps_of(layout: Layout, samples: Sequence[Event]) -> list[Step]:
-    """Return what is stored from which x on. Of samples that are near each other the highest counts, and the last."""
+    """Return what is stored from which x on. Of samples within half a pixel (more in a rough picture) the highest
+    counts, so that a short peak is visible, and the last one half a pixel further on."""
     near = 0.5 * layout.rough
     steps: list[Step] = []
     last: tuple[Elements, ...] = ()

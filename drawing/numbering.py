@@ -33,7 +33,8 @@ NumberPlans = dict[str, NumberPlan]
 
 
 def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
-    """Return the plan for every kind. ``cut``: a tick at which boxes are cut, which do not count for the others."""
+    """Return the plan for every kind. ``cut``: the tick where half of a schedule ends. A box that is cut there may be
+    too narrow for its number, and does not count for the others."""
     return {kind: _plan(layout, kind, cut) for kind in training()}
 
 
@@ -54,7 +55,8 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
 
 
 def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
-    """Yield the numbers over several boxes. ``pale``: ids of events with faded boxes, which need another color."""
+    """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events with faded boxes, where
+    numbers have the color of other texts."""
     for kind, (size, each) in plans.items():
         if size and not each and row.same_batches:
             for run in runs_of(row, kind):
@@ -86,7 +88,8 @@ def runs_of(row: Row, kind: str) -> Iterator[Sequence[Event]]:
 
 
 def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
-    """Return the runs of boxes that are one in a stage, by the ids of their events. A longest chain has none."""
+    """Return the runs of boxes that are drawn as one, by the id of each event in them: a micro-batch on its way through
+    the layers of a stage. With a longest chain all boxes stay separate."""
     if not layout.fine or not layout.trace.by_operation or layout.trace.chain is not None or not row.same_batches:
         return {}
     runs = [tuple(run) for kind in training() for run in runs_of(row, kind) if len(run) > 1]
@@ -94,7 +97,8 @@ def joined(layout: Layout, row: Row) -> dict[int, tuple[Event, ...]]:
 
 
 def _ink(layout: Layout, run: Sequence[Event], size: float) -> tuple[str, float]:
-    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it."""
+    """Return the color of a number in the middle of a run, and its least contrast to the boxes behind it. On boxes that
+    are pale it has the color of other texts."""
     kind = run[0].kind
     if theme.outlined(kind) and (not layout.trace.by_operation or kind in theme.BANDS):
         return theme.INK, theme.contrast(theme.INK, theme.CARD)

@@ -87,7 +87,8 @@ def _about(trace: Trace) -> Json:
 
 
 class Moments(dict[float, tuple[float, str]]):
-    """A cache from a time in ticks, which ranks share, to its microseconds, rounded to nanoseconds, and their text."""
+    """A cache from a time in ticks to its microseconds, rounded to nanoseconds, and their text, since ranks begin and
+    end at the same moments."""
 
     def __missing__(self, moment: float) -> tuple[float, str]:
         microseconds = _short(round(moment * TICK, 3))
@@ -96,7 +97,8 @@ class Moments(dict[float, tuple[float, str]]):
 
 
 class Lengths(dict[float, str]):
-    """A cache from a length in microseconds to a slice's duration: of rounded times, so that slices do not overlap."""
+    """A cache from a length in microseconds to the text of a slice's duration. It is the difference of two rounded
+    times, so that slices of one thread do not overlap."""
 
     def __missing__(self, length: float) -> str:
         self[length] = lasts = f',"ph":"X","dur":{_short(round(length, 3))}}}'
@@ -134,7 +136,8 @@ def _number(elements: Elements) -> float:
 
 
 class Writer:
-    """A writer of entries as JSON text. What many ranks and moments have in common is made once."""
+    """A writer of the entries of a run as JSON text. Most of an entry is common to many ranks and moments, so it is
+    made once, and the rest is written around it."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

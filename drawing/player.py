@@ -29,7 +29,8 @@ OPERATIONS = 20_000
 STRIP = 70.0
 """Height in pixels of the memory of the chosen rank."""
 STILL, ROOM = 250_000, 40_000
-"""In bytes: the most for the picture where players are removed, and the least room for the page's own picture."""
+"""The largest size in bytes of the picture shown where a page removes players, and the least room in bytes that a page
+leaves for its own picture."""
 
 
 class Player:
@@ -139,7 +140,8 @@ def _named(trace: Trace, rows: Sequence[Row], ranks: Iterable[int]) -> list[int]
 
 
 def _evenly(trace: Trace, rows: Sequence[Row]) -> list[int]:
-    """Return all rows or, if too many, where a run failed, who waits there, the peak, and some evenly spread."""
+    """Return the indices of all rows or, if there are too many, of a selection: where a run failed and who waits there,
+    the peak of memory, the first, the last, and others at even distances."""
     counts = [len(row.operations) for row in rows]
     important = [*failed_ranks(trace), trace.peak.rank if trace.peak else None]
     found = [place for rank in important for place, row in enumerate(rows) if rank in row.ranks]

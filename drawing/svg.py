@@ -21,7 +21,8 @@ from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Li
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
 READABLE, FITS = 9.0, 0.8
-"""Below FITS of the picture's width, letters stay READABLE pixels high, and the picture scrolls sideways."""
+"""On a page narrower than FITS of the picture's width, letters stay at least READABLE pixels high, and the picture
+scrolls sideways. A wider page shows all of it."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
 Attributes = dict[tuple[int, bool], tuple[str, Style]]
 """The attributes of styles, by their id and whether they are those of a text."""
@@ -99,7 +100,8 @@ def frame(
 
 
 def body(parts: Iterable[Diagram]) -> str:
-    """Return the elements of our marks, in order, however deep their tree. Raise TypeError for other diagrams."""
+    """Return the elements of our marks, in order. The walk through their tree has a stack of its own, so that the depth
+    has no limit. Raise TypeError for a diagram that is not made of our marks."""
     out: list[str] = []
     stack: list[Diagram | str] = []
     stack += [*parts][::-1]

@@ -161,7 +161,7 @@ def _places(pieces: Iterable[int], total: int) -> list[int]:
 
 
 def _divided(place: Rect, total: int, down: bool) -> Sequence[Rect]:
-    """Return a place in so many cells, or as many as can be told apart."""
+    """Return a place in so many cells, or as many as the eye tells apart."""
     (x, y, width, height), count = place, max(1, min(total, CELLS))
     if down:
         return [(x, y + height * cell / count, width, height / count) for cell in range(count)]

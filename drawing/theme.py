@@ -123,7 +123,8 @@ def layer_color(layer: int, layers: int) -> str:
 
 @cache
 def work_color(kind: str, batch: int, batches: int) -> str:
-    """Return the color of a pass through layers: a hue for its direction, darker for the first micro-batches."""
+    """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
+    the first one dark and the last one light."""
     first, last = LIGHTNESS
     place = 0.4 if batches == 1 else batch / (batches - 1)
     return _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))

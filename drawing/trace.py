@@ -281,7 +281,8 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
 
 
 def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
-    """Return traces in one unit, ms if one of them is. Raise PuzzleError if the length of a tick is not known."""
+    """Return traces in one unit: if one of them is in milliseconds, all are. Simulated ones take the tick of the first
+    measured one. Raise PuzzleError if the length of a tick is not known."""
     if len({trace.unit for trace in traces}) == 1:
         return traces
     names = {trace.size_unit.name for trace in traces}

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-from lib.basics.streams import open_closed, tell
+from lib.basics.streams import open_closed, print_to_stderr
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     if sys.argv[1:2] in (["run"], ["worker"]):
         return int(importlib.import_module("lib.engines.shell").main(sys.argv[1:]))
     if os.name != "posix":
-        tell("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.")
+        print_to_stderr("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.")
         return 2
     from .referee.shell import main as grading
 

@@ -52,7 +52,8 @@ class Place(NamedTuple):
 
 NOWHERE = Place()
 AROUND, CALLS, MOST = 2, 3, 8
-"""The most lines shown around the learner's, calls that led there, and groups of ranks that wait."""
+"""The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
+of ranks that wait."""
 
 
 def show_call(operation: str, layer: int | Sequence[int] | None) -> str:

@@ -18,7 +18,7 @@ def open_closed() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)
 
 
-def tell(text: str, end: str = "\n") -> None:
-    """Print to stderr, if anybody can be told there. Nothing that matters depends on it."""
+def print_to_stderr(text: str, end: str = "\n") -> None:
+    """Print to stderr. Where it is closed, or its disk full, print nothing: nothing that matters depends on it."""
     with suppress(OSError, ValueError, AttributeError):  # full, or closed
         print(text, end=end, file=sys.stderr, flush=True)

@@ -67,7 +67,8 @@ def four_stages(outcome: Outcome) -> None:
 
 
 def weights_stay(outcome: Outcome) -> None:
-    """Raise PuzzleError for a weight or a state that is gathered or sent: its rank computes with it where it is."""
+    """Raise PuzzleError for a weight or an optimizer state that is gathered or sent: each rank computes with the piece
+    that it has loaded, and the partial results are added up."""
     for event in outcome.events:
         if event.tensor in ("Weight", "OptState"):
             expected = "weights and states stay where they are; activations are added up"

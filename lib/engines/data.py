@@ -31,7 +31,8 @@ def target(work: Workload, batch: int) -> torch.Tensor:
 
 
 def weight(work: Workload, layer: int) -> torch.Tensor:
-    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that enlarge nothing."""
+    """Return a layer's flat weight before training, (parameters,): gains near 1, matrices that make nothing larger. A
+    deep model would make a rounding large as well."""
     numbers = _normal(work, "weight", layer, parameters(work.layer, work.hidden))
     parts = split(work.layer, work.hidden, numbers)
     scaled = [1 + part / 10 if part.dim() == 1 else part / math.sqrt(max(part.shape)) for part in parts]
@@ -39,7 +40,8 @@ def weight(work: Workload, layer: int) -> torch.Tensor:
 
 
 def moments(work: Workload, layer: int, of_adapter: bool = False) -> torch.Tensor:
-    """Return m and v of a layer, or its adapter, after WARM steps, (2, numbers): as large as gradients make them."""
+    """Return Adam's m and v of a layer, or of its adapter, after WARM steps, (2, parameters). They are as large as
+    gradients of this size of batch are, so that the update depends on both."""
     kind, count = "moments", parameters(work.layer, work.hidden)
     if of_adapter:
         kind, count = "moments of the adapter", len(adapter(work, layer))

@@ -108,7 +108,8 @@ class Numbers:
         return Adapted(self._complete(weight), select(_pieces(adapter), self.whole_adapter)[0])
 
     def _layer(self, weight: Value, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
-        """Return the numbers of a weight, and its layer as a function. Raise PuzzleError for a cut unit."""
+        """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
+        piece of which no part of the layer can be computed."""
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight, Adapted):
             frozen, flat = weight

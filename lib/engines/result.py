@@ -105,7 +105,10 @@ class ProcessRun(RealRun):
 
     @cached_property
     def measured(self) -> Run:
-        """The run with its events at the times when they really happened, in ms from the first operation on."""
+        """The run with its events at the times at which they really happened, in milliseconds.
+
+        They count from where the first operation begins: making the first numbers is not part of training.
+        """
         zero = min((start for event, (start, _) in self._timed if event.kind not in MARKS), default=0.0)
 
         def ms(second: float) -> float:

@@ -68,7 +68,8 @@ def plain(at: Rank) -> list[Step]:
 
 
 def ddp(at: Rank) -> list[Step]:
-    """``DistributedDataParallel`` from the second step on, ``no_sync()`` but in the last turn, a layer a bucket."""
+    """``DistributedDataParallel`` from the second step on, ``no_sync()`` in all turns but the last. Each layer
+    fills a bucket."""
     steps = []
     for step in plain(at):
         steps.append(step)

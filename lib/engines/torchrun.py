@@ -70,7 +70,8 @@ def work_for(
     settings: Settings,
     show: Callable[[ProcessRun], None],
 ) -> NoReturn:
-    """Be the rank that torchrun's environment names, and end this process. On rank 0 ``show(run)`` is called last."""
+    """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
+    run, where it may raise PuzzleError."""
     open_closed()  # or a socket would get the number of one
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone

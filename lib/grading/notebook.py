@@ -153,11 +153,11 @@ class Hint:
         known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
         alike = _alike(half.events)
-        told = [event for event in half.events if event.rank not in alike]
-        drawn = grid(told, unit, hosts=mesh_of(self.puzzle.size).beside)
+        shown = [event for event in half.events if event.rank not in alike]
+        drawn = grid(shown, unit, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same time"] * ("+" in drawn)
         same = (
-            f"\n\n{numbered('rank', alike)} do the same as rank {told[0].rank}, on their own micro-batches."
+            f"\n\n{numbered('rank', alike)} do the same as rank {shown[0].rank}, on their own micro-batches."
             if alike
             else ""
         )
@@ -169,11 +169,11 @@ class Hint:
         return self.text
 
 
-ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are told
+ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are shown
 
 
 def _alike(events: Sequence[Event]) -> list[int]:
-    """Return ranks of which nothing need be told, since many do the same at the same time on other micro-batches."""
+    """Return the ranks that need not be shown, since many do the same at the same time on other micro-batches."""
     done: dict[int, list[tuple[object, ...]]] = {}
     for event in events:
         peers = event.group if isinstance(OPERATIONS.get(event.kind), Message) else ()

@@ -58,8 +58,8 @@ def kept_in(folder: Path | None = None) -> Path:
 
 
 def keep(verdicts: Iterable[Verdict], folder: Path | None = None, code: str = "") -> str:
-    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised: a verdict is told
-    whatever happens to the file."""
+    """Record verdicts where progress is kept. Return what there is to say of that. Nothing is raised: a verdict is
+    printed whatever happens to the file."""
     try:
         kept = Progress(kept_in(folder))
         kept.record(*verdicts, code=code)

@@ -132,7 +132,8 @@ class Model(Verbs):
 
     @property
     def is_host(self) -> bool:
-        """Whether this is a host and no device: a processor that stores, updates, sends and receives."""
+        """Whether this is no device but a host: a processor with a large memory that stores, updates, sends and
+        receives."""
         return self._rank in self.dist._mesh.beside
 
     @property

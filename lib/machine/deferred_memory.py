@@ -38,7 +38,8 @@ def events_so_far(links: RankLinks) -> list[Event]:
 
 
 def finish_log(links: RankLinks) -> Sequence[Event]:
-    """Return the finished log of a rank, with samples that are known only now, and drop the bookkeeping behind."""
+    """Return the finished log of a rank, and drop the bookkeeping behind it. Its entries stay as they were written: the
+    samples that hold more than was known then are kept beside them."""
     rank, samples = links.rank, _samples(links)
     log: list[Entry] = rank.log
     calls = [entry for entry in log if not isinstance(entry, Done)]
@@ -69,7 +70,8 @@ def _samples(links: RankLinks) -> dict[int, Held]:
 
 
 def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
-    """Return the extra memory, by MEMORY_KINDS, of each sample that has some. (By a difference array.)"""
+    """Return the extra memory of each sample that has some, by MEMORY_KINDS. A difference array: every span adds at its
+    start and takes away at its end."""
     steps = defaultdict[int, list[tuple[int, Elements]]](list)
     for start, stop, slot, memory in spans:
         if start < stop and memory:

@@ -81,7 +81,8 @@ class Failure(NamedTuple):
         return [*said, *(("~", wait) for wait in waits)]
 
     def knot(self) -> list[int]:
-        """Return ranks that wait for each other in a circle or, if there are none, the last of a chain of waits."""
+        """Return ranks that wait for each other in a circle or, if there are none, the last of those that wait for one
+        another: where to look first."""
         waits = {wait.rank: wait for wait in self.waits}
         seen: list[int] = []
         at: int | None = min(waits, default=None)

@@ -109,7 +109,8 @@ class InFlight:
     def event(
         self, rank: int, ticks: Callable[[TimeUnits], float], held: tuple[Elements, ...], awaited: tuple[int, ...]
     ) -> Event:
-        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held``: its sample."""
+        """Return its record, once its times are known. ``ticks`` gives a time in ticks; ``held`` is what was in memory
+        when it was issued."""
         assert self.start is not None and self.end is not None
         labels, group = self.labels, self.group
         words = labels.words() if labels else ()
@@ -259,7 +260,8 @@ def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]
 
 
 class Meeting:
-    """A collective: the calls of its group, and how many are next on their links. ``layer``: that of the first call."""
+    """A collective: the calls of its group, and how many of them are next on their links. ``layer`` is that of
+    the first who came, or the layers of its list."""
 
     __slots__ = ("group", "row", "layer", "op", "calls", "at_head", "start", "mixed")
 

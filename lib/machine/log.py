@@ -25,7 +25,8 @@ Samples = Mapping[int, tuple[Elements, ...]]  # memory by MEMORY_KINDS, by place
 
 
 class Log(Sequence[Event]):
-    """The records of a rank whose calls have ended. ``end``: of the last, in ticks; ``peak``: memory, in elements."""
+    """The records of a rank whose calls have all ended, as they stand now. ``end``: that of the last one, in ticks;
+    ``peak``: the largest memory sample, in elements."""
 
     def __init__(
         self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, per_tick: int
@@ -70,7 +71,8 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
 
 
 def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, per_tick: int) -> list[Event]:
-    """Return the records of a rank's entries, which have ended. ``samples``: by place, what was held if it was more."""
+    """Return the records of what a rank has done, all of which has ended. ``samples``: what was held, by place, where
+    it is more than the entry says."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
     def ticks(time: TimeUnits) -> float:

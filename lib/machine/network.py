@@ -38,7 +38,8 @@ class Watcher(Protocol):
 
 
 Held = tuple[Sequence[Result | Results], Labels, Elements]
-"""Each member's result of a collective, the labels of a tensor that is brought, and the elements of the largest one."""
+"""What each member of a collective gets, the labels of a tensor that one brings, and the elements of the largest that a
+member brings or gets."""
 # As functions of C: they are asked of every member of a group.
 labels_and_value, origin_of, memory_of = attrgetter("labels", "value"), attrgetter("origin"), attrgetter("memory")
 
@@ -280,7 +281,8 @@ class Network:
         return call
 
     def _match(self, rank: int) -> None:
-        """Match messages and receives of a rank: at once if nothing can come in between, else by ``decide_next``."""
+        """Match messages and receives of a rank: at once if nothing can come in between, else as a candidate for
+        ``decide_next``."""
         links = self.links.get(rank)
         if links is None or not links.receives:
             return
@@ -472,9 +474,9 @@ class Network:
             alike.setdefault(_NUMBER.sub("0", what.removesuffix(place)) + place, []).append(what)
         rows = list[str]()
         for several in alike.values():
-            told = several if len(several) <= ALIKE else several[:1]
-            rows += [_row(what, stands[what]) for what in told]
-            if more := {rank for what in several[len(told) :] for rank in stands[what]}:
+            shown = several if len(several) <= ALIKE else several[:1]
+            rows += [_row(what, stands[what]) for what in shown]
+            if more := {rank for what in several[len(shown) :] for rank in stands[what]}:
                 rows.append(f"{numbered('rank', more)} wait in the same way, each for its own")
         if len(rows) > MOST_ROWS:
             rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]

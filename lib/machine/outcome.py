@@ -23,7 +23,8 @@ FIXED = "\N{NO-BREAK SPACE}"
 class Outcome:
     """What a run leaves behind. ``final_states``: what each rank begins and ends with; ``cost``: what everything cost;
     ``time``: the end of the last operation, in ``unit``; ``memory``: the peak of all devices, in elements, and
-    ``host_memory`` that of all hosts; ``train``: what was to be trained; ``beside``: the devices of each host."""
+    ``host_memory`` that of all hosts; ``train``: what was to be trained; ``beside``: the devices
+    of each host, by its rank."""
 
     unit: Unit = TICKS
     """What times are counted in: the cost's unit, but for what a clock has measured."""

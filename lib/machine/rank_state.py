@@ -465,7 +465,8 @@ class RankState:
         length: TimeUnits,
         workspace: Elements = 0,
     ) -> None:
-        """Carry out an operation that takes ``length`` time units and ``workspace`` elements besides its operands."""
+        """Carry out an operation of the compute stream that takes ``length`` time units and ``workspace`` elements more
+        than its operands: sample, clock and log."""
         held, start = self.sample(operands, workspace), self.clock
         self.clock = end = start + length
         words = (*words, HOSTS) if self.is_host else words
@@ -485,7 +486,8 @@ class RankState:
         self.log.append(make_done((kind, layer, batches, words, self.clock, self.clock, self.shared(tuple(self.held)))))
 
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
-        """Return the operation, with its layers, that used a tensor up, or was the next of the tensor's coroutine."""
+        """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
+        the next one of the coroutine whose temporary it was."""
         at = -1 - tensor.since
         if tensor.since >= 0:
             own = self._past().operations[tensor.temporaries]

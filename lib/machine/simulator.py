@@ -292,7 +292,8 @@ class LocalSimulator:
         return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
-        """Return the rank that a message goes to or comes from. Raise PuzzleError if no link leads there."""
+        """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
+        a host is linked to its devices only."""
         where, mesh = rank.place(operation), self.mesh
         known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):

@@ -73,4 +73,5 @@ RTX_4090 = Cluster(
     "RTX 4090", peak=165e12, reached=0.6, memory=24e9, memory_bandwidth=1.008e12, link=25e9, nic=1.25e9 / 8,
     host_memory=512e9, host_bandwidth=60e9,
 )  # fmt: skip
-"""A node of eight gaming GPUs without NVLink: PCIe 4.0 x16, and one card of 10 Gbit/s. ``reached`` is assumed."""
+"""A node of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
+assumed, not fitted."""

@@ -57,7 +57,10 @@ def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class RealCost(Cost):
-    """The prices of a model on a cluster (``Cluster.cost``). The fields of ``Cost`` are those of a middle layer."""
+    """The prices of a model on a cluster, in seconds and bytes; made by ``Cluster.cost``, which explains its arguments.
+
+    The fields of ``Cost`` are those of a layer in the middle of the model.
+    """
 
     time_unit: ClassVar[Unit] = SECONDS
     size_unit: ClassVar[SizeUnit] = BYTES
@@ -108,7 +111,8 @@ class RealCost(Cost):
     # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
 
     def _parts(self, share: Fraction | int = 1) -> tuple[float, float, float, float]:
-        """Return the seconds of a forward with such a share of a layer's weights, as the parts that ``Again`` has."""
+        """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
+        that computes with so large a share of a layer's weights."""
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
         products = cluster.products_take(model.matmul_flops(b) / t)
         attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
@@ -258,7 +262,8 @@ class RealCost(Cost):
         return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
 
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
-        """Return the bytes that a forward with such a share of a layer's weights keeps, besides the layer's input."""
+        """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
+        computes with so large a share of a layer's weights."""
 
         def inner() -> float:
             model, t = self.model, self._tensor(share)
@@ -268,7 +273,8 @@ class RealCost(Cost):
         return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
     def _tensor(self, share: Fraction | int) -> int:
-        """Return how many GPUs divide a layer with such a share each. Raises PuzzleError if its heads do not divide."""
+        """Return how many GPUs share a layer where a rank computes with so large a share of its weights. Raises
+        PuzzleError if the heads of attention cannot be split over so many."""
         if share == 1:
             return self.tensor
         gpus = self.tensor / Fraction(share)
@@ -284,7 +290,8 @@ class RealCost(Cost):
         return self._once(_alike(labels.kind, labels, labels), lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
-        """Return the bytes of a tensor that each GPU of a rank sends: a slice each of an activation that all have."""
+        """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
+        each of what they all have."""
         key = _alike(("sent", labels.kind), labels, labels)
         return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 
@@ -323,7 +330,8 @@ class RealCost(Cost):
         return round(self._parameters(labels) * Fraction(len(labels.shards), labels.total) * each)
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
-        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer."""
+        """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
+        micro-batches: of the model's layers that it stands for."""
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 

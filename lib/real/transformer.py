@@ -161,7 +161,8 @@ class Transformer:
         return 2 * self.tokens(micro_batch) * self.matrices
 
     def attention_flops(self, micro_batch: int = 1, done: bool = False) -> int:
-        """Return the operations of a layer's attention, forward. With ``done``, flash attention leaves out half."""
+        """Return the operations of a layer's attention, forward, as formulas count them; those that are ``done``: flash
+        attention leaves out the half that is masked."""
         half = 2 if done and self.attention == "flash" else 1
         return 4 * self.tokens(micro_batch) * self.sequence * self.hidden // half
 

@@ -237,7 +237,8 @@ def one_shard(shard: int) -> Shards:
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:
-    """Return piece ``index`` of ``pieces`` equal ones. Raise PuzzleError if there is none, or the part has gaps."""
+    """Return piece ``index`` when this part is cut into ``pieces`` equal ones. Raise PuzzleError for a part with gaps,
+    or an index out of range."""
     if not 0 <= index < pieces:
         expected = f"an index from 0 to {pieces - 1}"
         where = f"shard({index}, {pieces}) of {labels}"
@@ -255,7 +256,8 @@ def cut(labels: Labels, index: int, pieces: int) -> Labels:
 
 
 def join(parts: Sequence[Labels], where: str) -> Labels:
-    """Return the union of parts. Raise PuzzleError where a piece comes twice, or they are not of one thing."""
+    """Return the union of disjoint parts of one thing: same kind, layer, step and micro-batches. Raise PuzzleError when
+    the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
         part = next(part for part in parts if _thing(part) != thing)

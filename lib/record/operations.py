@@ -53,7 +53,8 @@ class Values(Protocol):
         of the piece of the weight, and its partial sum. ``saved``: what forward left behind, if anything."""
 
     def adapted(self, weight: Value, adapter: Value) -> Value:
-        """Return what the others take in place of a frozen weight that has an adapter, which gets the gradient."""
+        """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
+        adapter: the gradient is then that of the adapter."""
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
@@ -162,7 +163,8 @@ class Computation(Operation):
         return self.backward and SAVED in self.may_take.values()
 
     def following(self, kinds: Sequence[str]) -> list[str]:
-        """Return the names of a call's optional operands, given the kinds of all. Raise ValueError for wrong ones."""
+        """Return the names of the operands that a call has besides those that it must have, from the kinds of all its
+        operands. Raise ValueError if it may not have these, or not in this order."""
         more = list(kinds[len(self.takes) :])
         names = [name for name, kind in self.may_take.items() if kind in more]
         if [self.may_take[name] for name in names] != more:

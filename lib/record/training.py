@@ -111,7 +111,8 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
-    """Raise PuzzleError unless this is the layer's complete adapter, not yet updated, and no piece is computed."""
+    """Raise PuzzleError unless this is the complete adapter of the layer, not yet updated, of a layer that is computed
+    as a whole."""
     if partial:
         problem, fix = "a layer that is computed in pieces takes no adapter", "leave out partial=True, or adapter=..."
         raise PuzzleError(problem, where=where, fix=fix)
@@ -305,7 +306,8 @@ def not_in_place(verb: str) -> str:
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless the gradient has all micro-batches and covers the weight, and the state fits that."""
+    """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
+    the same pieces, of one layer and step."""
     grad, weight, opt_state = labels
     if (
         layer == grad.layer == weight.layer == opt_state.layer

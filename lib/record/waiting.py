@@ -52,7 +52,8 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 
 class Waiting:
-    """The gaps of a run. ``by_rank``: the events of each rank, in the order of its log; ``tier``: see ``chain``."""
+    """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
+    tier of links a communication goes over, each of which has a queue of its own."""
 
     def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float, tier: Tier = one_tier) -> None:
         self.by_rank, self.time, self.tier = by_rank, time, tier
@@ -110,7 +111,8 @@ class Waiting:
 
 
 def _awaited(events: Sequence[Event], at: int, start: float) -> Event | None:
-    """Return what a rank waits for from ``start`` on: the last to end that its records from ``at`` on have fetched."""
+    """Return the communication for which a rank waits from ``start`` on: of those that its next records have fetched,
+    the one that ends last. ``at``: the first record after ``start``."""
     for event in islice(events, at, None):
         fetched = [events[place] for place in event.awaited if events[place].end > start + NEARLY]
         if fetched:

@@ -231,7 +231,8 @@ def _of_a_rank(tensor: TensorState) -> TensorState:
 
 
 def _parts(recording: Any) -> tuple[list[Any], dict[int, str]]:
-    """Return a recording's calls, and the learner's lines of those that failed. Raise ProtocolError for others."""
+    """Return the calls of a recording, and the learner's line of each that has failed, by its place. Raise
+    ProtocolError for anything else, and for a recording that is too long."""
     match recording:
         case {"calls": list() as calls, "failed": list() as failed, **others} if not others:
             if len(calls) > MOST:

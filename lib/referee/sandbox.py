@@ -193,7 +193,8 @@ class Worker:
         return ""
 
     def end(self, patience: float = 0.0) -> int:
-        """Wait ``patience`` seconds, then end it and all it started. Return its exit status, or 128 plus a signal."""
+        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status, with
+        128 plus the number for a signal."""
         if self.status is None:
             self.status = self.server.hear(patience) if patience else None
         if self.status is None:

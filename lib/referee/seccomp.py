@@ -23,7 +23,8 @@ CALLS = {  # numbers of the system's calls: machine, then those to start a threa
     "x86_64": (0xC000003E, 56, 435, (62, 200, 234, 129, 297), (57, 58, 59, 322, 101, 310, 311, 29, 424, 438)),
     "aarch64": (0xC00000B7, 220, 435, (129, 130, 131, 138, 240), (221, 281, 117, 270, 271, 194, 424, 438)),
 }
-"""The others: (v)fork, execve(at), ptrace, process_vm_readv and _writev, shmget, pidfd_send_signal and pidfd_getfd."""
+"""The others: fork, vfork, execve, execveat, ptrace, process_vm_readv, process_vm_writev, shmget, pidfd_send_signal and
+pidfd_getfd."""
 
 
 def refuse_processes() -> bool:

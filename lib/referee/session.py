@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
 from ..basics.errors import PuzzleError
-from ..basics.streams import tell
+from ..basics.streams import print_to_stderr
 from ..course.specs import puzzles
 from ..grading.verdict import FAIL, PASS, Report, Verdict
 from .attempts import Attempt, Found, attempts_in, seems_to_define
@@ -182,7 +182,7 @@ class Bar:
 
     def __exit__(self, *exception: object) -> None:
         if self.bar:
-            tell("\r\033[K", end="")
+            print_to_stderr("\r\033[K", end="")
 
     def step(self, name: str) -> None:
         """Count one more, of that name."""
@@ -195,6 +195,6 @@ class Bar:
             left = (time.monotonic() - self.begun) * (self.total - self.done) / max(1, self.done)
             more = f", about {left:.0f} s left" if self.done and left >= 2 else ""
             bar = f"[{'#' * filled}{'.' * (20 - filled)}] {self.done} of {self.total}{more}  {name}"
-            tell(f"\r\033[K{bar}", end="")
+            print_to_stderr(f"\r\033[K{bar}", end="")
         elif self.lines and name:
-            tell(f"{self.done} of {self.total}  {name}")
+            print_to_stderr(f"{self.done} of {self.total}  {name}")

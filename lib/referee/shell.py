@@ -18,7 +18,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
-from ..basics.streams import tell
+from ..basics.streams import print_to_stderr
 from ..course.specs import after, find, puzzles
 from ..grading.commandline import Usage, called
 from ..grading.notebook import Hint
@@ -56,16 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
-        tell(f"{called()} {options.command}: {error}")
+        print_to_stderr(f"{called()} {options.command}: {error}")
         return USAGE
     except KeyboardInterrupt:
-        tell("interrupted")
+        print_to_stderr("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         _close_stdout()  # nobody reads on
         return SOME_FAIL
     except Exception:
-        tell(f"{traceback.format_exc()}The grader itself failed. Please report the lines above.")
+        print_to_stderr(f"{traceback.format_exc()}The grader itself failed. Please report the lines above.")
         return GRADER_FAILED
 
 
@@ -137,7 +137,7 @@ def grade(options: argparse.Namespace) -> int:
         _keep(reports[0])
     written &= _print_report(options, reports)
     if left_out:
-        tell(left_out)
+        print_to_stderr(left_out)
     statuses = {verdict.status for report in reports for verdict in report.verdicts}
     if not written or ERROR in statuses:
         return GRADER_FAILED
@@ -149,7 +149,7 @@ def _keep(report: Report) -> None:
     for folder in dict.fromkeys(verdict.folder for verdict in report.verdicts):
         own = [verdict for verdict in report.verdicts if verdict.folder == folder]
         if note := keep(own, Path(folder) if folder else home()):
-            tell(note)
+            print_to_stderr(note)
 
 
 def _leading_on(report: Report) -> Report:
@@ -299,7 +299,7 @@ def _written(target: str, text: Callable[[], str]) -> bool:
             if isinstance(error, BrokenPipeError):  # nobody reads on
                 return True
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        tell(f"{called()} grade: {'the report' if target == '-' else target} could not be written: {why}")
+        print_to_stderr(f"{called()} grade: {'the report' if target == '-' else target} could not be written: {why}")
         return False
     return True
 
@@ -331,7 +331,7 @@ def watch(options: argparse.Namespace) -> int:
                 if graded is options.what:
                     raise
                 print(error, flush=True)
-            tell("\nWaiting for a file to be saved; Ctrl-C ends this.\n")
+            print_to_stderr("\nWaiting for a file to be saved; Ctrl-C ends this.\n")
             graded = _next_saved(changes, folders, paths)
 
 

@@ -17,7 +17,8 @@ MOST = 24
 
 
 class Questions:
-    """What a rank's code has asked. ``alike``: places with equal answers; ``run``: those run; ``wanted``: to run."""
+    """What the code of one rank has asked. ``alike``: the places at which every answer so far is the same as here;
+    ``run``: the places that are run; ``wanted``: those that have to be run as well."""
 
     def __init__(self, here: Place, places: frozenset[Place], run: frozenset[Place], wanted: set[Place]) -> None:
         self.here, self.alike, self.run, self.wanted = here, places, run, wanted

@@ -112,7 +112,8 @@ class Symmetry:
         return host if rank in self.mesh.beside and host is not None else device
 
     def stands_for(self, rank: int, among: Iterable[str]) -> tuple[int, list[tuple[int, int]]]:
-        """Return the first rank of these axes, and for each that leads to ``rank`` its second rank and the steps."""
+        """The rank at the beginning of these folded axes, and for each axis on which ``rank`` is further on, the second
+        rank of that axis and how many steps it is."""
         here = self.place(rank)
         first = {axis: 0 if axis in among else at for axis, at in here.items()}
         steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
@@ -148,7 +149,8 @@ class Symmetry:
     # -- what a whole group brings ----------------------------------------------------------
 
     def derived(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
-        """Return what all ranks of a group bring, given what those that are run bring. Raise Unlike if they differ."""
+        """Return what all ranks of a group bring to a collective, given what those of them bring that are run. Raise
+        Unlike where these do not follow from each other."""
         paths = self._paths.get((axis, group.ranks[0]))
         if paths is None:
             along = [one for one in self.axes if axis is None or one == axis or not self.mesh.axes]

@@ -14,7 +14,8 @@ from typing import Any
 from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
-"""The default limit of a run, and what each layer of a rank or a micro-batch adds (ten times the need), in seconds."""
+"""The default limit of a run in seconds, and the additional seconds for each layer of a rank or a micro-batch, ten
+times what a slow machine needs."""
 
 
 OFTEN = 0.2  # seconds between two alarms once time is up

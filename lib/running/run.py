@@ -103,7 +103,9 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """How a function is run (see ``run``). ``order``: in which ranks start; ``strict``: whether rules on sets hold."""
+    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter`` and ``kill`` are for
+    engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules
+    about sets."""
 
     timeout: float | None = 10.0
     pace: float = 0.0
@@ -194,7 +196,8 @@ def run(
 
 
 class Timed(Run):
-    """A run in which some ranks represented the others. ``models`` and ``final_states`` are of the former only."""
+    """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
+    ``final_states`` those of the ranks that were run."""
 
     def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
         self._symmetry = symmetry
@@ -247,7 +250,8 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
 def train_on(
     fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
 ) -> list[Model]:
-    """Return the models of a machine's ranks, which have run ``fn``. Raise PuzzleError with the run up to there."""
+    """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
+    PuzzleError with the partial run if something is wrong."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
     if symmetry is not None:
         for model in models:

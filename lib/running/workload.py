@@ -17,7 +17,8 @@ class Workload:
 
     A weight belongs to one of ``layers`` layers of kind ``layer``; a micro-batch, one of ``batches``, has ``length``
     tokens of ``hidden`` numbers each. ``train`` says what is trained: the layers' weights, or adapters beside them.
-    Everything random follows from ``seed``. Raises PuzzleError for an unknown kind or precision, and for no size.
+    Everything random follows from ``seed``. Raises PuzzleError for an unknown kind or precision, and for a size that is
+    no number from 1 up.
     """
 
     layers: int = 2

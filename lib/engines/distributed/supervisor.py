@@ -36,7 +36,8 @@ from ...running.run import Run, explain
 from .recording import Plan
 
 PATIENCE = 1.0
-"""Seconds to wait, when a rank has failed, for lower ones with the same mistake, or for the reason of lost links."""
+"""Seconds to wait, when a rank has failed, for others that make the same mistake, of which the lowest is named; and for
+the reason, when a rank has only lost its links."""
 
 
 class Starter(Protocol):
@@ -48,7 +49,8 @@ class Starter(Protocol):
     """Seconds within which it knows how a rank has ended that has hung up: 0 if it will not say."""
 
     def deaths(self) -> Mapping[int, str]:
-        """Return the ranks that have ended or were stopped, in order, and how. Raise PuzzleError if none can go on."""
+        """Return the ranks whose process has ended or was stopped, and how, in the order in which that happened. Raise
+        PuzzleError if the run cannot go on."""
 
 
 class RankProcess:
