@@ -22,7 +22,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,10 +34,11 @@ from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
+from lib.grading.holding import holdings
 from lib.real import GPT_175B
 from lib.real.hardware import FITS
 from lib.record.chain import chain_of
-from lib.record.score import work
+from lib.record.score import peak_event, work
 from lib.record.table import OPERATIONS, grantable
 from tools.published import MEGATRON
 
@@ -686,6 +687,7 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
                 [*what, max(by_rank.values())]
                 for what, by_rank in work(played.events, played.node_size).items()
             ],
+            "peak": _peak(root, puzzle, played),
             "elsewhere": _elsewhere(root, puzzle),
         }
     lines = ",\n".join(
@@ -711,6 +713,15 @@ def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
     path = root / "lib" / "specs.json"
     old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return sorted(found, key=lambda puzzle: bool(old.get(puzzle["name"]) == puzzle))
+
+
+def _peak(root: Path, puzzle: Json, played: Run) -> list[list[Any]]:
+    """What a rank of a puzzle's solution holds when memory is highest (see ``outlines.Holding``)."""
+    highest = peak_event(played.device_events)
+    assert highest is not None
+    noted = _run(_solution(root, puzzle), puzzle, partial(run, _watched=highest.rank)).peak
+    assert noted is not None
+    return [[*group[:-1], math.ceil(group.elements)] for group in holdings(noted.held)]
 
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:

@@ -180,29 +180,21 @@ def test_what_a_large_program_never_takes_out_is_told() -> None:
         ("model.activations.pop(model.LAYERS)", "model.activations[model.LAYERS]"),
         ("model.grad_activations.pop(layer + 1)", "model.grad_activations[layer + 1]"),
     )
-    says = "rank 0 still stores {} at its end: take a tensor out as you use it last, model.{}.pop(layer)"
-    for changes, left, store in (
-        (kept, "3 activations and 3 activation gradients", "grad_activations"),
-        (kept[:1], "2 activations and 1 activation gradient", "grad_activations"),
-        ((*kept, ("model.grad_weights.pop(layer)", "model.grad_weights[layer]")),
-         "2 weight gradients, 3 activations and 3 activation gradients", "grad_activations"),
-    ):  # fmt: skip
+    largest = "rank 0 holds 3 activation gradients of 4 micro-batches at its peak, the target's program none."
+    besides = "It also holds {} activations of 4 micro-batches{} that nothing reads again: take each tensor out"
+    one_more = " and 1 activation gradient of 4 micro-batches"
+    for changes, says in ((kept, largest), (kept, besides.format(3, "")), (kept[:1], besides.format(2, one_more))):
         verdict = in_a_notebook(changed("basic", "large", *changes, says=""))
         assert (verdict.status, verdict.right) == (FAIL, True), verdict.message
         assert verdict.costs_memory == verdict.as_json()["costs_memory"] == rows(verdict)["costs memory"]
-        assert verdict.costs_memory == says.format(left, store)
+        assert says in verdict.costs_memory
 
 
-def test_a_large_program_that_takes_all_out_is_told_nothing_of_it() -> None:
-    again = "    model.activations[1, 1], model.activations[1, 2] = model.activations[0], model.activations[0]\n"
-    out = "    model.activations.clear(), model.grad_activations.clear()\n"
-    forward = "    for layer in range(model.LAYERS):\n        model.activations[layer + 1]"
-    update = (
-        "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update"
+def test_a_program_that_is_not_too_large_is_told_nothing_of_it() -> None:
+    verdict = grade(SOLUTIONS["ddp"]).verdict
+    assert (
+        verdict.costs_memory == "" and "costs memory" not in dict(verdict.facts()) and verdict.as_json()["peak"] == []
     )
-    verdict = in_a_notebook(changed("basic", "large", (forward, again + forward), (update, out + update), says=""))
-    assert verdict.right is True and "over the target" in verdict.message
-    assert verdict.costs_memory == "" and "costs memory" not in rows(verdict)
 
 
 @pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))

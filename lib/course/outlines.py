@@ -8,6 +8,7 @@ are not in lib.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..basics.units import Elements
 from ..record.events import Event
 from .layouts import Size, mesh_of
 from .specs import Puzzle, kept
@@ -73,6 +74,21 @@ def solution_figures(puzzle: Puzzle) -> SolutionFigures:
 def solution_work(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
     """Return the largest counts of operations on a rank of the solution (see ``score.work``), at its own size."""
     return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
+
+
+class Holding(NamedTuple):
+    """Things of one kind and size in memory. ``memory``: what it is used for, one of MEMORY_KINDS; ``what`` has ``{s}``
+    where a plural has its ending; ``elements``: of all together."""
+
+    memory: str
+    what: str
+    number: int
+    elements: Elements
+
+
+def solution_peak(puzzle: Puzzle) -> list[Holding]:
+    """Return what a rank of the solution holds when memory is highest, at the puzzle's own size."""
+    return [Holding(*row) for row in kept("outlines.json")[puzzle.name]["peak"]]
 
 
 def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:

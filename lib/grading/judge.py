@@ -1,7 +1,6 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,25 +18,34 @@ from ..machine.outcome import Outcome
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.kinds import KINDS
 from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event, work
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD
 from ..running.limits import collector_off
+from .holding import as_json as peak_as_json
+from .holding import costs_memory
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
 CLOSE = 1e-9  # what a time may be off because it is computed with floats
 
 
-def judge(puzzle: Puzzle, run: Callable[[Size], Outcome]) -> Verdict:
-    """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL."""
+def judge(
+    puzzle: Puzzle, run: Callable[[Size], Outcome], watch: Callable[[Size, int], Outcome] | None = None
+) -> Verdict:
+    """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL.
+    ``watch(size, rank)`` runs the function again with notes on the tensors of a rank (see ``machine.lives``)."""
     with collector_off(cycles=True):
-        return _judged(puzzle, run, Verdict(puzzle, FAIL, ""))
+        return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""))
 
 
-def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict) -> Verdict:
+def _judged(
+    puzzle: Puzzle,
+    run: Callable[[Size], Outcome],
+    watch: Callable[[Size, int], Outcome] | None,
+    verdict: Verdict,
+) -> Verdict:
     try:
         outcome = run(puzzle.size)
         if not outcome.attempted:
@@ -52,7 +60,10 @@ def _judged(puzzle: Puzzle, run: Callable[[Size], Outcome], verdict: Verdict) ->
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         verdict = replace(verdict, message=over, right=True, chain=longest_chain(outcome, puzzle))
-        return replace(verdict, costs_time=costs_time(outcome, puzzle), costs_memory=costs_memory(outcome, puzzle))
+        noted = with_peak(outcome, puzzle, watch) if is_large(outcome, puzzle) else None
+        if noted is not None:
+            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=costs_memory(noted, puzzle))
+        return replace(verdict, costs_time=costs_time(outcome, puzzle))
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:
@@ -197,19 +208,17 @@ def _times(kind: str, across: bool, count: int) -> str:
     return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between nodes' * across}"
 
 
-def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return what the rank with the highest peak still stores at the end of a run that is too large, if anything."""
-    event = peak_event(outcome.device_events)
-    if event is None or not is_large(outcome, puzzle):
-        return ""
-    kept = Counter(piece.labels.kind for piece in outcome.final_states[event.rank].kept)
-    left = [(row, kept[row.name]) for row in KINDS.values() if kept[row.name] and not row.stepped]
-    if not left:
-        return ""
-    said = [f"{count} {row.word}{'s' * (count > 1)}" for row, count in left]
-    several = f"{', '.join(said[:-1])} and {said[-1]}" if said[1:] else said[0]
-    pop = f"model.{left[-1][0].store}.pop(layer)"
-    return f"rank {event.rank} still stores {several} at its end: take a tensor out as you use it last, {pop}"
+def with_peak(outcome: Outcome, puzzle: Puzzle, watch: Callable[[Size, int], Outcome] | None) -> Outcome | None:
+    """Return another run of the same function, with notes on what the rank with the highest peak held there, or None
+    where that does not come out the same."""
+    highest = peak_event(outcome.device_events)
+    if watch is None or highest is None:
+        return None
+    try:
+        noted = watch(puzzle.size, highest.rank)
+    except PuzzleError:
+        return None  # the function is another at its second run
+    return noted if (noted.time, noted.memory) == (outcome.time, outcome.memory) else None
 
 
 def _peak(outcome: Outcome, puzzle: Puzzle) -> str:

@@ -79,7 +79,12 @@ def grade(
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     begun = time.perf_counter()
     try:
-        verdict = judge(spec, lambda size: run(fn, **size, cost=cost_named(spec.cost), timeout=timeout))
+        cost = cost_named(spec.cost)
+        verdict = judge(
+            spec,
+            lambda size: run(fn, **size, cost=cost, timeout=timeout),
+            lambda size, rank: run(fn, **size, cost=cost, timeout=timeout, _watched=rank),
+        )
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

@@ -84,7 +84,8 @@ class Verdict:
     error: Mistake | None = None  # the parts of the error in the message, if there is one
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
-    costs_memory: str = ""  # what it stores and never takes out, if right but too large
+    costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large
+    peak: Sequence[Mapping[str, Any]] = ()  # each thing that it holds at its peak, as JSON values, if too large
     file: str = ""  # the file of the code, at a shell
     folder: str = ""  # of that file, beside which progress is kept
     printed: str = ""  # the output of the code, in a worker
@@ -158,6 +159,7 @@ class Verdict:
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
             "held_at": list(self.held_at), "failed_at": self.failed_at,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
+            "peak": [*self.peak],
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
         }  # fmt: skip

@@ -61,7 +61,7 @@ def finish_log(links: RankLinks) -> Sequence[Event]:
 def _samples(links: RankLinks) -> dict[int, Held]:
     """Return the samples that hold more than was known when they were taken, by place in the log."""
     rank, samples = links.rank, dict(links.settled)
-    for more, at_marks in ((_more_memory(_spans(links)), True), (_more_memory(rank.kept_loose), False)):
+    for more, at_marks in ((_more_memory(spans_of(links)), True), (_more_memory(rank.kept_loose), False)):
         for at, extra in more.items():
             entry = rank.log[at]
             if at_marks or entry.kind not in MARKS:  # marks see stored tensors only
@@ -73,7 +73,7 @@ def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
     """Return the extra memory of each sample that has some, by MEMORY_KINDS. A difference array: every span adds at its
     start and takes away at its end."""
     steps = defaultdict[int, list[tuple[int, Elements]]](list)
-    for start, stop, slot, memory in spans:
+    for start, stop, slot, memory, _ in spans:
         if start < stop and memory:
             steps[start].append((slot, memory))
             steps[stop].append((slot, -memory))
@@ -89,19 +89,19 @@ def _more_memory(spans: Iterable[Span]) -> dict[int, Held]:
     return more
 
 
-def _spans(links: RankLinks) -> Iterator[Span]:
+def spans_of(links: RankLinks) -> Iterator[Span]:
     """Yield the spans of memory whose end was not known when sampled: calls in flight, inbox, what is carried."""
     rank = links.rank
     yield from rank.late
     if not (rank.received or rank.carried or links.open):
         return
     clocks = [*map(issued_of, rank.log)]
-    for arrival, stop, memory in rank.received:
+    for arrival, stop, memory, place in rank.received:
         if stop and clocks[stop - 1] >= arrival:
-            yield bisect_left(clocks, arrival), stop, INBOX, memory
+            yield bisect_left(clocks, arrival), stop, INBOX, memory, place
     for call in links.open.values():
         if isinstance(call.result, (Result, Results)):
-            yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory
+            yield call.index + 1, len(rank.log), IN_FLIGHT, call.result.memory, call.index
     journeys: dict[int, list[tuple[int, int]]] = {}  # by tensor: asked for once, however often it was unstored
     for tensor, (start, stop) in rank.carried:
         own = journeys.get(id(tensor))
@@ -112,7 +112,7 @@ def _spans(links: RankLinks) -> Iterator[Span]:
             if first >= stop:
                 break
             if max(first, start) < min(last, stop):
-                yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory
+                yield max(first, start), min(last, stop), IN_FLIGHT, tensor.memory, tensor
 
 
 def _journeys(tensor: TensorState, clocks: Sequence[TimeUnits]) -> list[tuple[int, int]]:

@@ -428,11 +428,11 @@ class Network:
         call.operands, call.result = (), None
         if isinstance(result, Result):
             if now > index + 1:
-                rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+                rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             return rank.mint(result.labels, result.value, result.origin, index, result.memory)
         if isinstance(result, Results):
             if now > index + 1:
-                rank.late.append((index + 1, now, IN_FLIGHT, result.memory))
+                rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             cast(ListMember, call).brought = ()
             return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
         return _fetched_message(rank, cast(Message, call))
@@ -513,7 +513,7 @@ def _fetched_message(rank: RankState, call: Message) -> object:
     if sent is None:
         return None
     assert sent.end is not None
-    rank.received.append((sent.end, len(rank.log), sent.memory))
+    rank.received.append((sent.end, len(rank.log), sent.memory, call.index))
     value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
     return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.index, sent.memory)
 

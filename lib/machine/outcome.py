@@ -15,6 +15,7 @@ from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
 from .interface import FinalState
+from .lives import Peak
 from .log import Log
 
 FIXED = "\N{NO-BREAK SPACE}"
@@ -34,6 +35,9 @@ class Outcome:
 
     note: str = ""
     """What whoever reads its figures has to know of the run."""
+
+    peak: Peak | None = None
+    """What a rank held when its memory was highest, in a run that took notes of it (see ``lives``)."""
 
     failure: Failure | None = None
     """Where an error has ended the run, and who waited then."""

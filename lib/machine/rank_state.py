@@ -36,8 +36,9 @@ Origin = str | int | None
 taken from, or None: what the rank that owns it may use."""
 _UNPRICED = Cost()
 END = 1 << 60  # after every sample
-Span = tuple[int, int, int, Elements]
-"""Memory that counts late: first sample, sample after the last, place among MEMORY_KINDS, elements."""
+Span = tuple[int, int, int, Elements, object]
+"""Memory that counts late: first sample, sample after the last, place among MEMORY_KINDS, elements, and what it is: a
+tensor, or the place in the log of the call that has brought it."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,8 @@ class RankState:
         # Memory that only the future tells (see deferred_memory).
         self.late: list[Span] = []
         self.kept_loose: list[Span] = []
-        self.received: list[tuple[TimeUnits, int, Elements]] = []  # arrival, sample after the last, elements
+        self.received: list[tuple[TimeUnits, int, Elements, int]] = []
+        """Arrival, sample after the last, elements, and the place of the receive in the log."""
         self.carried: list[tuple[TensorState, list[int]]] = []
 
     @property
@@ -344,7 +346,7 @@ class RankState:
         """Note the use of an unstored tensor, and count its memory in samples of the rank's other coroutines."""
         now = len(self.log)
         if self.several and not tensor.stored and 0 <= tensor.since < now and tensor.rank is self:
-            self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory))
+            self.kept_loose.append((tensor.since, now, tensor.slot, tensor.memory, tensor))
             tensor.since = now
 
     def _carry_on(self, tensor: TensorState, start: int) -> None:

@@ -38,7 +38,11 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     printed: list[str] = []
     begun = time.perf_counter()
     try:
-        verdict = judge(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost))
+        verdict = judge(
+            puzzle,
+            lambda size: code.run(puzzle.name, size, printed, puzzle.cost),
+            lambda size, rank: code.run(puzzle.name, size, printed, puzzle.cost, rank),
+        )
     except Missing:
         message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
         verdict = Verdict(puzzle, TODO, message)

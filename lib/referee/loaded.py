@@ -12,10 +12,11 @@ from ..basics.errors import Place, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
 from ..machine.check import TRAINED
+from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
 from ..recording.replay import MOST_BYTES, Replay
-from ..recording.safe import presentable, shown, unpack_error
+from ..recording.safe import LONGEST_TEXT, presentable, shown, unpack_error
 from ..recording.wire import LONGEST, ProtocolError
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
@@ -102,8 +103,11 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
-        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
+    def run(
+        self, name: str, size: Size, printed: list[str], cost: str = "default", watched: int | None = None
+    ) -> Outcome:
+        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``. It has
+        notes on what the rank ``watched`` held at its peak (see ``machine.lives``).
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
@@ -113,13 +117,16 @@ class Loaded:
                 raise self.failed
             seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
             deadline = time.monotonic() + seconds + GRACE
-            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
+            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds, "watched": watched}, seconds)
             with collector_off(cycles=True):  # it would look at each call of the recording again and again
                 match self._answer(name, seconds, deadline, MOST_BYTES):
                     case [None, "missing"]:
                         raise self._missing(name)
                     case [dict() | None as recording, str(), *_] as said:
-                        simulator = LocalSimulator(machine_of(size, cost), graded=True)
+                        shape = machine_of(size, cost)
+                        simulator = (
+                            LocalSimulator(shape, graded=True) if watched is None else WatchedSimulator(shape, watched)
+                        )
                         train = size.get("train", TRAINED[0])
                         replay = Replay(simulator, size["layers"], size["batches"], train)
                         return self._judged(recording, said[1:], replay, name, deadline)
@@ -169,8 +176,12 @@ class Loaded:
             with watchdog(deadline - time.monotonic()):
                 if recording is not None:
                     replay.play(recording, deadline)
-                if ending == ["done"]:
-                    return replay.outcome(name)
+                match ending:
+                    case ["done", list() as lines]:
+                        outcome = replay.outcome(name)
+                        if isinstance(replay.simulator, WatchedSimulator):
+                            outcome.peak = replay.simulator.peak._replace(lines=_lines(lines))
+                        return outcome
         except TimeoutError:
             late = "the run did not end within its time: its calls take too long to be carried out again"
             wrong = PuzzleError(late, where=name, fix="fewer calls", line="")
@@ -192,6 +203,12 @@ class Loaded:
         about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
         error.got = "\n".join(filter(None, [error.got, about]))
         return error
+
+
+def _lines(lines: list[Any]) -> tuple[str, ...]:
+    """Return a learner's lines as a worker sends them, each of them safe to show."""
+    texts = {line: shown(line, LONGEST_TEXT) for line in lines if type(line) is str}
+    return tuple([texts.get(line, "") if type(line) is str else "" for line in lines])
 
 
 def _unpacked(packed: dict[Any, Any]) -> PuzzleError:

@@ -17,6 +17,7 @@ from ..learner.model import Model
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
+from ..machine.lives import WatchedSimulator
 from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
 from ..machine.simulator import new_simulator
@@ -151,6 +152,7 @@ def run(
     represent: str | Iterable[str] | bool | None = None,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
+    _watched: int | None = None,
 ) -> Run:
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size``,
     ``cost`` and ``hosts`` describe the machine (see Dist), ``layers`` and ``batches`` the training. With
@@ -189,10 +191,22 @@ def run(
         return _timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
+    if _watched is not None:
+        return _watching(fn, shape, work, settings, _watched)
     dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
     models = train_on(fn, dist, work, settings)
     with collector_off():
         return Run(name_of(fn), models, train)
+
+
+def _watching(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
+    """Run with notes on the tensors of one rank (see ``machine.lives``)."""
+    simulator = WatchedSimulator(shape, watched, settings.strict)
+    models = train_on(fn, Dist.of(shape, simulator.as_simulator), work, settings)
+    with collector_off():
+        done = Run(name_of(fn), models, work.train)
+    done.peak = simulator.peak._replace(lines=tuple([str(line or "") for line in models[watched].lines()]))
+    return done
 
 
 class Timed(Run):

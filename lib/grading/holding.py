@@ -1,0 +1,291 @@
+"""What is in memory at the peak of a run, beside what the target's program holds at its own: for memory what the
+longest chain is for time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from ..basics.errors import numbered
+from ..basics.units import Elements
+from ..course.outlines import Holding, solution_peak
+from ..course.specs import Puzzle
+from ..machine.lives import Held, Peak
+from ..machine.outcome import Outcome
+from ..record.events import LOADS, Event
+from ..record.kinds import KINDS, SAVED
+from ..record.labels import HOSTS
+from ..record.table import stream_of
+from ..record.training import KEEP, UPDATE
+
+MADE_AGAIN = "inner activations that a backward makes again"
+
+
+def what_of(held: Held) -> str:
+    """Return what something in memory is, in words. ``{s}`` stands for the ending of a plural."""
+    labels = held.labels
+    if labels is None:
+        return MADE_AGAIN if held.made == held.last else "layer{s} of inner activations"
+    row = KINDS[labels.kind]
+    word = f"{row.of_adapter if labels.adapter else row.word}{{s}}"
+    if labels.keep:
+        word += f" (keep={labels.keep!r})"
+    share = Fraction(len(labels.shards), labels.total)
+    if share != 1:
+        word = f"{row.piece}{{s}} ({share}) of {_with_article(word.format(s=''))}"
+    if row.by_batch and len(labels.batches) > 1:
+        word += f" of {len(labels.batches)} micro-batches"
+    return word
+
+
+def holdings(held: Iterable[Held]) -> list[Holding]:
+    """Return what is in memory in groups of the same kind and size, the largest groups first."""
+    groups = defaultdict[tuple[str, str], list[Elements]](list)
+    for one in held:
+        groups[one.memory, what_of(one)].append(one.elements)
+    found = [Holding(*which, len(sizes), sum(sizes)) for which, sizes in groups.items()]
+    return sorted(found, key=lambda group: -group.elements)
+
+
+def as_json(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return each thing that was held at the peak as JSON values, the largest first: the sizes add up to the peak."""
+    peak, rows = outcome.peak, list[dict[str, Any]]()
+    if peak is None:
+        return rows
+    events = [event for event in outcome.events if event.rank == peak.rank]
+    for held in sorted(peak.held, key=lambda one: -one.elements):
+        labels = held.labels
+        rows.append({
+            "memory": held.memory, "what": what_of(held).format(s=""), "labels": "" if labels is None else str(labels),
+            "layer": events[held.made].layer if labels is None else labels.layer,
+            "elements": held.elements if isinstance(held.elements, int) else float(held.elements),
+            "made": _moment(events, peak, held.made), "last_read": _moment(events, peak, held.last),
+            "read_next": _moment(events, peak, held.following), "result": held.stays,
+        })  # fmt: skip
+    return rows
+
+
+def _moment(events: Sequence[Event], peak: Peak, place: int | None) -> dict[str, Any] | None:
+    if place is None or not 0 <= place < len(events):
+        return None
+    event = events[place]
+    return {"operation": event.kind, "layer": event.layer, "tick": event.issued, "line": _line(peak, place)}
+
+
+def _line(peak: Peak, place: int) -> str:
+    return peak.lines[place] if 0 <= place < len(peak.lines) else ""
+
+
+def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return the largest excess over what the target's program holds at its peak: what and how many, where it comes
+    from, when it is read next, and what to write. Empty if the run has no notes, or holds no more than that program."""
+    peak = outcome.peak
+    if peak is None:
+        return ""
+    excess = Excess(outcome, peak, puzzle)
+    return excess.in_words() if excess.memory else ""
+
+
+class Excess:
+    """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the target's
+    program, or an empty text; ``rows``: of what is held there, what the target's program does not hold."""
+
+    def __init__(self, outcome: Outcome, peak: Peak, puzzle: Puzzle) -> None:
+        self.peak, self.puzzle, self.unit = peak, puzzle, outcome.unit
+        self.events = [event for event in outcome.events if event.rank == peak.rank]
+        own, ours = holdings(peak.held), solution_peak(puzzle)
+        self.memory = _largest(own, ours, lambda group: group.memory)
+        here = [group for group in own if group.memory == self.memory]
+        self.there = [group for group in ours if group.memory == self.memory]
+        self.what = _largest(here, self.there, lambda group: group.what)
+        rows = [held for held in peak.held if held.memory == self.memory and what_of(held) == self.what]
+        self.number, self.known = len(rows), sum(group.number for group in self.there if group.what == self.what)
+        # What could go first: what nothing reads again, then what is read last. What the operation of the peak reads
+        # has to be there, and a result stays.
+        rows.sort(key=lambda held: (held.stays, self._in_use(held), held.following is not None, -(held.following or 0)))
+        unread = sum(map(self._is_unread, rows))
+        self.rows = rows[: max(1, self.number - self.known, unread)]
+        twice = _twice(rows)
+        self.twice = twice[0] if len(twice) >= len(self.rows) else None
+        known = {*map(id, self.rows)}
+        self.unread = [held for held in peak.held if id(held) not in known and self._is_unread(held)]
+
+    def _in_use(self, held: Held) -> bool:
+        """Return whether the operation that begins at the peak reads it."""
+        return held.last == self.peak.at
+
+    def _is_unread(self, held: Held) -> bool:
+        """Return whether it is stored although nothing reads it again."""
+        stored = held.labels is not None and held.memory not in ("in_flight", "inbox")
+        return stored and held.following is None and not held.stays and not self._in_use(held)
+
+    def in_words(self) -> str:
+        """Return the excess in sentences."""
+        others = " and ".join(_counted(group.number, group.what) for group in self.there) or "none"
+        if self.known and len(self.there) == 1:
+            others = str(self.known)
+        named = _counted(self.number, self.what)
+        where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
+        holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, "
+        said = [f"{holds}the target's program {others}.", self._about(), self._fix(), self._also()]
+        return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def _about(self) -> str:
+        """Return where the excess comes from, and when it is read next."""
+        if self.memory == "in_flight":
+            return self._calls()
+        if self.twice:
+            one, other = self.twice
+            assert one.labels is not None
+            return f"that of layer {one.labels.layer} is there twice: from {self._records([one.made, other.made])}."
+        rows, several = self.rows, len(self.rows) > 1
+        which = "they" if len(rows) == self.number else f"{len(rows)} of them"
+        which, be = (which, "are") if several else ("it" if self.number == 1 else which, "is")
+        said = (
+            f"{which}{self._numbers(rows)} come{'s' * (not several)} from {self._records(held.made for held in rows)}"
+        )
+        later = [held.following for held in rows if held.following is not None and not held.joins]
+        added = {held.joins for held in rows if held.joins}
+        last = [held.last for held in rows if held.last is not None]
+        if added and not later:
+            how = "summed" if added == {"+"} else "joined or cut"
+            when = self._records([held.following for held in rows if held.following is not None], kinds=False)
+            said += f", and {be} {how} at {when}"
+        elif later:
+            said += f", and {be} read next by {self._records(later)}"
+            if unread := sum(map(self._is_unread, rows)):
+                said += f", {unread} of these not again"
+        elif all(held.stays for held in rows):
+            said += f", and {be} kept to the end"
+        elif all(map(self._in_use, rows)):
+            said += f", and {be} read by the operation that begins there"
+        else:
+            said += f", and {be} not read again after {self._records(last)}" if last else f", and {be} never read"
+        line = next((line for held in rows if (line := _line(self.peak, held.made))), "")
+        return f"{said} ({line})." if line else f"{said}."
+
+    def _also(self) -> str:
+        """Return a sentence on what is held besides although nothing reads it again."""
+        if not self.unread:
+            return ""
+        groups = " and ".join(_counted(group.number, group.what) for group in holdings(self.unread))
+        stores = dict.fromkeys(KINDS[held.labels.kind].store for held in self.unread if held.labels is not None)
+        pops = " and ".join(f"model.{store}.pop(...)" for store in stores)
+        return f"it also holds {groups} that nothing reads again: take each tensor out as you use it last, {pops}."
+
+    def _calls(self) -> str:
+        """Return which calls are on their way at the peak."""
+        calls = sorted({
+            held.made if held.last is None or held.last > self.peak.at else held.last
+            for held in self.peak.held if held.memory == self.memory
+        })  # fmt: skip
+        one = len(calls) == 1
+        said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
+        said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
+        line = next((line for place in calls if (line := _line(self.peak, place))), "")
+        return said + self._records(calls) + (f" ({line})." if line else ".")
+
+    def _numbers(self, rows: Sequence[Held]) -> str:
+        """Return the layers of these things, and the micro-batches of activations, in parentheses."""
+        known = [held.labels for held in rows if held.labels is not None]
+        # That of an activation's gradient is one less than the key under which it is stored by habit.
+        layers = {labels.layer for labels in known if labels.kind != "ActivationGrad"}
+        said = [numbered("layer", layers)] if layers else []
+        batches = frozenset[int]().union(*[labels.batches for labels in known if KINDS[labels.kind].by_batch])
+        said += [numbered("micro-batch", batches)] if batches else []
+        return f" ({', '.join(said)})" if said else ""
+
+    def _records(self, places: Iterable[int], kinds: bool = True) -> str:
+        """Return which operations stand at these places of the log, and when they began."""
+        known = [self.events[place] for place in places if 0 <= place < len(self.events)]
+        if not known:
+            return "the beginning"
+        names = " and ".join(dict.fromkeys(event.kind for event in known))
+        first, last = (self.unit.brief(pick(event.issued for event in known)) for pick in (min, max))
+        when = self.unit.at(first) if first == last else f"{first} to {last} {self.unit.name}"
+        return f"{names} at {when}" if kinds else when
+
+    def _fix(self) -> str:
+        """Return what to write, or an empty text."""
+        held = self.rows[0]
+        kind = SAVED if held.labels is None else held.labels.kind
+        row, pop = KINDS[kind], f"model.{KINDS[kind].store}.pop(...)"
+        made = self.events[held.made].kind if 0 <= held.made < len(self.events) else ""
+        pieces = "/" not in self.what and any("/" in group.what for group in self.there)
+        if self.memory == "in_flight":
+            return "await a call before the next one is made, so that fewer are on their way at a time."
+        if self.memory == "inbox":
+            return "receive it as it comes, or send it later."
+        if kind == SAVED:
+            fewer = "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
+            return fewer if KEEP[0] in self.puzzle.words or "keep" in self.puzzle.words else ""
+        if self.twice:
+            return f"take the old one out before the new one is stored, or store it in the place of the old one, {pop}."
+        if held.following is None and (held.stays or self._in_use(held)):
+            return ""
+        if held.following is None:
+            if held.last is None:
+                return f"nothing needs it: do not store it, or take it out at once, del model.{row.store}[...]."
+            return f"take each tensor out as you use it last, {pop}."
+        if pieces and made in LOADS:
+            return f"load a piece only: model.{made}(layer, shard, total)."
+        if made in LOADS:
+            if HOSTS in self.puzzle.words:
+                return "leave it to the host, which sends it when the device needs it."
+            return "load only what this rank works with."
+        if kind == "Weight" and stream_of(made) == "collective":
+            return f"let each go after its use, {pop}, and gather it again for the next one."
+        if kind == "WeightGrad":
+            return self._fix_of_gradient(held, pieces)
+        if kind == "Activation" and pieces:
+            return "keep only this rank's slice of each."
+        batches = {batch for held in self.rows if held.labels for batch in held.labels.batches}
+        if kind == "Activation" and len(batches) > 1:
+            return "let the backward of a micro-batch come sooner, before the forwards of so many others."
+        following = "" if held.following is None else self.events[held.following].kind
+        return f"let {following} come sooner."
+
+    def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
+        following = "" if held.following is None or held.joins else self.events[held.following].kind
+        if pieces:
+            return "keep only this rank's piece of each sum: await model.scatterreduce(grad, layer)."
+        if held.joins == "+":
+            return "add a gradient to the sum of its layer as soon as it is there."
+        if following == UPDATE.kind:
+            return "update each layer as soon as its gradient is complete, before the next layer's backward."
+        if stream_of(following) == "collective":
+            return f"call {following} for each layer as soon as its gradient is there, and update it."
+        return "use each gradient as soon as it is there, before the next layer's backward."
+
+
+def _twice(rows: Sequence[Held]) -> list[tuple[Held, Held]]:
+    """Return pairs of things that are the same part of the same, but for the step."""
+    known: dict[object, Held] = {}
+    pairs = []
+    for held in rows:
+        if held.labels is not None:
+            which = held.labels.changed(step=0)
+            if which in known:
+                pairs.append((known[which], held))
+            known[which] = held
+    return pairs
+
+
+def _largest(own: Sequence[Holding], ours: Sequence[Holding], key: Callable[[Holding], str]) -> str:
+    """Return of which memory, or of which thing, there is most more than in the target's program, or an empty text."""
+    more = Counter[str]()
+    for groups, sign in ((own, 1), (ours, -1)):
+        for group in groups:
+            more[key(group)] += sign * group.elements  # type: ignore[assignment]
+    found = max(more, key=lambda one: more[one], default="")
+    return found if found and more[found] > 0 else ""
+
+
+def _counted(number: int, what: str) -> str:
+    return what if what == MADE_AGAIN else f"{number} {what.format(s='s' * (number != 1))}"
+
+
+def _with_article(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"

@@ -1,0 +1,227 @@
+"""What a peak of memory is made of: a simulator that notes where each tensor of a rank was made, stored and read.
+
+The notes cost time, and a program takes the same memory each time that it runs. So nothing is noted at first, and
+whoever wants to know what a peak is made of runs the program once more here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from ..basics.units import Elements
+from ..record.events import MARKS, Event
+from ..record.kinds import INNER, KINDS, MEMORY_KINDS
+from ..record.labels import Labels
+from ..record.operations import Computation, Value
+from . import deferred_memory
+from .cost import Shape
+from .interface import AnySimulator, Token
+from .rank_state import END, Origin, RankState, Span, TensorState
+from .simulator import LocalSimulator
+
+
+class Held(NamedTuple):
+    """Something that is in memory at the peak. ``made``, ``last`` and ``following`` are places in the rank's log."""
+
+    memory: str  # what the memory is used for, one of MEMORY_KINDS
+    labels: Labels | None  # None: the inner activations of a layer, which no tensor of the learner holds
+    elements: Elements
+    made: int  # the record that has made, loaded or received it; -1: none has
+    last: int | None = None  # the record that reads it last, at the peak or before, if any has
+    following: int | None = None  # the record that reads it next, after the peak, if any does
+    joins: str = (
+        ""  # how it is read next where no operation does it: ``shard``, ``combine`` or ``+``, before that record
+    )
+    stays: bool = False  # whether it is a result: set as a final weight, or the last version that is stored at the end
+
+
+class Peak(NamedTuple):
+    """What a rank held when its memory was highest: the sizes add up to the peak."""
+
+    rank: int
+    at: int  # the place in the rank's log of the record at which the sample was taken
+    held: tuple[Held, ...]
+    lines: tuple[str, ...] = ()  # the learner's line of each record of that log, as far as it is known
+
+
+class Life:
+    """The notes on one tensor. Its times are numbers of records that were in its rank's log."""
+
+    __slots__ = ("tensor", "made", "stored", "reads", "joins", "is_answer")
+
+    def __init__(self, tensor: TensorState, made: int) -> None:
+        self.tensor, self.made = tensor, made
+        self.stored: list[list[int]] = []  # from and to, for each time that a dictionary held it
+        self.reads: list[int] = []
+        self.joins: dict[int, str] = {}  # how it is read there, if not by an operation
+        self.is_answer = False
+
+    @property
+    def version(self) -> tuple[tuple[object, ...], int]:
+        """What it is a version of, and of which step."""
+        labels = self.tensor.labels
+        return (labels.kind, labels.layer, labels.adapter), labels.step
+
+    def held(self, memory: str, at: int, newest: Mapping[tuple[object, ...], int]) -> Held:
+        """Return what is known of it as a part of the sample at this place of the log. ``newest``: the last step of
+        each weight and state that the rank has had."""
+        tensor, read = self.tensor, bisect_right(self.reads, at)
+        last = self.reads[read - 1] if read else None
+        following = self.reads[read] if read < len(self.reads) else None
+        which, step = self.version
+        is_kept = KINDS[tensor.labels.kind].stepped and any(stop == END for _, stop in self.stored)
+        stays = self.is_answer or (is_kept and newest.get(which) == step)
+        joins = "" if following is None else self.joins.get(following, "")
+        return Held(memory, tensor.labels, tensor.memory, self.made, last, following, joins, stays)
+
+
+class WatchedTensor(TensorState):
+    """A tensor with notes."""
+
+    __slots__ = ("life",)
+    life: Life
+
+    def _gives(self, how: str, tensor: TensorState, *others: Token) -> TensorState:
+        """Note that these are read, and that the new tensor comes from where this one came from."""
+        for one in (self, *others):
+            if isinstance(one, WatchedTensor) and one.rank is not None:
+                one.life.reads.append(len(one.rank.log))
+                one.life.joins[len(one.rank.log)] = how
+        if isinstance(tensor, WatchedTensor):
+            tensor.life.made = self.life.made
+        return tensor
+
+    def shard(self, index: int, total: int) -> TensorState:
+        return self._gives("shard", super().shard(index, total))
+
+    def combine(self, other: Token) -> TensorState:
+        return self._gives("combine", super().combine(other), other)
+
+    def add(self, other: Token) -> TensorState:
+        return self._gives("+", super().add(other), other)
+
+
+class WatchedRank(RankState):
+    """A rank whose tensors have notes."""
+
+    __slots__ = ("lives", "of_call", "loose", "inner_spans", "workspaces")
+    tensor_type = WatchedTensor
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.lives: list[Life] = []
+        self.of_call = defaultdict[int, list[Life]](list)  # what a call has brought, by the call's place in the log
+        self.loose = defaultdict[int, list[Life]](list)  # operands that are not stored, by the operation's place
+        self.inner_spans: list[list[Any]] = []  # of what forwards have left: from, to, layer and micro-batch, elements
+        self.workspaces: dict[int, Elements] = {}  # inner activations that a backward makes again, by its place
+
+    def mint(
+        self, labels: Labels, value: Value, origin: Origin = None, call: int = -1, memory: Elements | None = None
+    ) -> TensorState:
+        tensor = cast(WatchedTensor, super().mint(labels, value, origin, call, memory))
+        tensor.life = Life(tensor, len(self.log) - 1 if call < 0 else call)
+        self.lives.append(tensor.life)
+        if call >= 0:
+            self.of_call[call].append(tensor.life)
+        return tensor
+
+    def store(self, tensor: TensorState) -> None:
+        super().store(tensor)
+        cast(WatchedTensor, tensor).life.stored.append([len(self.log), END])
+
+    def drop(self, tensor: TensorState) -> None:
+        super().drop(tensor)
+        span = next(span for span in cast(WatchedTensor, tensor).life.stored if span[1] == END)
+        span[1] = len(self.log)
+
+    def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
+        now = len(self.log)
+        for life in {id(one): one.life for one in operands if isinstance(one, WatchedTensor)}.values():
+            life.reads.append(now)
+            if not life.tensor.stored and life.tensor.since >= 0:
+                self.loose[now].append(life)
+        if workspace:
+            self.workspaces[now] = workspace
+        return super().sample(operands, workspace)
+
+    def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
+        before = dict(self.inner)
+        super().leave_behind(row, layer, labels)
+        now = len(self.log)
+        for which in self.inner.keys() - before.keys():
+            self.inner_spans.append([now, END, which, self.inner[which]])
+        for which in before.keys() - self.inner.keys():
+            next(span for span in self.inner_spans if span[1:3] == [END, which])[1] = now
+
+
+class WatchedSimulator(LocalSimulator):
+    """A simulator that notes what ``watched``, a rank, does with its tensors. ``peak``: after the run, what that rank
+    held when its memory was highest."""
+
+    def __init__(self, shape: Shape, watched: int, strict: bool = True) -> None:
+        super().__init__(shape, graded=True, strict=strict)
+        self.watched = watched
+        self.peak = Peak(watched, 0, ())
+
+    def open(self, rank: int, layers: int, batches: int) -> RankState:
+        self.rank_type = WatchedRank if rank == self.watched else RankState
+        return super().open(rank, layers, batches)
+
+    def store(self, rank: RankState, tensor: TensorState) -> None:
+        rank.store(tensor)
+
+    def drop(self, rank: RankState, tensor: TensorState) -> None:
+        rank.drop(tensor)
+
+    def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
+        super().set_final_weight(rank, layer, weight)
+        if isinstance(weight, WatchedTensor):
+            weight.life.is_answer = True
+
+    def finish_logs(self, ranks: Iterable[RankState]) -> list[Sequence[Event]]:
+        ranks = [*ranks]
+        links = self.network.links[self.watched]
+        spans = [*deferred_memory.spans_of(links)]
+        kept_loose = [*links.rank.kept_loose]
+        logs = super().finish_logs(ranks)
+        [(rank, log)] = [(rank, log) for rank, log in zip(ranks, logs, strict=True) if rank.rank == self.watched]
+        at = max(range(len(log)), key=lambda place: log[place].memory, default=0)
+        if log:
+            spans += [] if log[at].kind in MARKS else kept_loose  # as deferred_memory has it
+            self.peak = Peak(self.watched, at, tuple(_held_at(cast(WatchedRank, rank), at, spans)))
+        return logs
+
+    @property
+    def as_simulator(self) -> AnySimulator:
+        """This, for a learner's side that looks into no handle."""
+        return cast(AnySimulator, self)
+
+
+def _held_at(rank: WatchedRank, at: int, spans: Sequence[Span]) -> Iterator[Held]:
+    """Yield what the sample at this place in the log is made of."""
+    newest: dict[tuple[object, ...], int] = {}
+    for life in rank.lives:
+        which, step = life.version
+        newest[which] = max(step, newest.get(which, 0))
+    for life in rank.lives:
+        for start, stop in life.stored:
+            if start <= at < stop:
+                yield life.held(MEMORY_KINDS[life.tensor.slot], at, newest)
+    for life in rank.loose.get(at, ()):
+        yield life.held(MEMORY_KINDS[life.tensor.slot], at, newest)
+    for start, stop, _, elements in rank.inner_spans:
+        if start <= at < stop and elements:
+            following = None if stop == END else stop - 1
+            yield Held(MEMORY_KINDS[INNER], None, elements, start - 1, None, following)
+    if at in rank.workspaces:
+        yield Held(MEMORY_KINDS[INNER], None, rank.workspaces[at], at, at)
+    for start, stop, slot, elements, what in spans:
+        if start <= at < stop and elements:
+            if isinstance(what, WatchedTensor):
+                yield what.life.held(MEMORY_KINDS[slot], at, newest)
+            else:
+                for life in rank.of_call[cast(int, what)]:
+                    yield life.held(MEMORY_KINDS[slot], at, newest)

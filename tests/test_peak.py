@@ -1,0 +1,222 @@
+"""What a peak is made of, and what of it is named: checked against the log alone, on programs that are right but too
+large."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from lib import Model, PuzzleError, Run, grade, run
+from lib.course.outlines import solution_peak
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.holding import Excess, as_json, costs_memory, what_of
+from lib.grading.judge import check, is_large, with_peak
+from lib.machine.lives import Peak
+from lib.record.score import memory_parts, peak_event
+from tests.corpus import HEAD, Program, changed, functions
+from tests.corpus.mistakes import MISTAKES
+from tests.programs import SOLUTIONS, solved
+from tests.test_corpus import function, near
+
+SMALL = [puzzle for puzzle in puzzles().values() if puzzle.name != "compose" and puzzle.name in functions()]
+Function = Callable[[Model], Any]
+
+
+def kept_too_long() -> Iterator[Program]:
+    """Every solution with one tensor kept that it takes out: ``pop(key)`` becomes ``[key]``."""
+    for puzzle in SMALL:
+        source = functions()[puzzle.name]
+        for found in re.finditer(r"(model\.\w+)\.pop\(", source):
+            end, depth = found.end(), 1
+            while depth:
+                depth += {"(": 1, ")": -1}.get(source[end], 0)
+                end += 1
+            key = source[found.end() : end - 1]
+            text = f"{source[: found.start()]}{found[1]}[{key}]{source[end:]}"
+            yield Program(puzzle.name, f"{found[1]}[{key}] kept, from {found.start()}", f"{HEAD}{text}\n")
+
+
+def large(puzzle: Puzzle, fn: Function) -> Run | None:
+    """The run of a program that is right for a puzzle but takes too much memory, or None for any other."""
+    try:
+        done = run(fn, **puzzle.size, cost=cost_named(puzzle.cost))
+        check(done, puzzle, puzzle.size)
+    except PuzzleError:
+        return None
+    return done if is_large(done, puzzle) else None
+
+
+def programs_of_the_course() -> Iterator[Function]:
+    """Every function of one model in the sources of the puzzles."""
+    for file in [*SOLUTIONS, "repairs"]:
+        module = importlib.import_module(f"solutions.{file}")
+        for fn in vars(module).values():
+            here = inspect.iscoroutinefunction(fn) and fn.__module__ == module.__name__
+            if here and len(inspect.signature(fn).parameters) == 1:
+                yield fn
+
+
+@cache
+def held_by_solution(name: str) -> dict[str, Any]:
+    """What a puzzle's solution holds at its peak, from its log."""
+    event = peak_event(solved(name).device_events)
+    assert event is not None
+    return memory_parts(event)
+
+
+def look(puzzle: Puzzle, fn: Function, done: Run) -> None:
+    """Check all that is said of the peak of a run."""
+    event = peak_event(done.device_events)
+    noted = with_peak(done, puzzle, lambda size, rank: run(fn, **size, cost=cost_named(puzzle.cost), _watched=rank))
+    assert event is not None and noted is not None and noted.events == done.events
+    peak = noted.peak
+    assert isinstance(peak, Peak) and peak.rank == event.rank
+    held = Counter[str]()
+    for one in peak.held:
+        held[one.memory] += one.elements  # type: ignore[assignment]
+    assert dict(held) == memory_parts(event)  # the sizes add up, kind by kind
+    assert sum(row["elements"] for row in as_json(noted)) == done.memory
+    json.dumps(as_json(noted))
+    more = {kind: held[kind] - held_by_solution(puzzle.name).get(kind, 0) for kind in held}
+    excess = Excess(noted, peak, puzzle)
+    assert more[excess.memory] == max(more.values())
+    rows = [one for one in peak.held if one.memory == excess.memory]
+    assert {*map(id, excess.rows)} <= {*map(id, rows)} and excess.what in map(what_of, excess.rows)
+    said = costs_memory(noted, puzzle)
+    plain = re.escape(excess.what).replace(r"\{s\}", "s?")
+    assert re.match(rf"rank {event.rank} holds (\d+ )?{plain}", said), said
+    records = sum(event.rank == peak.rank for event in done.events)
+    for thing in peak.held:
+        assert -1 <= thing.made < records
+        assert thing.last is None or thing.last <= peak.at
+        assert thing.following is None or peak.at < thing.following < records
+    assert "{s}" not in said
+
+
+@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+def test_what_is_most_above_the_solution_is_named_where_a_tensor_is_kept_too_long(puzzle: Puzzle) -> None:
+    tried = 0
+    for program in kept_too_long():
+        if program.puzzle == puzzle.name:
+            fn: Any = function(program)
+            if (done := large(puzzle, fn)) is not None:
+                look(puzzle, fn, done)
+                tried += 1
+    if puzzle.name in ("basic", "grad_accum", "zero1", "checkpointing", "one_f_one_b", "sequence_parallel"):
+        assert tried
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+def test_what_is_most_above_the_solution_is_named_of_every_program_of_the_course(puzzle: Puzzle) -> None:
+    tried = 0
+    for fn in programs_of_the_course():
+        if (done := large(puzzle, fn)) is not None:
+            look(puzzle, fn, done)
+            tried += 1
+    if puzzle.name in ("basic", "grad_accum", "zero2", "one_f_one_b", "hierarchical"):
+        assert tried
+
+
+@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+def test_what_a_solution_holds_at_its_peak_is_known(puzzle: Puzzle) -> None:
+    known = Counter[str]()
+    for group in solution_peak(puzzle):
+        assert group.number > 0
+        known[group.memory] += group.elements  # type: ignore[assignment]
+    assert dict(known) == held_by_solution(puzzle.name)
+
+
+def costs(puzzle: str, name: str) -> str:
+    """What costs memory in a program of the corpus."""
+    [program] = [one for one in MISTAKES if (one.puzzle, one.name) == (puzzle, name)]
+    verdict = grade(function(program), puzzle).verdict  # type: ignore[arg-type]
+    assert verdict.right is True and verdict.status == "FAIL", verdict.message
+    return verdict.costs_memory
+
+
+BARGAIN = "5 of them (layers 0-4) come from allgather at 0 to 5.2 ticks, and are read next by backward at 9.6 to 16.8"
+PIECE = "Keep only this rank's piece of each sum: await model.scatterreduce(grad, layer)."
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "name", "says"),
+    [
+        ("repair_bargain", "as it is", BARGAIN),
+        ("repair_bargain", "as it is", "model.weights.pop(...), and gather it again for the next one."),
+        ("one_f_one_b", "GPipe", "rank 3 holds 21 activations at its peak, the target's program 9. 12 of them"),
+        ("one_f_one_b", "GPipe", "Let the backward of a micro-batch come sooner"),
+        ("zero2", "ZeRO-1: whole gradients", PIECE),
+        ("checkpointing", "everything of every layer", "12 inner activations (keep='all')"),
+        ("checkpointing", "kept and never taken out", "Update each layer as soon as its gradient is complete"),
+        ("one_f_one_b", "eight little sums", "Add a gradient to the sum of its layer as soon as it is there."),
+        ("fsdp", "gathers in flight as a store", "11 weights in calls on their way"),
+        ("zero_bubble", "all weight halves at the end", "Let backward_weight come sooner"),
+    ],
+)
+def test_what_to_write_is_said(puzzle: str, name: str, says: str) -> None:
+    assert says in costs(puzzle, name)
+
+
+def test_old_weights_beside_new_ones_are_there_twice() -> None:
+    update = "model.weights[layer], model.opt_states[layer] = model.update("
+    beside = "model.weights['new', layer], model.opt_states['new', layer] = model.update("
+    final = "model.set_final_weight(layer, model.weights[layer])"
+    answer = final.replace("[layer]", "['new', layer]")
+    verdict = grade(function(changed("grad_accum", "beside", (update, beside), (final, answer))), "grad_accum").verdict  # type: ignore[arg-type]
+    assert "is there twice: from load_weights and update at" in verdict.costs_memory, verdict.message
+    assert "store it in the place of the old one, model.weights.pop(...)" in verdict.costs_memory
+
+
+def test_the_verdict_at_a_shell_has_the_same_list_with_lines() -> None:
+    [program] = [one for one in MISTAKES if (one.puzzle, one.name) == ("repair_bargain", "as it is")]
+    there, here = near(program), grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
+    assert re.sub(r" of \S+ in", " in", there.costs_memory) == re.sub(r" of \S+ in", " in", here.costs_memory)
+    assert [{**row, "made": 0, "last_read": 0, "read_next": 0} for row in there.peak] == [
+        {**row, "made": 0, "last_read": 0, "read_next": 0} for row in here.peak
+    ]
+    assert sum(row["elements"] for row in there.as_json()["peak"]) == there.memory
+    gathered = [row for row in there.peak if row["what"] == "weight"]
+    assert len(gathered) == 6 and all("allgather" in row["made"]["line"] for row in gathered)
+
+
+def test_of_a_program_that_does_something_else_each_time_nothing_is_said() -> None:
+    times = []
+
+    async def basic(model: Model) -> Model:
+        times.append(model)
+        return await _keeping(model, len(times) % 2 == 1)
+
+    verdict = grade(basic).verdict
+    assert verdict.right is True and "over the target" in verdict.message and verdict.costs_memory == ""
+    assert verdict.as_json()["peak"] == []
+
+
+async def _keeping(model: Model, keep: bool) -> Model:
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    model.activations[0] = model.get_activation(range(model.BATCHES))
+    for layer in range(model.LAYERS):
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    grad = model.grad_activations[model.LAYERS] = model.loss(model.activations[model.LAYERS])
+    if not keep:
+        model.activations.pop(model.LAYERS)
+    for layer in reversed(range(model.LAYERS)):
+        inp = model.activations[layer] if keep else model.activations.pop(layer)
+        out = model.grad_activations[layer + 1] if keep else model.grad_activations.pop(layer + 1)
+        model.grad_weights[layer], grad = model.backward(layer, inp, out, model.weights[layer])
+        model.grad_activations[layer] = grad
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
