@@ -35,10 +35,11 @@ from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
+from lib.grading.slowness import chain_efforts, efforts, late_messages
 from lib.real import GPT_175B
 from lib.real.hardware import FITS
 from lib.record.chain import chain_of
-from lib.record.score import peak_event, work
+from lib.record.score import peak_event
 from lib.record.table import OPERATIONS, grantable
 from tools.published import MEGATRON
 
@@ -683,11 +684,8 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
         kept[puzzle["name"]] = {
             **as_kept(played.events, played.time),
             "at_home": [played.time, math.ceil(played.memory)],
-            "work": [
-                [*what, max(by_rank.values())]
-                for what, by_rank in work(played.events, played.node_size).items()
-            ],
-            "peak": _peak(root, puzzle, played),
+            "target": _explained(_solution(root, puzzle), puzzle, played),
+            **_of_the_star(root, puzzle, found),
             "elsewhere": _elsewhere(root, puzzle),
         }
     lines = ",\n".join(
@@ -715,13 +713,30 @@ def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
     return sorted(found, key=lambda puzzle: bool(old.get(puzzle["name"]) == puzzle))
 
 
-def _peak(root: Path, puzzle: Json, played: Run) -> list[list[Any]]:
-    """What a rank of a puzzle's solution holds when memory is highest (see ``outlines.Holding``)."""
+def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> Json:
+    """What is said of a goal's program where another is slower or larger (see ``grading.slowness`` and ``holding``)."""
     highest = peak_event(played.device_events)
     assert highest is not None
-    noted = _run(_solution(root, puzzle), puzzle, partial(run, _watched=highest.rank)).peak
+    noted = _run(function, puzzle, partial(run, _watched=highest.rank)).peak
     assert noted is not None
-    return [[*group[:-1], math.ceil(group.elements)] for group in holdings(noted.held)]
+    chain = chain_of(played.events)
+    late = late_messages(played, {*chain.events})
+    return {
+        "work": [[*what, *effort] for what, effort in efforts(played).items()],
+        "chain": [[word, *effort] for word, effort in chain_efforts(chain).items()],
+        "late": sum(one.delay for one in late),
+        "peak": [[*group[:-1], math.ceil(group.elements)] for group in holdings(noted.held)],
+    }
+
+
+def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
+    """The same of the first program of the frontier that earns the star, if one does."""
+    star = puzzle.get("star")
+    for point in puzzle["frontier"]:
+        if star and point["time"] <= star["time"] and point["memory"] <= star["memory"]:
+            program = _program(root, puzzle, point["by"], others)
+            return {"star": _explained(program, puzzle, _run(program, puzzle))}
+    return {}
 
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
@@ -738,12 +753,7 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
 def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:
     """A point of the frontier is what a program takes, in the puzzle's own source or in another's."""
     name, by = puzzle["name"], point["by"]
-    files = dict.fromkeys([puzzle["file"], *(other["file"] for other in others)])
-    program = next(filter(None, (_names(root, file).get(by) for file in files)), None)
-    if program is None:
-        raise BuildError(
-            f"{puzzle['file']}.py: the frontier of {name} names {by}, which no source has"
-        )
+    program = _program(root, puzzle, by, others)
     played, cost = _run(program, puzzle), cost_named(puzzle.get("cost", "default"))
     took = (
         cost.time_unit.scored(played.time),
@@ -755,6 +765,19 @@ def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> Non
             f"{cost.size_unit.name} in {name}, "
             f"the frontier says {point['time']:g} and {point['memory']:,}"
         )
+
+
+def _program(
+    root: Path, puzzle: Json, by: str, others: Sequence[Json]
+) -> Callable[[Model], Any]:
+    """The program of that name, in the puzzle's own source or in another's."""
+    files = dict.fromkeys([puzzle["file"], *(other["file"] for other in others)])
+    program = next(filter(None, (_names(root, file).get(by) for file in files)), None)
+    if program is None:
+        raise BuildError(
+            f"{puzzle['file']}.py: the frontier of {puzzle['name']} names {by}, which no source has"
+        )
+    return program  # type: ignore[no-any-return]
 
 
 def _played(root: Path, puzzle: Json) -> Run:

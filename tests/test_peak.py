@@ -18,7 +18,7 @@ from lib import Model, PuzzleError, Run, grade, run
 from lib.course.outlines import solution_peak
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.holding import Excess, as_json, costs_memory, what_of
-from lib.grading.judge import check, is_large, with_peak
+from lib.grading.judge import check, with_peak
 from lib.machine.lives import Peak
 from lib.record.score import memory_parts, peak_event
 from tests.corpus import HEAD, Program, changed, functions
@@ -51,7 +51,7 @@ def large(puzzle: Puzzle, fn: Function) -> Run | None:
         check(done, puzzle, puzzle.size)
     except PuzzleError:
         return None
-    return done if is_large(done, puzzle) else None
+    return done if puzzle.size_unit.scored(done.memory) > puzzle.target["memory"] else None
 
 
 def programs_of_the_course() -> Iterator[Function]:

@@ -68,8 +68,8 @@ def two_digits(figure: float | Fraction) -> float:
 class Unit(NamedTuple):
     """The unit of the times of a run, and the way to write them.
 
-    >>> TICKS.lasting(20.4), TICKS.at(TICKS.show(3.3))
-    ('20.4 ticks', 'tick 3.3')
+    >>> TICKS.lasting(20.4), TICKS.lasting(1), TICKS.at(TICKS.show(3.3))
+    ('20.4 ticks', '1 tick', 'tick 3.3')
     >>> MS.lasting(36.671), MS.at(MS.show(36.671))
     ('36.7 ms', '36.671 ms')
     """
@@ -83,7 +83,8 @@ class Unit(NamedTuple):
 
     def lasting(self, time: float) -> str:
         """Return a duration with its unit."""
-        return f"{self.brief(time)} {self.name}"
+        shown = self.brief(time)
+        return f"{shown} {self.one if shown == '1' and self.name == self.one + 's' else self.name}"
 
     def at(self, shown: str) -> str:
         """Return a moment with its unit. ``shown``: one time, or two, formatted by ``show`` or ``brief``."""

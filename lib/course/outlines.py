@@ -6,7 +6,7 @@ are not in lib.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..basics.units import Elements
 from ..record.events import Event
@@ -71,9 +71,34 @@ def solution_figures(puzzle: Puzzle) -> SolutionFigures:
     return SolutionFigures(puzzle.size, *kept("outlines.json")[puzzle.name]["at_home"])
 
 
-def solution_work(puzzle: Puzzle) -> dict[tuple[str, bool], int]:
-    """Return the largest counts of operations on a rank of the solution (see ``score.work``), at its own size."""
-    return {(kind, across): count for kind, across, count in kept("outlines.json")[puzzle.name]["work"]}
+class Effort(NamedTuple):
+    """How often something is done, and how many ticks that takes all together."""
+
+    times: int
+    ticks: float
+
+
+def known_of(puzzle: Puzzle, goal: str) -> Mapping[str, Any]:
+    """Return what is known of the program that reaches a goal, "target" or "star": of the star one of the frontier,
+    and the target's where there is none."""
+    known: Mapping[str, Any] = kept("outlines.json")[puzzle.name]
+    return known.get(goal, known["target"])  # type: ignore[no-any-return]
+
+
+def solution_work(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, bool], Effort]:
+    """Return how often the busiest rank of the goal's program carries out each operation, by its verb and whether it
+    goes from node to node, and for how long."""
+    return {(kind, across): Effort(*effort) for kind, across, *effort in known_of(puzzle, goal)["work"]}
+
+
+def solution_chain(puzzle: Puzzle, goal: str = "target") -> dict[str, Effort]:
+    """Return how often each operation stands on the longest chain of the goal's program, and for how long."""
+    return {word: Effort(*effort) for word, *effort in known_of(puzzle, goal)["chain"]}
+
+
+def solution_lateness(puzzle: Puzzle, goal: str = "target") -> float:
+    """Return for how many ticks ranks of the goal's program wait for what could have been sent sooner."""
+    return float(known_of(puzzle, goal)["late"])
 
 
 class Holding(NamedTuple):
@@ -86,9 +111,9 @@ class Holding(NamedTuple):
     elements: Elements
 
 
-def solution_peak(puzzle: Puzzle) -> list[Holding]:
-    """Return what a rank of the solution holds when memory is highest, at the puzzle's own size."""
-    return [Holding(*row) for row in kept("outlines.json")[puzzle.name]["peak"]]
+def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
+    """Return what a rank of the goal's program holds when its memory is highest."""
+    return [Holding(*row) for row in known_of(puzzle, goal)["peak"]]
 
 
 def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:

@@ -78,24 +78,25 @@ def _line(peak: Peak, place: int) -> str:
     return peak.lines[place] if 0 <= place < len(peak.lines) else ""
 
 
-def costs_memory(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return the largest excess over what the target's program holds at its peak: what and how many, where it comes
-    from, when it is read next, and what to write. Empty if the run has no notes, or holds no more than that program."""
+def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target") -> str:
+    """Return the largest excess over what the program of a goal, "target" or "star", holds at its peak: what and how
+    many, where it comes from, when it is read next, and what to write. Empty if the run has no notes, or holds no more
+    than that program."""
     peak = outcome.peak
     if peak is None:
         return ""
-    excess = Excess(outcome, peak, puzzle)
+    excess = Excess(outcome, peak, puzzle, goal)
     return excess.in_words() if excess.memory else ""
 
 
 class Excess:
-    """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the target's
-    program, or an empty text; ``rows``: of what is held there, what the target's program does not hold."""
+    """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the goal's
+    program, or an empty text; ``rows``: of what is held there, what that program does not hold."""
 
-    def __init__(self, outcome: Outcome, peak: Peak, puzzle: Puzzle) -> None:
-        self.peak, self.puzzle, self.unit = peak, puzzle, outcome.unit
+    def __init__(self, outcome: Outcome, peak: Peak, puzzle: Puzzle, goal: str = "target") -> None:
+        self.peak, self.puzzle, self.unit, self.goal = peak, puzzle, outcome.unit, goal
         self.events = [event for event in outcome.events if event.rank == peak.rank]
-        own, ours = holdings(peak.held), solution_peak(puzzle)
+        own, ours = holdings(peak.held), solution_peak(puzzle, goal)
         self.memory = _largest(own, ours, lambda group: group.memory)
         here = [group for group in own if group.memory == self.memory]
         self.there = [group for group in ours if group.memory == self.memory]
@@ -129,7 +130,7 @@ class Excess:
         named = _counted(self.number, self.what)
         where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
         holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, "
-        said = [f"{holds}the target's program {others}.", self._about(), self._fix(), self._also()]
+        said = [f"{holds}the {self.goal}'s program {others}.", self._about(), self._fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _about(self) -> str:

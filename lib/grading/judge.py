@@ -8,7 +8,7 @@ from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
-from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures, solution_work
+from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
 from ..course.rules import RULES
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, subject_of
@@ -19,12 +19,13 @@ from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
 from ..record.labels import HOSTS, LISTS, SLICES
-from ..record.score import memory_parts, peak_event, work
+from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD
 from ..running.limits import collector_off
 from .holding import as_json as peak_as_json
 from .holding import costs_memory
+from .slowness import Slowness
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
@@ -59,11 +60,7 @@ def _judged(
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
-        verdict = replace(verdict, message=over, right=True, chain=longest_chain(outcome, puzzle))
-        noted = with_peak(outcome, puzzle, watch) if is_large(outcome, puzzle) else None
-        if noted is not None:
-            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=costs_memory(noted, puzzle))
-        return replace(verdict, costs_time=costs_time(outcome, puzzle))
+        return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:
@@ -75,7 +72,25 @@ def _judged(
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
-    return replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
+    verdict = replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
+    return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
+
+
+def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Callable[[Size, int], Outcome] | None) -> Verdict:
+    """Return a verdict with what costs time, and what costs memory, of a run that is slower or larger than a goal,
+    "target" or "star"."""
+    puzzle = verdict.puzzle
+    most = puzzle.target if goal == "target" else puzzle.star
+    time, memory = puzzle.scored(outcome.time, outcome.memory)
+    if most and time > most["time"]:
+        chain = chain_of(outcome.events)
+        slow = Slowness(outcome, chain, puzzle, goal)
+        verdict = replace(verdict, chain=chain.describe(puzzle.unit), costs_time=slow.in_words())
+    if most and memory > most["memory"]:
+        noted = with_peak(outcome, puzzle, watch)
+        if noted is not None:
+            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=costs_memory(noted, puzzle, goal))
+    return verdict
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) -> None:
@@ -161,51 +176,6 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     if memory > target["memory"]:
         over.append(f"{own[1]}, target {most[1]} ({_peak(outcome, puzzle)})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
-
-
-def longest_chain(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return the longest chain of operations of a run that is too slow, as a sum, or an empty text."""
-    return chain_of(outcome.events).describe(puzzle.unit) if is_slow(outcome, puzzle) else ""
-
-
-def is_slow(outcome: Outcome, puzzle: Puzzle) -> bool:
-    """Return whether a run takes longer than the target."""
-    return puzzle.unit.scored(outcome.time) > float(puzzle.target["time"])
-
-
-def is_large(outcome: Outcome, puzzle: Puzzle) -> bool:
-    """Return whether a run takes more memory than the target."""
-    return puzzle.size_unit.scored(outcome.memory) > int(puzzle.target["memory"])
-
-
-def costs_time(outcome: Outcome, puzzle: Puzzle) -> str:
-    """Return what a rank of a slow run does more often than any rank of the target's program, communication first."""
-    if not is_slow(outcome, puzzle):
-        return ""
-    done, known = work(outcome.events, outcome.node_size, outcome.beside), solution_work(puzzle)
-    said = []
-    for kind in [*in_stream("collective", "message"), *in_stream("compute")]:
-        for across in (True, False):
-            by_rank, ours = done.get((kind, across), {}), known.get((kind, across), 0)
-            if (most := max(by_rank.values(), default=0)) > ours:
-                equal = len(by_rank) == outcome.ranks and len(set(by_rank.values())) == 1
-                busiest = "" if equal else f" on rank {min(rank for rank in by_rank if by_rank[rank] == most)}"
-                said.append(f"{_times(kind, across, most)}{busiest}, the target has {ours or 'none'}")
-    if not said and "saved" in puzzle.words:
-        backwards = [event for event in outcome.events if event.kind in OPERATIONS and OPERATIONS[event.kind].backward]
-        again = sum("saved" not in event.words for event in backwards)
-        said = [f"{again} of {len(backwards)} backwards make all inner activations again"] if again else []
-    return "; ".join(said) or WAITING
-
-
-WAITING = "no more operations than the target has: a rank waits for another, or for what could go on meanwhile"
-
-
-def _times(kind: str, across: bool, count: int) -> str:
-    """Return the count of an operation as text."""
-    row = OPERATIONS[kind]
-    plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
-    return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{' between nodes' * across}"
 
 
 def with_peak(outcome: Outcome, puzzle: Puzzle, watch: Callable[[Size, int], Outcome] | None) -> Outcome | None:

@@ -127,7 +127,11 @@ class Verdict:
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
         more = (
-            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
+            (
+                "idle",
+                (not passed or (star and not self.starred)) and idle != "0",
+                f"{idle} percent of all ranks' time{waits}",
+            ),
             ("also right at", self.held_at, held),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),

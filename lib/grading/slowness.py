@@ -1,0 +1,221 @@
+"""Why a right run is slow, beside the target's program: what it does more often or for longer, what of that stands on
+its longest chain, and who waits for a message that could have been sent sooner."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..basics.errors import numbered
+from ..course.outlines import Effort, solution_chain, solution_lateness, solution_work
+from ..course.specs import Puzzle
+from ..machine.outcome import Outcome
+from ..record.chain import MESSAGES, Chain
+from ..record.events import Event
+from ..record.kinds import KINDS
+from ..record.score import spans_boxes, work
+from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, UPDATE
+from ..record.waiting import NEARLY, Waiting
+
+LEAST, MUCH = 0.01, 0.1
+"""As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden."""
+
+
+ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
+"""Operations for which no other rank waits."""
+
+
+def efforts(outcome: Outcome) -> dict[tuple[str, bool], Effort]:
+    """Return how often the busiest rank carries out each operation, by its verb and whether it goes from node to node,
+    and for how long, as a sum of ticks."""
+    counts = work(outcome.events, outcome.node_size, outcome.beside)
+    ticks = defaultdict[tuple[str, bool, int], float](float)
+    for event in outcome.events:
+        ticks[event.kind, spans_boxes(event, outcome.node_size, outcome.beside), event.rank] += event.length
+    return {
+        (kind, across): Effort(max(by_rank.values()), max(ticks[kind, across, rank] for rank in by_rank))
+        for (kind, across), by_rank in counts.items()
+    }
+
+
+def chain_efforts(chain: Chain) -> dict[str, Effort]:
+    """Return how often each operation stands on a chain, by the words of ``Chain.parts``, and for how long."""
+    counts = defaultdict[str, int](int)
+    for _, event in chain.links:
+        if event.length:
+            counts[word_of(event.kind)] += 1
+    return {word: Effort(counts[word], ticks) for ticks, word in chain.parts}
+
+
+def word_of(kind: str) -> str:
+    """Return the word for an operation in a chain."""
+    row = OPERATIONS.get(kind)
+    return kind if row is None else MESSAGES if row.stream == "message" else row.word
+
+
+class Late(NamedTuple):
+    """A message for which a rank waits idle, although its sender could have sent it sooner."""
+
+    delay: float  # how much of the waiting that has cost, in ticks
+    rank: int  # that waits
+    send: Event
+    ready: float  # when it could have been sent, in ticks
+    between: tuple[Event, ...]  # what the sender has computed instead
+
+
+class Slowness:
+    """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one."""
+
+    def __init__(self, outcome: Outcome, chain: Chain, puzzle: Puzzle, goal: str) -> None:
+        self.outcome, self.puzzle, self.goal, self.unit = outcome, puzzle, goal, puzzle.unit
+        self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
+        self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
+        self.events_on_chain = {*chain.events}
+        self.named: set[str] = set()  # the operations of which more is done than by the goal's program
+
+    def in_words(self) -> str:
+        """Return what makes the run slower than the goal's program, with what to write."""
+        more = "; ".join([*self.more_work(), *self.made_again()])
+        said = [more, self.on_the_chain(), self.late_messages()]
+        return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def more_work(self) -> Iterator[str]:
+        """Yield what a rank does more often than any rank of the goal's program, or for longer, communication first."""
+        counts = work(self.outcome.events, self.outcome.node_size, self.outcome.beside)
+        for kind in [*in_stream("collective", "message"), *in_stream("compute")]:
+            for across in (True, False):
+                own, ours = self.done.get((kind, across)), self.known.get((kind, across), Effort(0, 0.0))
+                if own is None:
+                    continue
+                if own.times > ours.times or own.ticks > ours.ticks * (1 + LEAST):
+                    self.named.add(word_of(kind))
+                if own.times > ours.times:
+                    by_rank = counts[kind, across]
+                    equal = len(by_rank) == self.outcome.ranks and len(set(by_rank.values())) == 1
+                    first = min(rank for rank in by_rank if by_rank[rank] == own.times)
+                    busiest = "" if equal else f" on rank {first}"
+                    named = self._times(kind, across, own.times)
+                    yield f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
+                elif own.ticks > ours.ticks * (1 + LEAST):
+                    each = [self.unit.brief(one.ticks / one.times) for one in (own, ours)]
+                    named = self._times(kind, across, own.times)
+                    yield f"{named} of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
+
+    def made_again(self) -> Iterator[str]:
+        """Yield how many backwards make what a forward could have kept."""
+        if "saved" in self.puzzle.words and word_of(BACKWARD.kind) in self.named:
+            rows = [(event, OPERATIONS[event.kind]) for event in self.outcome.events if event.kind in OPERATIONS]
+            backwards = [event for event, row in rows if row.backward]
+            if again := sum("saved" not in event.words for event in backwards):
+                yield f"{again} of {len(backwards)} backwards make all inner activations again"
+
+    def _times(self, kind: str, across: bool, count: int) -> str:
+        row = OPERATIONS[kind]
+        plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
+        both = (kind, not across) in self.done or (kind, not across) in self.known
+        where = " between nodes" if across else " inside nodes" if both else ""
+        return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"
+
+    def on_the_chain(self) -> str:
+        """Return what takes most more of the longest chain than of the goal's, with what to do about it."""
+        none = Effort(0, 0.0)
+        excess = {word: own.ticks - self.their_chain.get(word, none).ticks for word, own in self.chain.items()}
+        word = max(excess, key=lambda one: excess[one], default="")
+        if not word or excess[word] <= NEARLY:
+            return ""
+        own, theirs = self.chain[word], self.their_chain.get(word, none)
+        plural = "" if own.times == 1 or word == MESSAGES or " " in word else "es" if word.endswith("s") else "s"
+        said = (
+            f"{own.times} {word}{plural} ({self.unit.lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
+        )
+        said += f"longest chain, on that of the {self.goal} {theirs.times or 'none'}"
+        said += f" ({self.unit.lasting(theirs.ticks)})" * bool(theirs.times)
+        return said if word in self.named else f"{said}: {self._advice(word)}"
+
+    def _advice(self, word: str) -> str:
+        """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
+        [kind, *_] = [kind for kind in OPERATIONS if word_of(kind) == word]
+        collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
+        if word == MESSAGES:
+            return "start a send or a receive before the work that does not need it, and await it after that"
+        if OPERATIONS[kind].stream == "collective":
+            return "make the call before the work that does not need its result, and await it where it is needed"
+        if kind in ASIDE:
+            return "let what others wait for go on first, and do these then"
+        if self.outcome.hosts:
+            return (
+                "device and host work one after the other there: send each gradient as soon as it is there, and go on"
+            )
+        if collectives > MUCH * self.outcome.time:
+            return "make a call as soon as what it needs is there, and go on with the next layer while it is on its way"
+        if self.outcome.ranks > 1:
+            return "the ranks work one after the other there: let each begin its next micro-batch while others work"
+        return "nothing else goes on meanwhile"
+
+    def late_messages(self) -> str:
+        """Return for what message a rank waits longest though its sender could have sent it, or an empty text."""
+        found = sorted(late_messages(self.outcome, self.events_on_chain), key=lambda late: -late.delay)
+        together = sum(one.delay for one in found)
+        if together <= solution_lateness(self.puzzle, self.goal) + NEARLY:
+            return ""
+        late = found[0]
+        what = f"the {KINDS[late.send.tensor].word}" if late.send.tensor else "a value"
+        what += f" of {numbered('micro-batch', late.send.batches)}" if late.send.batches else ""
+        ready, sent = (self.unit.at(self.unit.brief(tick)) for tick in (late.ready, late.send.start))
+        said = (
+            f"rank {late.rank} waits {self.unit.lasting(late.delay)} for {what}: rank {late.send.rank} could send it "
+        )
+        said += f"at {ready} and does at {sent}, since it does {_named(late.between)} first"
+        others = len(found) - 1
+        return said + (f" ({others} more such waits, {self.unit.lasting(together)} in all)" if others else "")
+
+
+def late_messages(outcome: Outcome, on_chain: Container[Event]) -> Iterator[Late]:
+    """Yield the messages for which a rank waits idle though they could have been sent sooner: their senders compute
+    something else first, which stands on the longest chain."""
+    by_rank = defaultdict[int, list[Event]](list)
+    for event in outcome.events:
+        by_rank[event.rank].append(event)
+    sends = {
+        event.op: (event, own[:at])
+        for own in by_rank.values()
+        for at, event in enumerate(own)
+        if event.kind == SEND.kind
+    }
+    waiting = Waiting(by_rank, outcome.time)
+    for rank in by_rank:
+        for gap in waiting.gaps(rank):
+            if gap.call is None or gap.call.kind != RECEIVE.kind or gap.call.op not in sends:
+                continue
+            send, before = sends[gap.call.op]
+            ready, others = _ready(send, before, {op: sent.end for op, (sent, _) in sends.items()})
+            begun = max(ready, gap.start)
+            delay = min(send.start, gap.end) - begun
+            if delay > NEARLY and any(event.end > begun and event in on_chain for event in others):
+                yield Late(delay, rank, send, ready, tuple([event for event in others if event.end > ready]))
+
+
+def _ready(send: Event, before: Sequence[Event], arrived: Mapping[object, float]) -> tuple[float, list[Event]]:
+    """Return when something could have been sent, had its rank gone on with these micro-batches alone since it has
+    received them, and what it has computed besides. ``before``: the rank's log until then; ``arrived``: the ends of
+    all sends, by their ``op``."""
+    length, others = 0.0, list[Event]()
+    for event in reversed(before):
+        if event.kind == RECEIVE.kind and event.batches == send.batches:
+            return arrived.get(event.op, event.end) + length, others[::-1]
+        if event.stream == "compute" and event.batches == send.batches and event.kind not in ASIDE:
+            length += event.length
+        elif event.stream == "compute":
+            others.append(event)
+    return send.start, []
+
+
+def _named(events: Sequence[Event]) -> str:
+    """Return computations in words, those of a kind together."""
+    batches: dict[str, frozenset[int]] = {}
+    for event in events:
+        batches[event.kind] = batches.get(event.kind, frozenset()) | event.batches
+    known = batches.items()
+    return " and ".join(f"{kind} of {numbered('micro-batch', own)}" if own else kind for kind, own in known)

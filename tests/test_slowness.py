@@ -1,0 +1,179 @@
+"""What makes a right run slow, beside the program of the target or of the star: checked against the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from lib import PuzzleError, Run, grade, run
+from lib.course.outlines import solution_chain
+from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.judge import check
+from lib.grading.slowness import Slowness, chain_efforts, late_messages, word_of
+from lib.record.chain import chain_of
+from lib.record.table import SEND
+from tests.corpus import Program
+from tests.corpus.mistakes import MISTAKES
+from tests.programs import solutions, solved
+from tests.test_corpus import function, titles
+from tests.test_peak import programs_of_the_course
+
+SMALL = [puzzle for puzzle in puzzles().values() if puzzle.name != "compose"]
+
+
+def slow(puzzle: Puzzle, fn: Any) -> Run | None:
+    """The run of a program that is right for a puzzle but too slow, or None for any other."""
+    try:
+        done = run(fn, **puzzle.size, cost=cost_named(puzzle.cost))
+        check(done, puzzle, puzzle.size)
+    except PuzzleError:
+        return None
+    return done if puzzle.unit.scored(done.time) > puzzle.target["time"] else None
+
+
+def look(puzzle: Puzzle, done: Run) -> str:
+    """Check what is said of a slow run, and return it."""
+    chain = chain_of(done.events)
+    said = Slowness(done, chain, puzzle, "target").in_words()
+    own, ours = chain_efforts(chain), solution_chain(puzzle)
+    more = {word: own[word].ticks - (ours[word].ticks if word in ours else 0.0) for word in own}
+    assert sum(effort.ticks for effort in own.values()) == pytest.approx(done.time)
+    most = max(more.values())
+    assert any(f"{own[word].times} {word}" in said and more[word] == pytest.approx(most) for word in own), (
+        said,
+        more,
+    )  # what is most more on the chain is named
+    busy = defaultdict[int, list[tuple[float, float]]](list)
+    for event in done.events:
+        if event.length:
+            busy[event.rank].append((event.start, event.end))
+    for late in late_messages(done, {*chain.events}):
+        # The rank that waits is idle for as long as is said, and the sender really computes other things meanwhile.
+        until = late.send.start
+        assert late.send.kind == SEND.kind and late.rank == late.send.group[1] and late.delay > 0
+        assert not any(start < until and end > until - late.delay + 1e-6 for start, end in busy[late.rank])
+        assert late.ready <= until - late.delay + 1e-6
+        assert late.between and all(event.rank == late.send.rank and event.end <= until for event in late.between)
+    return said
+
+
+def test_what_is_said_of_slow_programs_of_the_corpus_is_true() -> None:
+    tried = 0
+    for program in MISTAKES:
+        if program.puzzle != "compose":
+            try:
+                fn = function(program)
+            except Exception:
+                continue  # one that does not even load
+            if (done := slow(puzzles()[program.puzzle], fn)) is not None:
+                look(puzzles()[program.puzzle], done)
+                tried += 1
+    assert tried > 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+def test_what_is_said_of_slow_programs_of_the_course_is_true(puzzle: Puzzle) -> None:
+    for fn in programs_of_the_course():
+        if (done := slow(puzzle, fn)) is not None:
+            look(puzzle, done)
+
+
+def told(puzzle: str, title: str) -> str:
+    """What is said of a slow program of the corpus in its verdict."""
+    [program] = [one for one, known in zip(MISTAKES, titles(MISTAKES), strict=True) if known == f"{puzzle}: {title}"]
+    verdict = grade(function(program), puzzle).verdict  # type: ignore[arg-type]
+    assert (verdict.status, verdict.right) == ("FAIL", True), verdict.message
+    return verdict.costs_time
+
+
+IN_TURN = "the ranks work one after the other there: let each begin its next micro-batch while others work"
+AWAITED = "make the call before the work that does not need its result, and await it where it is needed"
+FORWARDS_FIRST = (
+    "Rank 2 waits 4.2 ticks for the activation gradient of micro-batch 0: rank 3 could send it at tick 11 and does at "
+    "tick 28, since it does forward of micro-batches 1-7 first"
+)
+ACROSS = "8 all-reduces between nodes of 2.2 ticks each, those of the target take 1; 8 all-reduces inside nodes"
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "title", "says"),
+    [
+        ("gpipe", "one micro-batch all the way at a time", IN_TURN),
+        ("prefetch", "puzzle 4: each call awaited", AWAITED),
+        ("one_f_one_b", "GPipe", FORWARDS_FIRST),
+        ("hierarchical", "everything across", ACROSS),
+        ("buckets", "all sums first, then all updates", "let what others wait for go on first, and do these then"),
+        ("checkpointing", "nothing kept", "12 of 12 backwards make all inner activations again"),
+        ("zero_bubble", "both halves at once", "8 backward for the weight (4 ticks) are on the longest chain"),
+    ],
+)
+def test_what_to_write_is_said(puzzle: str, title: str, says: str) -> None:
+    assert says in told(puzzle, title)
+
+
+def test_the_update_before_the_gradient_is_passed_on_is_named() -> None:
+    """The mistake of puzzle 5: each stage updates its layers, and then passes the gradient on."""
+    source = """
+async def pipeline(model):
+    per = model.LAYERS // model.RANKS
+    first, end = model.rank * per, (model.rank + 1) * per
+    for layer in range(first, end):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    if first == 0:
+        model.activations[0] = model.get_activation(range(model.BATCHES))
+    else:
+        model.activations[first] = await model.receive(model.rank - 1)
+    for layer in range(first, end):
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
+    if end == model.LAYERS:
+        model.grad_activations[end] = model.loss(model.activations.pop(end))
+    else:
+        await model.pass_to(model.rank + 1, model.activations.pop(end))
+        model.grad_activations[end] = await model.receive(model.rank + 1)
+    for layer in reversed(range(first, end)):
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), model.weights[layer]
+        )
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    if first:
+        await model.pass_to(model.rank - 1, model.grad_activations.pop(first))
+"""
+    verdict = grade(function(Program("pipeline", "update first", source)), "pipeline").verdict  # type: ignore[arg-type]
+    assert verdict.right is True and verdict.status == "FAIL", verdict.message
+    assert "8 updates (4 ticks) are on the longest chain, on that of the target 2 (1 tick)" in verdict.costs_time
+    assert "let what others wait for go on first" in verdict.costs_time
+
+
+def test_nobody_waits_where_nobody_does() -> None:
+    """What attempts are told whose ranks are never idle has no word of waiting."""
+    for program in MISTAKES:
+        if program.puzzle in ("hierarchical", "fsdp", "prefetch"):
+            done = slow(puzzles()[program.puzzle], function(program))
+            if done is not None:
+                said = look(puzzles()[program.puzzle], done)
+                assert "waits" not in said and "one after the other" not in said
+
+
+@pytest.mark.parametrize("name", ["fsdp", "ddp", "one_f_one_b", "checkpointing"])
+def test_a_pass_without_its_star_is_told_what_the_star_does_otherwise(name: str) -> None:
+    puzzle = puzzles()[name]
+    [program] = [fn for fn, spec in solutions() if spec["name"] == name]
+    verdict = grade(program).verdict
+    assert verdict.status == "PASS" and not verdict.starred
+    slower = solved(name).time > puzzle.star["time"]  # type: ignore[index]
+    assert bool(verdict.costs_time) == bool(verdict.chain) == slower
+    assert "the star" in verdict.costs_time or not slower
+    shown = dict(verdict.facts())
+    assert shown.get("costs time", "") == verdict.costs_time and shown.get("costs memory", "") == verdict.costs_memory
+    larger = solved(name).memory > puzzle.star["memory"]  # type: ignore[index]
+    assert bool(verdict.costs_memory) == larger and ("the star's program" in verdict.costs_memory or not larger)
+
+
+def test_each_operation_has_one_word_in_a_chain() -> None:
+    assert word_of("pass_to") == word_of("receive") == "messages" and word_of("allgather") == "all-gather"
