@@ -600,7 +600,7 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     allowed: list[float] = []
     monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_ask", lambda self, task, seconds: allowed.append(seconds))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], [[], [], []]])
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], ["", "", ""]])
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])

@@ -19,12 +19,14 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, shown_files
+from ..recording.safe import shown
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LONGEST = 300  # characters of a line on a statement, at most
+LONGEST, MOST_LINES = 300, 3
+"""Characters of a line on a statement, and lines of one kind, that are shown at most."""
 
 
 class Loading(NamedTuple):
@@ -35,6 +37,14 @@ class Loading(NamedTuple):
     failed: list[str]
     left_out: list[str]
     skipped: list[str]
+
+
+def summary(lines: Sequence[str]) -> str:
+    """Return the first few lines on statements, none of them too long, as one text that is safe to show."""
+    return "; ".join(shown(line, LONGEST) for line in lines[:MOST_LINES]) + " ..." * (len(lines) > MOST_LINES)
+
+
+LONGEST_SUMMARY = len(summary(["x" * (LONGEST + 1)] * (MOST_LINES + 1)))
 
 
 class Skipped(BaseException):
@@ -186,7 +196,7 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
             tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}"[:LONGEST])
+            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             at = f"{place}, line {statement.lineno}"
@@ -196,7 +206,7 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
             except Skipped as experiment:
                 skipped.append((f"{at} (it calls {experiment})", statement))
             except (Exception, SystemExit) as error:  # parse_args ends a program
-                found.failed.append(f"{at}: {type(error).__name__}: {error}"[:LONGEST])
+                found.failed.append(f"{at}: {type(error).__name__}: {error}")
     for line, statement in skipped:
         if _changed(statement) & used:
             found.left_out.append(line)
