@@ -48,7 +48,8 @@ def printed_by(code: str, mechanism: str, folder: str | None = None) -> str:
 def missing(mechanism: str) -> str:
     """Why a way to keep workers apart cannot be tried on this machine; nothing where it can."""
     if mechanism not in available():
-        return f"NOT TRIED WITH {mechanism.upper()}: it is not installed, or not for this system"
+        linux = "it is not installed. To have it: sudo apt install bubblewrap"
+        return f"NOT TRIED WITH {mechanism.upper()}: {linux if sys.platform == 'linux' else 'only Linux has it'}"
     try:
         Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
     except RuntimeError as error:
