@@ -50,10 +50,12 @@ def _turns(
 
 
 def _trouble(turn: Turn) -> Iterator[str]:
-    """Give a sentence on what was not graded, and why."""
+    """Give a sentence on what was not graded, and why, for files with the same reason together."""
+    files: dict[str, list[str]] = {}
     for submission, attempts, found in turn.found:
         if not attempts and (why := found.failed or found.incomplete):
-            yield f"{submission.file}: {why}"
+            files.setdefault(why, []).append(submission.file)
+    yield from (f"{', '.join(names)}: {why}" for why, names in files.items())
     if turn.left_out:
         yield f"{turn.left_out} more files that define the same puzzles were not graded: {MOST_TRIES} are, at most"
 

@@ -79,7 +79,11 @@ class Turn:
         """Say that something is not graded, as the allowance is used up."""
         taken = f"{self.allowance.used:.0f} s, and {self.allowance.seconds:g} are allowed (--budget)"
         why = f"not graded: this student's programs have taken {taken}"
-        names = [request.puzzle.name] if isinstance(request, Attempt) else seems_to_define(request.text)
+        if isinstance(request, Attempt):
+            names = [request.puzzle.name]
+        else:
+            names = seems_to_define(request.text)
+            self.found.append((request, [], Found([], why)))
         self.verdicts += [Verdict(puzzles()[name], FAIL, why) for name in names if name in self.chosen]
 
 
