@@ -672,8 +672,14 @@ def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[s
     return subprocess.Popen(
         [sys.executable, "-m", "lib", *arguments],
         cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        preexec_fn=heed_signals,
     )  # fmt: skip
+
+
+def heed_signals() -> None:
+    """Heed what a shell's background jobs, or nohup, ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.process

@@ -170,6 +170,7 @@ class Report:
     verdicts: Sequence[Verdict]
     isolation: str = ""  # how the code was kept apart, at a shell
     student: str = ""  # whose work it is, where a folder of submissions is graded
+    not_graded: str = ""  # why there are no verdicts, where a class was not graded to its end
 
     @property
     def passed(self) -> int:
@@ -182,9 +183,11 @@ class Report:
         return sum(verdict.seconds for verdict in self.verdicts)
 
     def headline(self) -> str:
-        """Return a line with the numbers of passes and stars."""
+        """Return a line with the numbers of passes and stars, or why nothing is graded."""
         count = len(self.verdicts)
         whose = f"{self.student}: " if self.student else ""
+        if self.not_graded:
+            return f"{whose}{self.not_graded}"
         stars = sum(verdict.starred for verdict in self.verdicts)
         said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
         return said + (f", {stars} with the star" if stars else "")
