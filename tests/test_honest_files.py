@@ -67,6 +67,14 @@ def test_an_honest_file_is_an_attempt_at_one_puzzle_and_passes(tmp_path: Path, n
     assert verdict.status == "PASS", verdict.message
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_text_is_the_same_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "x.py"
+    mark = "\ufeff" if encoding.endswith("-le") else ""
+    path.write_bytes((mark + "a = '\N{GREEK SMALL LETTER ALPHA}'\r\nb = 1\r\n").encode(encoding))
+    assert read(path, None).text == "a = '\N{GREEK SMALL LETTER ALPHA}'\nb = 1\n"
+
+
 # -- what is said of lines that could not be taken -----------------------------------------------------------------
 
 FAR = "\N{CJK UNIFIED IDEOGRAPH-20000}"  # a letter that takes twelve bytes in JSON
