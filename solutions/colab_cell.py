@@ -20,36 +20,41 @@ ARCHIVE = ""
 NOTEBOOKS = ""
 DRIVE = "/content/drive/MyDrive"
 
-folder = Path.home() / ".llm-training-puzzles" / VERSION
-if not (folder / "complete").exists():
-    folder.mkdir(parents=True, exist_ok=True)
-    packed = lzma.decompress(base64.b85decode(ARCHIVE))
-    zipfile.ZipFile(io.BytesIO(packed)).extractall(folder)
-    (folder / "complete").touch()
-sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
+if "lib" not in sys.modules:  # it is there when this runs again, and in the grader at a shell
+    folder = Path.home() / ".llm-training-puzzles" / VERSION
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        packed = lzma.decompress(base64.b85decode(ARCHIVE))
+        zipfile.ZipFile(io.BytesIO(packed)).extractall(folder)
+        (folder / "complete").touch()
+    sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
 
-have = {str(d.metadata["Name"]).lower(): d.version for d in importlib.metadata.distributions()}
-missing = [wanted for wanted in REQUIREMENTS if wanted.split("=")[0].rstrip("<>") not in have]
-if missing:
-    with tempfile.TemporaryDirectory() as place:
-        pins = Path(place, "pins.txt")
-        pins.write_text("".join(f"{name}=={version}\n" for name, version in have.items()))
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--constraint",
-            str(pins),
-            *missing,
-        ]
-        done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode:
-        raise ImportError(
-            f"Could not install {', '.join(missing)}. pip said:\n{done.stderr[-2000:]}"
-        )
-    importlib.invalidate_caches()
+    have = {
+        str(d.metadata["Name"]).lower(): d.version for d in importlib.metadata.distributions()
+    }
+    missing = [
+        wanted for wanted in REQUIREMENTS if wanted.split("=")[0].rstrip("<>") not in have
+    ]
+    if missing:
+        with tempfile.TemporaryDirectory() as place:
+            pins = Path(place, "pins.txt")
+            pins.write_text("".join(f"{name}=={version}\n" for name, version in have.items()))
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--constraint",
+                str(pins),
+                *missing,
+            ]
+            done = subprocess.run(pip, capture_output=True, text=True)
+        if done.returncode:
+            raise ImportError(
+                f"Could not install {', '.join(missing)}. pip said:\n{done.stderr[-2000:]}"
+            )
+        importlib.invalidate_caches()
 
 import lib
 

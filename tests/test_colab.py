@@ -139,6 +139,38 @@ def test_the_command_writes_notebooks_and_an_archive(tmp_path: Path, capsys: pyt
     assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 415_000 * len(SOURCES)
 
 
+# -- at a shell ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("lacks", [False, True], ids=["with all packages", "with one package too few"])
+@pytest.mark.parametrize("answer", ["right", "wrong"])
+def test_a_notebook_of_colab_is_graded_at_a_shell_like_any_other(
+    answer: str, lacks: bool, first: str, tmp_path: Path
+) -> None:
+    """From the repository, and from its own folder. Its first cell, which may call pip, hinders nothing."""
+    path = build.ROOT / "solutions" / "p04_fsdp.py"
+    if lacks:
+        first = first.replace("REQUIREMENTS = [", "REQUIREMENTS = ['no-such-package==1', ")
+    made = colab.notebook(path, build.ROOT, first=first)
+    [function] = re.findall(r"(?ms)^async def fsdp\(.*?^    return model\n", path.read_text(encoding="utf-8"))
+    [cell] = [cell for cell in made["cells"] if "".join(cell["source"]).startswith("async def fsdp(")]
+    cell["source"] = [function if answer == "right" else "async def fsdp(model):\n    nothing_of_that_name\n"]
+    (tmp_path / "mine.ipynb").write_text(build.as_text(made, indent=1), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LLM_")}
+    environment |= {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(build.ROOT)}
+    for here, file in ((build.ROOT, tmp_path / "mine.ipynb"), (tmp_path, "mine.ipynb")):
+        command = [sys.executable, "-m", "lib", "grade", str(file), "--json", str(tmp_path / "a.json")]
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (int(answer == "wrong"), ""), done.stdout
+        [result] = json.loads((tmp_path / "a.json").read_text())["results"]
+        assert (result["puzzle"], result["note"], result["printed"]) == ("fsdp", "", "")
+        if answer == "wrong":
+            assert "name 'nothing_of_that_name' is not defined" in result["message"]
+            assert "could not be taken" not in result["message"] and "did not run" not in result["message"]
+    assert not (tmp_path / "home").exists()
+
+
 # -- on Colab's packages ----------------------------------------------------------------------
 
 

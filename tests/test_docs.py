@@ -22,7 +22,7 @@ import pytest
 from lib import Cost, Dist, Model, Run
 from lib.course.specs import puzzles
 from solutions import build
-from tests.marks import needs_torch
+from tests.marks import NO_TORCH, needs_torch
 from tests.programs import COURSE
 from tests.test_imports import MODULES, described
 
@@ -189,7 +189,7 @@ def test_each_command_is_understood(command: str, desk: Path) -> None:
     first, *rest = shlex.split(command)
     arguments = rest[2:] if first.endswith("python") else rest
     if "processes" in arguments:
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason=NO_TORCH)
     if arguments[0] == "start":
         (desk / arguments[2]).unlink(missing_ok=True)
     done = subprocess.run(

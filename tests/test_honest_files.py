@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lib.referee.attempts import attempts_in, read
 from lib.referee.examiner import Judge
+from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 
 ROOT = Path(__file__).parent.parent
@@ -63,3 +65,47 @@ def test_an_honest_file_is_an_attempt_at_one_puzzle_and_passes(tmp_path: Path, n
     assert attempt.puzzle.name == ("fsdp" if "inner" in name else "ddp")
     verdict = judge.verdict(attempt)
     assert verdict.status == "PASS", verdict.message
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_text_is_the_same_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "x.py"
+    mark = "\ufeff" if encoding.endswith("-le") else ""
+    path.write_bytes((mark + "a = '\N{GREEK SMALL LETTER ALPHA}'\r\nb = 1\r\n").encode(encoding))
+    assert read(path, None).text == "a = '\N{GREEK SMALL LETTER ALPHA}'\nb = 1\n"
+
+
+# -- what is said of lines that could not be taken -----------------------------------------------------------------
+
+FAR = "\N{CJK UNIFIED IDEOGRAPH-20000}"  # a letter that takes twelve bytes in JSON
+MANY = "\n".join([
+    *(f"raise ValueError('{number} {FAR * 400}')" for number in range(30)),
+    *(f"table[{number}] = run.{FAR * 400}(1)" for number in range(30)),
+    *(f"for n in range(3): run.{FAR * 400}({number})" for number in range(30)),
+])  # fmt: skip
+
+
+@pytest.mark.process
+def test_many_long_lines_that_fail_or_are_left_out_are_told_in_any_language(tmp_path: Path) -> None:
+    """None of them makes a recording of a run that is none."""
+    path = tmp_path / "x.py"
+    path.write_text(f"{HEAD}table = {{}}\n{MANY}\n{solved('ddp', 'p02_ddp', 'table, missing')}", encoding="utf-8")
+    submission = read(path, tmp_path)
+    with closing(Judge(Referee(20.0))) as judge:
+        found = judge.found(submission)
+        assert (found.defines, found.failed) == (["ddp"], "")
+        [attempt] = attempts_in(submission, found)
+        message = judge.verdict(attempt).message
+    assert "name 'missing' is not defined" in message
+    for text in (found.incomplete, message):
+        assert len(text) < 4000 and "ValueError: 0 " + FAR in text and "ValueError: 2 " in text
+        assert "ValueError: 3 " not in text and FAR + " ...;" in text
+    assert message.count("(it calls run." + FAR) == 6 and message.count(" ...") >= 3
+
+
+@pytest.mark.process
+def test_a_long_line_that_takes_too_long_is_told_in_any_language(tmp_path: Path) -> None:
+    text = f"{HEAD}while True: x = '{FAR * 3900}'\n"
+    with closing(Judge(Referee(1.0))) as judge:
+        found = judge.found(Submission("x.py", text))
+    assert "the code did not load in time" in found.failed and f"while True: x = '{FAR}" in found.failed

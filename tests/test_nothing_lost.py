@@ -7,12 +7,16 @@ import json
 import os
 import re
 import resource
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -22,11 +26,12 @@ from lib.course.specs import puzzles
 from lib.grading.page import report_text
 from lib.grading.progress import NAME, Point, Progress, keep
 from lib.grading.verdict import FAIL, PASS, Verdict
-from lib.referee import files, shell
-from lib.referee.attempts import NO_WORK, others, submissions
+from lib.referee import classroom, files, shell
+from lib.referee.attempts import NO_WORK, Student, others, submissions
 from tests.programs import COURSE
 from tests.test_grading import SOLUTIONS
-from tests.test_shell import BASIC, ROOT, called, solved
+from tests.test_shell import BASIC, ENDLESS, ROOT, called, read_until, solved, workers
+from tests.test_shell import start as begin
 
 HERE = {key: value for key, value in os.environ.items() if not key.startswith("LLM_")} | {"PYTHONPATH": str(ROOT)}
 BEFORE = {"version": 1, "best": {"ddp": {"status": "PASS", "time": 5.6, "memory": 2000}}, "hints": {"ddp": 2}}
@@ -137,7 +142,7 @@ def test_what_cannot_be_read_is_not_written_over(make: Callable[[Path], None], t
     solved(0, tmp_path)
     make(tmp_path / NAME)
     if os.access(tmp_path / NAME, os.R_OK) and make is a_secret:
-        pytest.skip("NOT TRIED: root reads every file")
+        pytest.skip("NOT TRIED WITH A FILE THAT MAY NOT BE READ: root may read all. Run this as a user who is not root")
     before = os.lstat(tmp_path / NAME)
     done = called_in(tmp_path, "grade", "0", "--json", "a.json", timeout=60)
     assert (done.returncode, statuses(tmp_path / "a.json")) == (0, [PASS])
@@ -381,6 +386,104 @@ def test_work_in_hidden_folders_is_graded_and_caches_are_not(tmp_path: Path) -> 
     assert done.returncode == 1 and done.stderr.endswith("(.py, .ipynb): dora.zip\n")
 
 
+# -- a class that is not graded to its end --------------------------------------------------------------------------
+
+FILES = ["--json", "a.json", "--csv", "c.csv", "--junit", "b.xml", "--gradescope", "out"]
+GRADED, UNGRADED = ["anna", "bob"], ["zoe", "zora"]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def a_class(folder: Path) -> None:
+    """Two students who are done soon, and two who are never done."""
+    for name in GRADED:
+        solved(0, folder / name)
+    for name in UNGRADED:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "x.py").write_text(ENDLESS.format("basic"))
+
+
+def check_unfinished(folder: Path, out: str, why: str) -> None:
+    """All that was asked for has the results of those who were graded, and names those who were not."""
+    told = json.loads((folder / "a.json").read_text())
+    assert told["not_graded"] == UNGRADED
+    assert [(row["student"], row["status"]) for row in told["results"]] == [(name, PASS) for name in GRADED]
+    rows = {row["student"]: row for row in csv.DictReader((folder / "c.csv").read_text().splitlines())}
+    assert [*rows] == [*GRADED, *UNGRADED]
+    assert [row["passed"] for row in rows.values()] == ["1", "1", "not graded", "not graded"]
+    assert [row["basic status"] for row in rows.values()] == [PASS, PASS, "", ""]
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(folder / "b.xml").getroot()}
+    assert [(name, suite.get("errors")) for name, suite in suites.items()] == [
+        *((name, "0") for name in GRADED),
+        *((name, "1") for name in UNGRADED),
+    ]
+    [error] = suites["zoe"].iter("error")
+    assert error.get("message") == f"not graded: {why}"
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["anna.json", "bob.json"]
+    assert "Grade: anna: 1 of 1 puzzle passes" in out and f"Grade: zoe: not graded: {why}\n" in out
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_class_that_is_interrupted_keeps_what_is_graded_and_names_the_others(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    a_class(tmp_path / "class")
+    (tmp_path / "temporary").mkdir()
+    slow = ["--timeout", "300", "--budget", "300"]
+    command = begin(tmp_path, "grade", "0", "--each", "class", *FILES, *slow, TMPDIR=str(tmp_path / "temporary"))
+    assert command.stderr is not None
+    read_until(command.stderr, "2 of 4")
+    begun = workers(command.pid)
+    command.send_signal(number)
+    out, err = command.communicate(timeout=60)
+    assert (command.returncode, err) == (130, "2 of 4 students are not graded: zoe, zora\ninterrupted\n")
+    check_unfinished(tmp_path, out, "the grading was interrupted")
+    assert not [*(tmp_path / "temporary").iterdir()]
+    deadline = time.monotonic() + 5
+    while (left := [one for one in begun if Path(f"/proc/{one}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert begun and not left
+
+
+@pytest.mark.process
+def test_where_nobody_is_graded_yet_an_interrupt_leaves_old_results_as_they_are(tmp_path: Path) -> None:
+    a_class(tmp_path / "class")
+    for name in GRADED:
+        shutil.rmtree(tmp_path / "class" / name)
+    (tmp_path / "a.json").write_text("old")
+    slow = ["--timeout", "300", "--budget", "300"]
+    command = begin(tmp_path, "grade", "0", "--each", "class", "--json", "a.json", *slow)
+    deadline = time.monotonic() + 30
+    while len(workers(command.pid)) < 3 and time.monotonic() < deadline:  # one of them is endless
+        time.sleep(0.05)
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    assert (command.returncode, out, err) == (130, "", "interrupted\n")
+    assert (tmp_path / "a.json").read_text() == "old"
+
+
+@pytest.mark.process
+def test_a_grader_that_fails_in_the_middle_of_a_class_keeps_what_is_graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)  # one student after the other
+    a_class(tmp_path / "class")
+    real = classroom.files_of
+
+    def fails(student: Student, folder: Path) -> Any:
+        if student.name in UNGRADED:
+            raise OSError(24, "Too many open files")
+        return real(student, folder)
+
+    monkeypatch.setattr(classroom, "files_of", fails)
+    assert shell.main(["grade", "0", "--each", "class", *FILES, "--plain"]) == 3
+    told = capsys.readouterr()
+    check_unfinished(tmp_path, told.out, "the grader failed")
+    assert "2 of 4 students are not graded: zoe, zora\nTraceback" in told.err
+    assert told.err.endswith("Too many open files\nThe grader itself failed. Please report the lines above.\n")
+
+
 # -- the fields of the JSON ----------------------------------------------------------------------------------------
 
 
@@ -419,3 +522,4 @@ def test_the_fields_of_the_json_are_those_that_are_documented(tmp_path: Path) ->
     whole = set().union(*map(fields, results)) | told.keys() - {"results"}
     assert whole == documented().keys()
     assert {frozenset(row) for row in results} == {frozenset(results[0])}
+    assert f"| {told['version']}. It changes" in (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")

@@ -689,6 +689,10 @@ def test_what_is_no_json_is_refused(line: bytes) -> None:
 def test_a_line_without_end_and_a_line_that_ends_too_soon() -> None:
     with pytest.raises(ProtocolError, match=f"more than {LONGEST:,} bytes"):
         heard(b"x" * (1 << 16))
+    longest = b"1" * 20 + b" " * (LONGEST - 20)
+    assert heard(longest, b"\n") == int("1" * 20)
+    with pytest.raises(ProtocolError, match=f"more than {LONGEST:,} bytes"):
+        heard(longest, b" \n")  # also where its end comes in one piece with it
     with pytest.raises(EOFError):
         heard(b"[1")
 

@@ -48,7 +48,8 @@ def printed_by(code: str, mechanism: str, folder: str | None = None) -> str:
 def missing(mechanism: str) -> str:
     """Why a way to keep workers apart cannot be tried on this machine; nothing where it can."""
     if mechanism not in available():
-        return f"NOT TRIED WITH {mechanism.upper()}: it is not installed, or not for this system"
+        linux = "it is not installed. To have it: sudo apt install bubblewrap"
+        return f"NOT TRIED WITH {mechanism.upper()}: {linux if sys.platform == 'linux' else 'only Linux has it'}"
     try:
         Referee(20.0, [mechanism]).run(Submission("x.py", HONEST), "basic", BASIC.size, [])
     except RuntimeError as error:
@@ -600,7 +601,7 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     allowed: list[float] = []
     monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_ask", lambda self, task, seconds: allowed.append(seconds))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], [[], [], []]])
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], ["", "", ""]])
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])

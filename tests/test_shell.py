@@ -552,6 +552,25 @@ def test_a_student_whose_seconds_are_used_up_is_stopped_in_the_middle(
 
 
 @pytest.mark.process
+def test_files_that_nobody_has_looked_at_are_named_where_a_students_seconds_are_used_up(
+    lib: Lib, tmp_path: Path
+) -> None:
+    """Also those that define a puzzle in a way that cannot be seen without running them."""
+    folder = tmp_path / "class" / "bea"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text("while True: pass\n")
+    for name in ("b.py", "c.py"):
+        (folder / name).write_text("globals()['basic'] = lambda model: model\n")
+    lib("grade", "0", "--each", "class", "--json", "a.json", "--timeout", "80", "--budget", "0.1")
+    [row] = json.loads((tmp_path / "a.json").read_text())["results"]
+    assert row["status"] == "TODO"
+    assert re.fullmatch(
+        r"a\.py, b\.py, c\.py: not graded: this student's programs have taken \d s, and 0\.1 are allowed \(--budget\)",
+        row["note"],
+    )
+
+
+@pytest.mark.process
 def test_what_cannot_be_written_is_said_and_stops_nothing_else(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     (tmp_path / "a.json").write_text("old")
@@ -653,8 +672,14 @@ def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[s
     return subprocess.Popen(
         [sys.executable, "-m", "lib", *arguments],
         cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        preexec_fn=heed_signals,
     )  # fmt: skip
+
+
+def heed_signals() -> None:
+    """Heed what a shell's background jobs, or nohup, ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,58 @@ def test_what_is_no_python_is_still_said() -> None:
 def test_a_cell_without_a_source_is_an_empty_one() -> None:
     cells = [{"cell_type": "code"}, {"source": "x"}, {"cell_type": "code", "source": ["x = 1\n", "y = 2"]}]
     assert load("x.ipynb", json.dumps({"cells": cells}))[0]["y"] == 2
+
+
+# -- what is not run, and what comes of it ---------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = "from lib import run\ndef mine(model): pass\ndone = run(mine)\n"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "puzzles").glob("p*.ipynb")), ids=lambda path: path.stem)
+def test_no_line_of_our_own_notebooks_is_said_to_fail_or_to_be_missed(path: Path) -> None:
+    """Such as one that shows the outcome of a run. Learners would look there for what is wrong with their function."""
+    found = load(path.name, path.read_text(encoding="utf-8"))
+    assert callable(found.names[path.stem.partition("_")[2]])
+    assert (found.failed, found.left_out) == ([], [])
+
+
+def test_what_only_lacks_the_outcome_of_an_experiment_has_not_failed() -> None:
+    shows = "print(done)\ntime = done.time\nwords = f'{time} ticks'\nprint(words)\ndef fsdp(model): pass\n"
+    found = load("x.py", RUNS + shows)
+    assert found[1:] == ([], [], []) and "fsdp" in found.names
+
+
+@pytest.mark.parametrize("line", ["fsdp = done.fn\n", "@done\ndef fsdp(model): pass\n"])
+def test_a_function_of_a_puzzle_that_lacks_one_has(line: str) -> None:
+    [failed] = load("x.py", RUNS + line).failed
+    assert failed.startswith("x.py, line ") and "name 'done' is not defined" in failed
+
+
+def test_what_needs_an_outcome_and_is_used_is_named_with_what_it_needs() -> None:
+    uses = "time = done.time\ndef fsdp(model): return time\n"
+    [left_out] = load("x.py", RUNS + uses).left_out
+    assert left_out == "x.py, line 4 (it needs done, the outcome of lines that were not run)"
+
+
+@pytest.mark.parametrize("uses", [
+    "def fsdp(model):\n    done = 1\n    return done\n",
+    "def fsdp(done):\n    def inner(): return done\n    return inner\n",
+    "def fsdp(model):\n    return [done for done in ()], model.done, model.done()\n",
+])  # fmt: skip
+def test_a_local_name_of_a_function_is_no_use_of_an_outcome(uses: str) -> None:
+    assert load("x.py", RUNS + uses)[1:] == ([], [], [])
+
+
+@pytest.mark.parametrize("uses", [
+    "def fsdp(model):\n    return done\n",
+    "def fsdp(model):\n    def inner(): return [done for _ in ()]\n    return inner\n",
+    "def fsdp(model):\n    global done\n    done += 1\n",
+    "def fsdp(model):\n    class Inner:\n        one = done\n",
+    "def other(): return done\nasync def fsdp(model): return lambda: done\n",
+])  # fmt: skip
+def test_an_outcome_that_a_function_uses_is_named(uses: str) -> None:
+    assert load("x.py", RUNS + uses)[1:] == ([], ["x.py, line 3 (it calls run)"], [])
 
 
 # -- where it prints ----------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ def _by_layer(began: Iterable[Labels], kind: str) -> Mapping[Whose, list[Labels]
 
 def _places(log: Sequence[Event]) -> tuple[dict[Whose, int], dict[Whose, int], dict[Whose, int]]:
     """Return where in its log a rank loads each layer, where it computes with its weight last, and updates it last."""
-    trains, places = {*training()}, (dict[Whose, int](), dict[Whose, int](), dict[Whose, int]())
-    loaded, used, updated = places
+    trains = {*training()}
+    loaded, used, updated = dict[Whose, int](), dict[Whose, int](), dict[Whose, int]()
     for at, event in enumerate(log):
         if event.kind in LOADS:
             loaded.setdefault((event.layer, event.kind == LOADS[True]), at)
@@ -100,4 +100,4 @@ def _places(log: Sequence[Event]) -> tuple[dict[Whose, int], dict[Whose, int], d
             used[event.layer, False] = used[event.layer, True] = at
         elif event.kind == UPDATE.kind:
             updated[event.layer, ADAPTER in event.words] = at
-    return places
+    return loaded, used, updated

@@ -13,7 +13,7 @@ from typing import Any
 from ..basics.errors import PuzzleError
 from ..course.specs import cost_named, puzzles
 from ..machine.check import TRAINED
-from .submission import load_quietly
+from .submission import load_quietly, summary
 
 
 class Usage(Exception):
@@ -71,7 +71,7 @@ def function_in(what: str) -> Callable[..., Any]:
         return own[wanted or next(iter(own))]
     said = f"{name} has no function {wanted!r}" if wanted else f"which function of {name}? Write {name}:function"
     known = f"it has {', '.join(own)}" if own else "it has no function at all"
-    raise Usage("; ".join([said, known, *trouble]))
+    raise Usage("; ".join(filter(None, [said, known, summary(trouble)])))
 
 
 def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from .answers import answer_in, answer_of, renamed
 from .judge import judge
 from .progress import Progress, keep, next_hint, notebook_of
 from .seal import broken_seal
-from .submission import load_quietly
+from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, Verdict
 
 # In a clone of the project, not in lib: a worker can read lib, and no submission may find a solution there.
@@ -240,7 +240,7 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
             names, trouble, *_ = load_quietly(path.name, path.read_text(encoding="utf-8"))
             if callable(found := names.get(spec.name)):
                 return found  # type: ignore[no-any-return]
-            raise PuzzleError(f"{path.name} defines no function {spec.name}", got="; ".join(trouble), line="")
+            raise PuzzleError(f"{path.name} defines no function {spec.name}", got=summary(trouble), line="")
     there = f"{spec.file}.ipynb in the same folder"
     raise PuzzleError(f"there is no notebook of {spec.name} here", expected=there, line="")
 

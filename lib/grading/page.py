@@ -40,7 +40,7 @@ def report_text(report: Report, color: bool = False) -> str:
             shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
         else:
             shown.append(text(verdict, color))
-    return "\n".join([*shown, *([f"Graded {report.isolation}."] if report.isolation else [])])
+    return "\n".join([*shown, *([f"Graded {report.isolation}."] if report.isolation and not report.not_graded else [])])
 
 
 def _word(verdict: Verdict, color: bool) -> str:

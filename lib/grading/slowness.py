@@ -4,7 +4,7 @@ its longest chain, and who waits for a message that could have been sent sooner.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from ..basics.errors import numbered
@@ -23,6 +23,8 @@ LEAST, MUCH = 0.01, 0.1
 """As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden."""
 
 
+MOST = 1000
+"""Records before a send in which one looks for what has delayed it."""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
 """Operations for which no other rank waits."""
 
@@ -172,39 +174,42 @@ class Slowness:
         return said + (f" ({others} more such waits, {self.unit.lasting(together)} in all)" if others else "")
 
 
+Sends = dict[object, tuple[list[Event], int]]
+"""In which log each send stands, and where, by its ``op``."""
+
+
 def late_messages(outcome: Outcome, on_chain: Container[Event]) -> Iterator[Late]:
     """Yield the messages for which a rank waits idle though they could have been sent sooner: their senders compute
     something else first, which stands on the longest chain."""
     by_rank = defaultdict[int, list[Event]](list)
     for event in outcome.events:
         by_rank[event.rank].append(event)
-    sends = {
-        event.op: (event, own[:at])
-        for own in by_rank.values()
-        for at, event in enumerate(own)
-        if event.kind == SEND.kind
+    sends: Sends = {
+        event.op: (own, at) for own in by_rank.values() for at, event in enumerate(own) if event.kind == SEND.kind
     }
     waiting = Waiting(by_rank, outcome.time)
     for rank in by_rank:
         for gap in waiting.gaps(rank):
             if gap.call is None or gap.call.kind != RECEIVE.kind or gap.call.op not in sends:
                 continue
-            send, before = sends[gap.call.op]
-            ready, others = _ready(send, before, {op: sent.end for op, (sent, _) in sends.items()})
+            own, at = sends[gap.call.op]
+            ready, others = _ready(own, at, sends)
             begun = max(ready, gap.start)
-            delay = min(send.start, gap.end) - begun
+            delay = min(own[at].start, gap.end) - begun
             if delay > NEARLY and any(event.end > begun and event in on_chain for event in others):
-                yield Late(delay, rank, send, ready, tuple([event for event in others if event.end > ready]))
+                yield Late(delay, rank, own[at], ready, tuple([event for event in others if event.end > ready]))
 
 
-def _ready(send: Event, before: Sequence[Event], arrived: Mapping[object, float]) -> tuple[float, list[Event]]:
-    """Return when something could have been sent, had its rank gone on with these micro-batches alone since it has
-    received them, and what it has computed besides. ``before``: the rank's log until then; ``arrived``: the ends of
-    all sends, by their ``op``."""
-    length, others = 0.0, list[Event]()
-    for event in reversed(before):
+def _ready(own: Sequence[Event], at: int, sends: Sends) -> tuple[float, list[Event]]:
+    """Return when a send could have begun, had its rank gone on with these micro-batches alone since it has received
+    them, and what it has computed besides. ``own``: the rank's log, in which it stands at ``at``; ``sends``: where all
+    sends stand, by their ``op``."""
+    send, length, others = own[at], 0.0, list[Event]()
+    for place in range(at - 1, max(-1, at - 1 - MOST), -1):
+        event = own[place]
         if event.kind == RECEIVE.kind and event.batches == send.batches:
-            return arrived.get(event.op, event.end) + length, others[::-1]
+            log, sent = sends.get(event.op, (own, place))
+            return log[sent].end + length, others[::-1]
         if event.stream == "compute" and event.batches == send.batches and event.kind not in ASIDE:
             length += event.length
         elif event.stream == "compute":

@@ -6,6 +6,7 @@ What calls ``run``, ``grade`` or ``draw`` ends there, and the next statement beg
 import ast
 import asyncio
 import codeop
+import dis
 import importlib
 import inspect
 import io
@@ -15,16 +16,21 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, shown_files
+from ..course.specs import puzzles
+from ..recording.safe import shown
 
 EXPERIMENTS = ("run", "sweep", "plan", "grade", "hint", "progress", "solution", "attempt", "start_from")
 """What a file imports of lib to try its functions. All of drawing is of that kind, too."""
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run only when called
+READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
+"""Python's instructions that read a name that is not local."""
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LONGEST = 300  # characters of a line on a statement, at most
+LONGEST, MOST_LINES = 300, 3
+"""Characters of a line on a statement, and lines of one kind, that are shown at most."""
 
 
 class Loading(NamedTuple):
@@ -35,6 +41,14 @@ class Loading(NamedTuple):
     failed: list[str]
     left_out: list[str]
     skipped: list[str]
+
+
+def summary(lines: Sequence[str]) -> str:
+    """Return the first few lines on statements, none of them too long, as one text that is safe to show."""
+    return "; ".join(shown(line, LONGEST) for line in lines[:MOST_LINES]) + " ..." * (len(lines) > MOST_LINES)
+
+
+LONGEST_SUMMARY = len(summary(["x" * (LONGEST + 1)] * (MOST_LINES + 1)))
 
 
 class Skipped(BaseException):
@@ -175,8 +189,9 @@ def load_quietly(name: str, text: str) -> Loading:
 
 def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: bool) -> Loading:
     found = Loading(names, [], [], [])
-    used: set[str] = set()
+    ran: list[CodeType] = []
     skipped: list[tuple[str, ast.stmt]] = []
+    lacking: set[str] = set()  # names that what was skipped would have defined or changed
     compiled = codeop.Compile()  # with the __future__ imports of the file, not of this one
     compiled.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if notebook else 0
     for place, source in cells:
@@ -186,17 +201,25 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
             tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}"[:LONGEST])
+            found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:
             at = f"{place}, line {statement.lineno}"
             try:
-                _run(compiled(ast.Module([statement], []), place, "exec"), names)  # type: ignore[arg-type]
-                used |= _read(statement)
+                code: Any = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
+                _run(code, names)
+                ran += [code] * (not isinstance(statement, ast.Expr))  # what only shows something uses nothing
             except Skipped as experiment:
                 skipped.append((f"{at} (it calls {experiment})", statement))
+                lacking |= _changed(statement)
             except (Exception, SystemExit) as error:  # parse_args ends a program
-                found.failed.append(f"{at}: {type(error).__name__}: {error}"[:LONGEST])
+                changed = _changed(statement)
+                if type(error) is NameError and error.name in lacking and changed.isdisjoint(puzzles()):
+                    skipped.append((f"{at} (it needs {error.name}, the outcome of lines that were not run)", statement))
+                    lacking |= changed
+                else:
+                    found.failed.append(f"{at}: {type(error).__name__}: {error}")
+    used = set[str]().union(*map(_read, ran)) if lacking else set()
     for line, statement in skipped:
         if _changed(statement) & used:
             found.left_out.append(line)
@@ -214,10 +237,13 @@ def _run(code: Any, names: dict[str, Any]) -> None:
             result.close()
 
 
-def _read(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement reads, in functions as well. What only shows something reads none."""
-    nodes = () if isinstance(statement, ast.Expr) else ast.walk(statement)
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+def _read(code: CodeType) -> set[str]:
+    """Return the names of the file that code reads, in functions as well: no local names, and no attributes."""
+    codes, found = [code], set()
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+        found |= {step.argval for step in dis.get_instructions(one) if step.opname in READS}
+    return found
 
 
 def _called(statement: ast.stmt) -> set[str]:

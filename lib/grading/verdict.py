@@ -127,11 +127,7 @@ class Verdict:
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
         more = (
-            (
-                "idle",
-                (not passed or (star and not self.starred)) and idle != "0",
-                f"{idle} percent of all ranks' time{waits}",
-            ),
+            ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
             ("also right at", self.held_at, held),
             ("printed", self.printed, self.printed.rstrip("\n")),
             ("stuck?", self.next_hint and not passed, f"{self.next_hint} gives the next hint"),
@@ -176,6 +172,7 @@ class Report:
     verdicts: Sequence[Verdict]
     isolation: str = ""  # how the code was kept apart, at a shell
     student: str = ""  # whose work it is, where a folder of submissions is graded
+    not_graded: str = ""  # why there are no verdicts, where a class was not graded to its end
 
     @property
     def passed(self) -> int:
@@ -188,9 +185,11 @@ class Report:
         return sum(verdict.seconds for verdict in self.verdicts)
 
     def headline(self) -> str:
-        """Return a line with the numbers of passes and stars."""
+        """Return a line with the numbers of passes and stars, or why nothing is graded."""
         count = len(self.verdicts)
         whose = f"{self.student}: " if self.student else ""
+        if self.not_graded:
+            return f"{whose}{self.not_graded}"
         stars = sum(verdict.starred for verdict in self.verdicts)
         said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
         return said + (f", {stars} with the star" if stars else "")

@@ -50,11 +50,12 @@ class Peak(NamedTuple):
 class Life:
     """The notes on one tensor. Its times are numbers of records that were in its rank's log."""
 
-    __slots__ = ("tensor", "made", "stored", "reads", "joins", "is_answer")
+    __slots__ = ("tensor", "made", "stored", "open", "reads", "joins", "is_answer")
 
     def __init__(self, tensor: TensorState, made: int) -> None:
         self.tensor, self.made = tensor, made
         self.stored: list[list[int]] = []  # from and to, for each time that a dictionary held it
+        self.open: list[list[int]] = []  # those of them that have not ended
         self.reads: list[int] = []
         self.joins: dict[int, str] = {}  # how it is read there, if not by an operation
         self.is_answer = False
@@ -72,7 +73,7 @@ class Life:
         last = self.reads[read - 1] if read else None
         following = self.reads[read] if read < len(self.reads) else None
         which, step = self.version
-        is_kept = KINDS[tensor.labels.kind].stepped and any(stop == END for _, stop in self.stored)
+        is_kept = KINDS[tensor.labels.kind].stepped and bool(self.open)
         stays = self.is_answer or (is_kept and newest.get(which) == step)
         joins = "" if following is None else self.joins.get(following, "")
         return Held(memory, tensor.labels, tensor.memory, self.made, last, following, joins, stays)
@@ -107,7 +108,7 @@ class WatchedTensor(TensorState):
 class WatchedRank(RankState):
     """A rank whose tensors have notes."""
 
-    __slots__ = ("lives", "of_call", "loose", "inner_spans", "workspaces")
+    __slots__ = ("lives", "of_call", "loose", "inner_spans", "inner_open", "workspaces")
     tensor_type = WatchedTensor
 
     def __init__(self, *arguments: Any) -> None:
@@ -116,6 +117,7 @@ class WatchedRank(RankState):
         self.of_call = defaultdict[int, list[Life]](list)  # what a call has brought, by the call's place in the log
         self.loose = defaultdict[int, list[Life]](list)  # operands that are not stored, by the operation's place
         self.inner_spans: list[list[Any]] = []  # of what forwards have left: from, to, layer and micro-batch, elements
+        self.inner_open: dict[object, list[Any]] = {}  # those of them that have not ended, by layer and micro-batch
         self.workspaces: dict[int, Elements] = {}  # inner activations that a backward makes again, by its place
 
     def mint(
@@ -130,12 +132,13 @@ class WatchedRank(RankState):
 
     def store(self, tensor: TensorState) -> None:
         super().store(tensor)
-        cast(WatchedTensor, tensor).life.stored.append([len(self.log), END])
+        life, span = cast(WatchedTensor, tensor).life, [len(self.log), END]
+        life.stored.append(span)
+        life.open.append(span)
 
     def drop(self, tensor: TensorState) -> None:
         super().drop(tensor)
-        span = next(span for span in cast(WatchedTensor, tensor).life.stored if span[1] == END)
-        span[1] = len(self.log)
+        cast(WatchedTensor, tensor).life.open.pop()[1] = len(self.log)
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         now = len(self.log)
@@ -148,13 +151,15 @@ class WatchedRank(RankState):
         return super().sample(operands, workspace)
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
-        before = dict(self.inner)
+        which = layer, labels[0].batches
+        before = self.inner.get(which)
         super().leave_behind(row, layer, labels)
-        now = len(self.log)
-        for which in self.inner.keys() - before.keys():
-            self.inner_spans.append([now, END, which, self.inner[which]])
-        for which in before.keys() - self.inner.keys():
-            next(span for span in self.inner_spans if span[1:3] == [END, which])[1] = now
+        after, now = self.inner.get(which), len(self.log)
+        if before is None and after is not None:
+            self.inner_open[which] = span = [now, END, which, after]
+            self.inner_spans.append(span)
+        elif before is not None and after is None:
+            self.inner_open.pop(which)[1] = now
 
 
 class WatchedSimulator(LocalSimulator):

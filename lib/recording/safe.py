@@ -3,10 +3,11 @@
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError
-from .wire import ProtocolError
+from .wire import CHARACTER, ProtocolError
 
 TEXTS = ("problem", "expected", "got", "fix", "line")  # the parts of an error that are texts
-LONGEST_TEXT = 4000
+LONGEST_TEXT = 4000  # characters of each, and of what a place says
+LONGEST_ERROR = (len(TEXTS) + 2) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:

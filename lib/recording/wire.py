@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 LONGEST = 1 << 15  # bytes of a line, at most, unless a longer one is expected
+CHARACTER = 12  # bytes of a character in JSON, at most: two escapes of six
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 decode = json.JSONDecoder().decode
@@ -16,6 +17,12 @@ decode = json.JSONDecoder().decode
 
 class ProtocolError(Exception):
     """Raised for what this library would not have written."""
+
+
+def _check(length: int, longest: int | None) -> None:
+    """Raise ProtocolError for a line that is too long."""
+    if longest is not None and length > longest:
+        raise ProtocolError(f"a line of more than {longest:,} bytes")
 
 
 class Wire:
@@ -34,13 +41,13 @@ class Wire:
         searched = 0
         while (stop := self.buffer.find(b"\n", searched)) < 0:
             searched = len(self.buffer)
-            if longest is not None and searched > longest:
-                raise ProtocolError(f"a line of more than {longest:,} bytes")
+            _check(searched, longest)
             self._wait_until(deadline)
             piece = self.end.recv(1 << 16)
             if not piece:
                 raise EOFError
             self.buffer += piece
+        _check(stop, longest)
         line = self.buffer[:stop]
         del self.buffer[: stop + 1]
         try:

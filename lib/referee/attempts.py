@@ -92,10 +92,11 @@ def read(path: Path, folder: Path | None) -> Submission:
             raise Unreadable(f"{name} has {facts.st_size:,} bytes; at most {LARGEST:,} are read")
         data = path.read_bytes()
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return Submission(name, data.decode("utf-16"), str(folder.resolve()) if folder else None)
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)  # as Python does
-        if not codecs.lookup(encoding).name.startswith(ENCODINGS):
-            raise UnicodeError(encoding)
+            encoding = "utf-16"
+        else:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)  # as Python does
+            if not codecs.lookup(encoding).name.startswith(ENCODINGS):
+                raise UnicodeError(encoding)
         text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
     except OSError as error:
         raise Unreadable(f"{name} cannot be read: {error.strerror}") from None

@@ -17,24 +17,39 @@ class Paper:
     student: Student
     turn: Turn = field(default_factory=lambda: Turn([]))
     trouble: str = ""  # what could not be read, and why
+    graded: bool = False
 
 
 def grade_class(
     folder: Path, chosen: Collection[Puzzle], named: bool, examiners: Examiners, budget: float, plain: bool
-) -> list[Report]:
-    """Return a report for each student of a folder, in order.
+) -> tuple[list[Report], BaseException | None]:
+    """Return a report for each student of a folder, in order, and what has stopped the grading before its end, if
+    something has: the reports of those who were not graded by then say so. Where nobody was, that is raised.
 
     ``chosen``: the puzzles that count, programs to be repaired only where a student has one, unless they are ``named``;
     ``budget``: seconds that the programs of one student may take; ``plain``: without a progress bar.
     """
     papers = [Paper(student) for student in submissions(folder)]
     of_turn: dict[Turn, Paper] = {}
+    stopped: BaseException | None = None
     with Bar(len(papers), plain, lines=True) as bar:
-        for turn in examiners.done(_turns(papers, folder, chosen, budget, of_turn)):
-            paper = of_turn.pop(turn)
-            paper.trouble = "; ".join(filter(None, [paper.trouble, *_trouble(turn)]))
-            bar.step(paper.student.name)
-    return [Report(_counted(paper, chosen, named), examiners.isolation, paper.student.name) for paper in papers]
+        try:
+            for turn in examiners.done(_turns(papers, folder, chosen, budget, of_turn)):
+                paper = of_turn.pop(turn)
+                paper.trouble = "; ".join(filter(None, [paper.trouble, *_trouble(turn)]))
+                paper.graded = True
+                bar.step(paper.student.name)
+        except (Exception, KeyboardInterrupt) as error:
+            if not any(paper.graded for paper in papers):
+                raise
+            stopped = error
+    why = "the grading was interrupted" if isinstance(stopped, KeyboardInterrupt) else "the grader failed"
+    return [
+        Report(_counted(paper, chosen, named), examiners.isolation, paper.student.name)
+        if paper.graded
+        else Report([], examiners.isolation, paper.student.name, f"not graded: {why}")
+        for paper in papers
+    ], stopped
 
 
 def _turns(
@@ -50,10 +65,12 @@ def _turns(
 
 
 def _trouble(turn: Turn) -> Iterator[str]:
-    """Give a sentence on what was not graded, and why."""
+    """Give a sentence on what was not graded, and why, for files with the same reason together."""
+    files: dict[str, list[str]] = {}
     for submission, attempts, found in turn.found:
         if not attempts and (why := found.failed or found.incomplete):
-            yield f"{submission.file}: {why}"
+            files.setdefault(why, []).append(submission.file)
+    yield from (f"{', '.join(names)}: {why}" for why, names in files.items())
     if turn.left_out:
         yield f"{turn.left_out} more files that define the same puzzles were not graded: {MOST_TRIES} are, at most"
 

@@ -54,12 +54,6 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)
 
 
-def found_in(code: Loaded) -> Found:
-    """Return what a file defines that has been loaded."""
-    failed = shown(str(code.failed), LONGEST) if code.failed else ""
-    return Found(code.defines, failed, code.notes.failed)
-
-
 class Judge:
     """Answers what is asked, and keeps the file that it has loaded last until it has judged an attempt in it."""
 
@@ -71,10 +65,11 @@ class Judge:
         """Return what a file defines."""
         self.close()
         try:
-            self.code = self.referee.load(submission)
+            self.code = code = self.referee.load(submission)
         except Exception as error:
             return Found([], incomplete=f"the grader failed: {type(error).__name__}: {error}")
-        return found_in(self.code)
+        failed = shown(str(code.failed), LONGEST) if code.failed else ""
+        return Found(code.defines, failed, code.notes.failed)
 
     def verdict(self, attempt: Attempt) -> Verdict:
         """Return the verdict on an attempt, with what to type for a hint."""

@@ -14,23 +14,33 @@ COLUMNS = ("status", "ticks", "elements", "star")  # what a table has of each pu
 
 
 def as_json(reports: Sequence[Report]) -> str:
-    """The version and all results; those of a folder of submissions name their student."""
+    """The version and all results; those of a folder of submissions name their student, and those who have none."""
     whose = [({"student": report.student} if report.student else {}, report.verdicts) for report in reports]
     results = [student | verdict.as_json() for student, verdicts in whose for verdict in verdicts]
     isolation = reports[0].isolation if reports else ""
-    return json.dumps({"version": VERSION, "results": results, "isolation": isolation}, indent=1) + "\n"
+    not_graded = [report.student for report in reports if report.not_graded]
+    whole = {"version": VERSION, "results": results, "not_graded": not_graded, "isolation": isolation}
+    return json.dumps(whole, indent=1) + "\n"
 
 
 def as_junit(reports: Sequence[Report]) -> str:
-    """JUnit XML: a suite for each report, a case for each puzzle; what is not attempted counts as skipped."""
+    """JUnit XML: a suite for each report, a case for each puzzle; what is not attempted counts as skipped.
+
+    A student who was not graded has a single case, which is an error.
+    """
     suites = ElementTree.Element("testsuites")
     for report in reports:
-        statuses = [verdict.status for verdict in report.verdicts]
+        statuses = [verdict.status for verdict in report.verdicts] or [ERROR] * bool(report.not_graded)
         counted = (("failures", FAIL), ("errors", ERROR), ("skipped", TODO))
         facts = {"name": report.student or "puzzles", "tests": str(len(statuses))}
         facts |= {name: str(statuses.count(status)) for name, status in counted}
         suite = ElementTree.SubElement(suites, "testsuite", facts | {"time": f"{report.seconds:.3f}"})
         whose = f"{report.student}.puzzles" if report.student else "puzzles"
+        if report.not_graded:
+            case = ElementTree.SubElement(
+                suite, "testcase", {"classname": whose, "name": "not graded", "time": "0.000"}
+            )
+            ElementTree.SubElement(case, "error", message=report.not_graded)
         for verdict in report.verdicts:
             facts = {"classname": whose, "name": verdict.puzzle.name, "time": f"{verdict.seconds:.3f}"}
             case = ElementTree.SubElement(suite, "testcase", facts)
@@ -65,7 +75,7 @@ def as_gradescope(report: Report) -> str:
 
 
 def as_csv(reports: Sequence[Report]) -> str:
-    """A row for each student: how many pass, and of each puzzle status, time and memory."""
+    """A row for each student: how many pass, or that nothing is graded, and of each puzzle status, time and memory."""
     out = io.StringIO()
     names = list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
     columns = [f"{name} {column}" for name in names for column in COLUMNS]
@@ -73,7 +83,8 @@ def as_csv(reports: Sequence[Report]) -> str:
     writer.writeheader()
     for report in reports:
         formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
-        row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": report.passed}
+        passed = "not graded" if report.not_graded else report.passed
+        row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": passed}
         for verdict in report.verdicts:
             values = (verdict.status, verdict.time, plain(verdict.memory), "yes" if verdict.starred else "")
             row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(COLUMNS, values, strict=True)}

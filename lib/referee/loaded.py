@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from ..basics.errors import Place, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
+from ..grading.submission import LONGEST_SUMMARY
 from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
 from ..recording.replay import MOST_BYTES, Replay
-from ..recording.safe import LONGEST_TEXT, presentable, shown, unpack_error
-from ..recording.wire import LONGEST, ProtocolError
+from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
+from ..recording.wire import CHARACTER, LONGEST, ProtocolError
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
 from .sandbox import PACKAGE, PATIENCE, Worker
@@ -55,6 +56,10 @@ class Notes(NamedTuple):
         return "\n".join(f"{sentence}: {lines}" for lines, sentence in sentences if lines)
 
 
+LONGEST_LOADED = LONGEST + max(len(Notes._fields) * LONGEST_SUMMARY * CHARACTER, LONGEST_ERROR)
+"""Bytes that a worker may take to say what it has loaded, or why it has not: texts, and what is around them."""
+
+
 class Missing(Exception):
     """Raised when the code has no function of the puzzle's name."""
 
@@ -84,10 +89,10 @@ class Loaded:
         try:
             self.worker = start(submission.folder)
             self._ask(task, timeout)
-            match self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST):
-                case ["loaded", list() as defines, [list() as failed, list() as left_out, list() as skipped]]:
+            match self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED):
+                case ["loaded", list() as defines, [str(), str(), str()] as notes]:
                     self.defines = [name for name in puzzles() if name in defines]
-                    self.notes = Notes(_shown(failed), _shown(left_out), _shown(skipped))
+                    self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
                     self.begun = self.worker.written()
                 case ["failed", dict() as packed]:
                     raise _unpacked(packed)
@@ -223,7 +228,3 @@ def tampered(got: str, name: str) -> PuzzleError:
     """Return what to say of a worker that says something else than this library's."""
     problem, fix = "what the program has sent to the grader is no recording of a run", "use the methods of model only"
     return PuzzleError(problem, where=name, got=shown(got, 200), fix=fix, line="")
-
-
-def _shown(lines: list[Any]) -> str:
-    return "; ".join(shown(str(line), 300) for line in lines[:3]) + " ..." * (len(lines) > 3)

@@ -79,7 +79,11 @@ class Turn:
         """Say that something is not graded, as the allowance is used up."""
         taken = f"{self.allowance.used:.0f} s, and {self.allowance.seconds:g} are allowed (--budget)"
         why = f"not graded: this student's programs have taken {taken}"
-        names = [request.puzzle.name] if isinstance(request, Attempt) else seems_to_define(request.text)
+        if isinstance(request, Attempt):
+            names = [request.puzzle.name]
+        else:
+            names = seems_to_define(request.text)
+            self.found.append((request, [], Found([], why)))
         self.verdicts += [Verdict(puzzles()[name], FAIL, why) for name in names if name in self.chosen]
 
 
@@ -132,25 +136,29 @@ def session(
 ) -> Report:
     """Return the verdict on each attempt, and on those of the ``chosen`` puzzles in each file. ``plain``: without a
     progress bar. Raise PuzzleError for a file without any."""
-    attempts: dict[int, list[Attempt]] = {at: [one] for at, one in enumerate(asked) if isinstance(one, Attempt)}
     looks = {at: Turn([one], chosen) for at, one in enumerate(asked) if isinstance(one, Submission)}
     for _ in examiners.done(looks.values()):
         pass
-    for at, look in looks.items():
-        [(submission, attempts[at], found)] = look.found
-        if not attempts[at]:
-            raise _nothing_in(submission, found, chosen)
-    tries = [attempt for at in sorted(attempts) for attempt in attempts[at]]
-    turns = [Turn([attempt]) for attempt in tries]
+    attempts: list[Attempt] = []
+    for at, one in enumerate(asked):
+        if isinstance(one, Attempt):
+            attempts.append(one)
+            continue
+        [(_, in_file, found)] = looks[at].found
+        if not in_file:
+            raise _nothing_in(one, found, chosen)
+        attempts += in_file
+    turns = [Turn([attempt]) for attempt in attempts]
     largest_first = sorted(turns, key=_work, reverse=True)  # so that no processor waits for the last one
     with Bar(len(turns), plain) as bar:
         for turn in examiners.done(largest_first):
             bar.step(turn.verdicts[0].puzzle.name)
-    places = [(attempt.submission and attempt.submission.folder) or "" for attempt in tries]
-    pairs = zip(places, turns, strict=True)
-    return Report(
-        [replace(verdict, folder=place) for place, turn in pairs for verdict in turn.verdicts], examiners.isolation
-    )
+    verdicts = []
+    for attempt, turn in zip(attempts, turns, strict=True):  # in the order in which they were asked for
+        folder = attempt.submission.folder if attempt.submission else None
+        [verdict] = turn.verdicts
+        verdicts.append(replace(verdict, folder=folder or ""))
+    return Report(verdicts, examiners.isolation)
 
 
 def _nothing_in(submission: Submission, found: Found, chosen: Collection[str]) -> PuzzleError:

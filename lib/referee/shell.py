@@ -1,16 +1,17 @@
 """The grader at a shell: ``python -m lib grade``, ``watch`` and ``start``.
 
 The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
-2 the command is not understood, 3 the grader itself failed or a report could not be written.
+2 the command is not understood, 3 the grader itself failed or a report could not be written, 130 it was interrupted.
 """
 
 import argparse
 import io
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"More about each of them: {called()} grade --help, and so on.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    statuses = "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed."
+    statuses = (
+        "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed, 130 interrupted."
+    )
     for name, do, says in (
         ("grade", grade, "grade your puzzles, or files of yours"),
         ("watch", watch, "grade again whenever a file is saved"),
@@ -125,19 +128,64 @@ def grade(options: argparse.Namespace) -> int:
         print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
-    if options.each is not None:
-        reports, left_out = _grade_each(options)
-        written = _write_files(options, reports)
-    else:
-        chosen = wanted(options.what, _chosen(options.k))
-        asked = asked_for(options.what, chosen)
-        with closing(Examiners(options.timeout)) as examiners:
-            reports, left_out = [_leading_on(session(asked, chosen, examiners, options.plain))], ""
-        written = _write_files(options, reports)
-        _keep(reports[0])
+    return _grade_own(options) if options.each is None else _grade_each(options)
+
+
+def _grade_own(options: argparse.Namespace) -> int:
+    """Grade files, or attempts at puzzles. Return the exit status."""
+    chosen = wanted(options.what, _chosen(options.k))
+    asked = asked_for(options.what, chosen)
+    with closing(Examiners(options.timeout)) as examiners:
+        report = _leading_on(session(asked, chosen, examiners, options.plain))
+    written = _write_files(options, [report])
+    _keep(report)
+    written &= _print_report(options, [report])
+    return _status([report], written)
+
+
+def _grade_each(options: argparse.Namespace) -> int:
+    """Grade a folder of submissions. Return the exit status.
+
+    If something stops the grading before its end, such as an interrupt, it is raised, once all is written and printed
+    that is known by then.
+    """
+    named = {find(one).name for one in options.what}
+    chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
+    budget = options.budget or BUDGET * options.timeout
+    left_out = others(options.each)
+    with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
+        reports, stopped = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
+        written = _write_files(options, reports)  # first of all: a second interrupt may come
     written &= _print_report(options, reports)
     if left_out:
         print_to_stderr(left_out)
+    if stopped is not None:
+        missing = [report.student for report in reports if report.not_graded]
+        print_to_stderr(f"{len(missing)} of {len(reports)} students are not graded: {', '.join(missing)}")
+        raise stopped
+    return _status(reports, written)
+
+
+@contextmanager
+def _ends_are_interrupts() -> Iterator[None]:
+    """Let what would end this process at once (``kill``, a terminal that is closed) be an interrupt in the block."""
+    grader = os.getpid()
+
+    def interrupt(number: int, frame: object) -> None:
+        if os.getpid() != grader:
+            os._exit(128 + number)  # an examiner that has just been forked: it ends as it would have ended
+        raise KeyboardInterrupt
+
+    with ExitStack() as undo:
+        for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")):
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup, say, lets them be ignored
+                with suppress(ValueError):  # in another thread than the main one
+                    undo.callback(signal.signal, number, signal.signal(number, interrupt))
+        yield
+
+
+def _status(reports: Sequence[Report], written: bool) -> int:
+    """Return the exit status for these reports."""
     statuses = {verdict.status for report in reports for verdict in report.verdicts}
     if not written or ERROR in statuses:
         return GRADER_FAILED
@@ -159,17 +207,6 @@ def _leading_on(report: Report) -> Report:
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
     return replace(report, verdicts=verdicts)
-
-
-def _grade_each(options: argparse.Namespace) -> tuple[list[Report], str]:
-    """Grade a folder of submissions. Return a report for each student, and what there is to say of what is none."""
-    named = {find(one).name for one in options.what}
-    chosen = [puzzles()[name] for name in _chosen(options.k) if not named or name in named]
-    budget = options.budget or BUDGET * options.timeout
-    left_out = others(options.each)
-    with closing(Examiners(options.timeout, [str(options.each)])) as examiners:
-        reports = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
-    return reports, left_out
 
 
 # -- what is asked for -----------------------------------------------------------------------------------------
@@ -272,8 +309,8 @@ def _write_files(options: argparse.Namespace, reports: Sequence[Report]) -> bool
     """Write all files that are asked for. Return whether all could be written: one failure stops no other."""
     texts = {target: partial(face, reports) for target, face in _faces(options) if target != "-"}
     if options.gradescope is not None and options.each is not None:
-        folder = Path(options.gradescope)
-        texts |= {str(folder / f"{one.student}.json"): partial(files.as_gradescope, one) for one in reports}
+        folder, graded = Path(options.gradescope), [one for one in reports if not one.not_graded]
+        texts |= {str(folder / f"{one.student}.json"): partial(files.as_gradescope, one) for one in graded}
     return all([_written(target, text) for target, text in texts.items()])
 
 

@@ -17,7 +17,7 @@ import lib
 
 from ..basics.errors import PuzzleError
 from ..course.specs import machine_of, puzzles
-from ..grading.submission import load, switch_off
+from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..recording.recorder import Recorder, recorder_for
@@ -32,7 +32,6 @@ from .seccomp import refuse_processes
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
 """What the system allows this process: bytes of memory and of a file, open files, no core file."""
 MOST_LINKS = 500  # files of a learner's folder that can be opened by their names alone, at most
-MOST_NOTES = 20  # lines on statements that could not be taken, at most
 CHARACTERS = 100_000  # how many may be printed
 
 REFUSED = (
@@ -106,7 +105,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
             raise PuzzleError("the code did not load in time", line=late[0])
         if isinstance(sys.stdout, Printed):
             sys.stdout.raw_bytes.left = CHARACTERS  # whatever was printed so far
-        wire.send(["loaded", defined(names), [lines[:MOST_NOTES] for lines in notes]])
+        wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
     while True:
