@@ -15,7 +15,7 @@ from lib.course.outlines import half_schedule as sketch_of
 from lib.course.specs import Puzzle, cost_named, find, written
 from lib.grading.standing import size_of_run
 from lib.record.codes import below_devices
-from lib.record.events import Event
+from lib.record.events import MARKS, Event
 from lib.record.training import FORWARD
 from lib.running.run import Run
 
@@ -28,10 +28,13 @@ from .numbering import plan_numbers
 from .picture import WIDTH, card, heading
 from .texts import share_text
 from .timeline import axis, draw_timeline, empty_rows, row_names
+from .total_memory import draw_total, most_memory
 from .trace import Trace, trace_of
 
 HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""
+STRIP = 6.0
+"""Room between a schedule and the strip of its memory, in pixels."""
 MEANS = "(strong: computes, faint: only communicates)"
 
 
@@ -69,39 +72,49 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
     return card(parts, WIDTH, y + 12, words, static, title)
 
 
-def beside_target(source: Run, puzzle: str | None = None, *, static: bool = False) -> Figure:
-    """Your schedule and, below it, an outline of one that meets the target: when its ranks are busy, but not with what.
+def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False, static: bool = False) -> Figure:
+    """Your schedule and, below it, an outline of one that meets the target, or with ``star=True`` the star: when its
+    ranks are busy, but not with what, and the memory of its fullest rank beside that of yours, on one scale.
 
     ``source``: a run at the puzzle's own size. The puzzle is the one with the function's name, unless ``puzzle`` names
-    another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, and for
-    anything that is not a run.
+    another. Raises PuzzleError for an unknown puzzle, for a run whose size or prices are not the puzzle's own, for
+    ``star=True`` where a puzzle has no star, and for anything that is not a run.
     """
     spec = _puzzle_of(source, puzzle)
-    own, aim = trace_of(source, f"yours ({source.name})"), outline(spec)
+    if star and not spec.star:
+        raise PuzzleError(f"{spec.name} has no star", where="beside_target", fix="leave star=True out")
+    goal = "star" if star else "target"
+    own, aim = trace_of(source, f"yours ({source.name})"), outline(spec, goal)
     until = max(own.until, aim.time)
     # Events that stand for the busy times of a rank: what it does there is not known.
-    busy = {
-        rank: [
-            Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ()) for start, end in aim.busy.get(rank, ())
-        ]
-        for rank in own.by_rank
-    }
+    busy = {rank: [_busy(rank, start, end) for start, end in aim.busy.get(rank, ())] for rank in own.by_rank}
+    held = [_busy(aim.fullest, at, at)._replace(kind=MARKS[-1], held=(elements,)) for at, elements in aim.memory]
     target = replace(own, by_rank=busy, models=(), fault="", failure=None)
+    memory = replace(target, by_rank={**busy, aim.fullest: [*busy[aim.fullest], *held]}, memory_target=None)
+    most = most_memory([own, memory])
     above = Layout(own, WIDTH, PAD + HEAD, until, beside=[own, target])
-    below = Layout(target, WIDTH, above.bottom + GAP + HEAD, until, beside=[own, target])
+    own_memory, bottom = draw_total(above, above.bottom + STRIP, most)
+    below = Layout(target, WIDTH, bottom + GAP + HEAD, until, beside=[own, target])
+    aim_memory, end = draw_total(below, below.bottom + STRIP, most, memory)
     plans = plan_numbers(above)
-    scale, y = axis(below, below.bottom)
+    scale, y = axis(below, end)
     legend, y = draw_legend([above], [plans], y + 12, memory=False, links="none")
     parts = [
         *heading(own.title, _figures(own), PAD)[0],
         *draw_timeline(above, "none", plans),
-        *heading("the target's outline", f"{_figures(target)} {MEANS}", above.bottom + GAP)[0],
+        *own_memory,
+        *heading(f"the {goal}'s outline", f"{_figures(target)} {MEANS}", bottom + GAP)[0],
         *_silhouette(below, aim),
+        *aim_memory,
         *scale,
         *legend,
     ]
-    words = f"Yours: {_figures(own)}. The target: {_figures(target)}."
-    return card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the target")
+    words = f"Yours: {_figures(own)}. The {goal}: {_figures(target)}."
+    return card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
+
+
+def _busy(rank: int, start: float, end: float) -> Event:
+    return Event(rank, FORWARD.kind, None, frozenset(), start, start, end, ())
 
 
 def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:

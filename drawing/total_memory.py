@@ -24,9 +24,11 @@ def most_memory(traces: Sequence[Trace]) -> float:
     return max(map(float, [*peaks, *targets]), default=0.0)
 
 
-def draw_total(layout: Layout, y: float, most: float) -> tuple[list[Diagram], float]:
-    """Return a strip from ``y`` down, ``most`` elements high, and the y where it ends."""
-    trace, peak = layout.trace, layout.trace.peak
+def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None) -> tuple[list[Diagram], float]:
+    """Return a strip from ``y`` down, ``most`` elements high, and the y where it ends. ``trace``: whose memory it is,
+    if not that of the layout."""
+    trace = layout.trace if trace is None else trace
+    peak = trace.peak
     bottom = y + HEIGHT
     if peak is None or not most:
         return [], y

@@ -46,7 +46,7 @@ from tools.published import MEGATRON
 from . import figures, gallery, priced
 from .address import address, fill, links
 from .mine import write_all
-from .outlined import as_kept
+from .outlined import as_kept, outline_of
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
 
@@ -94,11 +94,13 @@ OPTIONAL = {
     "cost": (str,),
     "star": (dict,),
     "hints_for": (dict,),
+    "star_hint": (str,),
     "begins_with": (str,),
     "words": (list,),
 }
 """Keys that a spec cell may have: without ``cost``, the machine's is the default one; a repair has no ``star``;
-``hints_for`` says with which hint (from 1) to begin for a program that is right but slow, or large; ``begins_with``
+``hints_for`` says with which hint (from 1) to begin for a program that is right but slow, or large; ``star_hint`` is
+a question for whoever has passed without the star, of each puzzle whose star is more than its target; ``begins_with``
 names the puzzle whose answer is a good beginning, where that is not the one before; ``words`` are the operations and
 options that it grants besides those that every puzzle has."""
 OVER = {"slow": (int,), "large": (int,)}
@@ -319,7 +321,9 @@ def check_figures(path: Path, cells: Sequence[Cell]) -> None:
     size = {str(i): puzzle["size"] for i, puzzle in enumerate(found)}
     sizes = {f"{i} {key}": value for i, one in size.items() for key, value in one.items()}
     texts = [cell.source for cell in cells if cell.kind == "markdown"]
-    texts += [hint for puzzle in found for hint in puzzle["hints"]]
+    texts += [
+        hint for puzzle in found for hint in [*puzzle["hints"], puzzle.get("star_hint", "")]
+    ]
     by_hand = [words for text in texts for words in figures.by_hand(text, sizes)]
     for puzzle in found:
         cost = cost_named(puzzle.get("cost", "default"))
@@ -563,6 +567,10 @@ def _spec(path: Path, source: str) -> Json:
         raise BuildError(
             f'{path.name}: PUZZLE["hints_for"] has a number that is none of 1 to {HINTS}'
         )
+    if bool(found.get("star_hint")) != (found.get("star", found["target"]) != found["target"]):
+        raise BuildError(
+            f'{path.name}: PUZZLE has a "star_hint" exactly if its star is more than its target'
+        )
     return found
 
 
@@ -722,6 +730,7 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
     chain = chain_of(played.events)
     late = late_messages(played, {*chain.events})
     return {
+        "outline": outline_of(played.events, played.time, played.beside),
         "work": [[*what, *effort] for what, effort in efforts(played).items()],
         "chain": [[word, *effort] for word, effort in chain_efforts(chain).items()],
         "late": sum(one.delay for one in late),

@@ -1,11 +1,12 @@
 """What lib keeps of a solution's run: half of its schedule, the busy times of its ranks, and a small silhouette."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from lib.course.outlines import BACKWARD, CELLS, FORWARD, IDLE, OTHER, TALK, Span
 from lib.record.events import MARKS, Event
+from lib.record.score import peak_event
 from lib.record.table import OPERATIONS
 
 MOST = 800
@@ -14,18 +15,17 @@ on."""
 FINE = 5
 """Times are stored with this many digits relative to the whole time, more than a picture shows: 0.3 instead of
 0.30000000000000004. A schedule in seconds then takes two thirds of the room."""
+STEPS = 300
+"""The largest number of steps of memory in an outline: of those that are nearer to each other the highest is kept."""
 ROWS = 16
 """With more ranks, half of a schedule leaves out ranks that do the same as one before them."""
 
 
 def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
-    """Return half of the schedule, outline and silhouette of a run as JSON. The build stores them for the solutions."""
+    """Return half of the schedule and the silhouette of a run as JSON. The build stores them for the solutions."""
     work = [event for event in events if event.kind not in MARKS]
-    digits = FINE - math.floor(math.log10(time or 1.0))
-    done = [
-        event._replace(start=round(event.start, digits), end=round(event.end, digits))
-        for event in work
-    ]
+    digits = _digits(time)
+    done = _rounded(work, digits)
     ranks = _different(done)
     until = time / 2
     while sum(event.start < until and event.rank in ranks for event in done) > MOST:
@@ -47,13 +47,45 @@ def as_kept(events: Iterable[Event], time: float) -> dict[str, Any]:
                     *event.layers,
                 ]
             )
-    compute = _by_ranks(event for event in done if event.stream == "compute")
     shown = {"ranks": sorted(ranks)} if any(event.rank not in ranks for event in done) else {}
     return {
         "sketch": {"until": until, "time": time, **shown, "events": half},
-        "outline": {"time": time, "compute": compute, "busy": _by_ranks(done)},
         "silhouette": _silhouette(work, time),
     }
+
+
+def outline_of(
+    events: Sequence[Event], time: float, hosts: Container[int] = ()
+) -> dict[str, Any]:
+    """Return the outline of a run as JSON (see ``outlines.Outline``)."""
+    digits = _digits(time)
+    done = _rounded((event for event in events if event.kind not in MARKS), digits)
+    highest = peak_event(event for event in events if event.rank not in hosts)
+    fullest = highest.rank if highest else 0
+    cell, memory = (time or 1.0) / STEPS, dict[int, tuple[float, Any]]()
+    for event in events:
+        if event.rank == fullest:
+            at = round(event.issued / cell)
+            if at not in memory or event.memory > memory[at][1]:
+                memory[at] = round(event.issued, digits), math.ceil(event.memory)
+    return {
+        "time": time,
+        "compute": _by_ranks(event for event in done if event.stream == "compute"),
+        "busy": _by_ranks(done),
+        "fullest": fullest,
+        "memory": [memory[at] for at in sorted(memory)],
+    }
+
+
+def _digits(time: float) -> int:
+    return FINE - math.floor(math.log10(time or 1.0))
+
+
+def _rounded(events: Iterable[Event], digits: int) -> list[Event]:
+    return [
+        event._replace(start=round(event.start, digits), end=round(event.end, digits))
+        for event in events
+    ]
 
 
 def _different(events: Iterable[Event]) -> set[int]:

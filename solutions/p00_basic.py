@@ -27,10 +27,12 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "grad_accum"},
     ],
     "layout": "whole",
-    "hints_for": {"large": 2},
+    "hints_for": {"slow": 2, "large": 3},
     "rules": [],
     "difficulty": "easy",
     "minutes": 10,
+    "star_hint": "Where is memory highest, and which of the tensors there would be a quarter as large "
+    "if each micro-batch went all the way forward and backward before the next one began?",
     "hints": [
         "The tour takes these very steps, one cell after the other. Put them into one function, and leave out "
         "the made-up gradient: this time no micro-batch is missing.",

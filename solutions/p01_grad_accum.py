@@ -28,6 +28,7 @@ PUZZLE = {
     "rules": ["one_micro_batch"],
     "difficulty": "easy",
     "minutes": 15,
+    "hints_for": {"slow": 2, "large": 3},
     "hints": [
         "Look at your picture of puzzle 0. What is the peak made of? Which part of it grows with the number of "
         "micro-batches?",

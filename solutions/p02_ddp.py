@@ -29,10 +29,12 @@ PUZZLE = {
     ],
     "layout": "whole",
     "begins_with": "basic",
-    "hints_for": {"large": 3},
+    "hints_for": {"slow": 3, "large": 3},
     "rules": [],
     "difficulty": "easy",
     "minutes": 15,
+    "star_hint": "Both all-reduces stand on the longest chain. What is there left to compute while the "
+    "sum of a layer's gradients is on its way, that does not need this sum?",
     "hints": [
         "Up to the update each rank does what you did in puzzle 0, for a single micro-batch. Which number "
         "tells a rank which micro-batch is its own?",

@@ -29,15 +29,18 @@ PUZZLE = {
         {"time": 16.2, "memory": 1966080, "by": "fsdp_in_16_2"},
     ],
     "layout": "sharded",
-    "hints_for": {"large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "rules": [],
     "difficulty": "medium",
     "minutes": 20,
+    "star_hint": "While a rank updates a layer, its network does nothing. Which gather, and which sum, "
+    "could be on its way meanwhile?",
     "hints": [
         "A rank needs a whole weight only at the moments when it is used. How many such moments does a layer have "
         "in a step?",
-        "Two: one in the forward pass, one in the backward pass. Gather the weight right before each, and do not "
-        "store it: then it is gone after the operation that reads it, and that is what you want here.",
+        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. Gather "
+        "the weight right before each, and do not store it: then it is gone after the operation that reads it, and "
+        "that is what you want here.",
         "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
         "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
         "with your shards of weight and state, and gives your shards back.",

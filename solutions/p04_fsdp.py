@@ -33,6 +33,10 @@ PUZZLE = {
     "rules": ["no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 20,
+    "hints_for": {"slow": 2, "large": 2},
+    "star_hint": "Nothing goes over the network while a rank computes, and nothing is computed while a "
+    "gather is on its way. Which gather could begin before the forward or the backward "
+    "of the layer before it, and what could be updated while a sum is on its way?",
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",

@@ -33,6 +33,9 @@ PUZZLE = {
     "rules": ["own_layers", "whole_batch"],
     "difficulty": "medium",
     "minutes": 20,
+    "hints_for": {"slow": 3, "large": 3},
+    "star_hint": "The time is that of the target. What is still in memory after it has been passed on, "
+    "or after its backward has read it?",
     "hints": [
         "First work out from `model.rank`, `model.RANKS` and `model.LAYERS` which layers are yours. Then ask, for "
         "the forward and for the backward pass: where does my input come from, and who needs my output? The first "

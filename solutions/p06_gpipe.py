@@ -25,6 +25,10 @@ PUZZLE = {
     "rules": ["own_layers", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
+    "hints_for": {"slow": 2, "large": 3},
+    "star_hint": "When could the last rank do its first backward at the earliest, and what would be in "
+    "memory at that time? And which message need not have arrived before the next "
+    "micro-batch begins?",
     "hints": [
         "While rank 1 works on one micro-batch, what could rank 0 do?",
         "Let the micro-batches follow one another: receive one, run your layers on it, pass it on, take the "

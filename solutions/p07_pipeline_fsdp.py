@@ -34,6 +34,9 @@ PUZZLE = {
     "rules": ["four_stages", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,
+    "hints_for": {"slow": 2, "large": 3},
+    "star_hint": "All ranks come to the gather of a layer, whose ever it is, and wait for each other "
+    "there. Which gathers, and which sums, could be on their way while a stage computes?",
     "hints": [
         "Write it as one loop over *all* layers forward, and one over all layers backward. Each rank joins the "
         "collectives of each turn. What it does between them depends on whether the layer is its own.",

@@ -38,6 +38,9 @@ PUZZLE = {
     "rules": ["one_micro_batch", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 60,
+    "hints_for": {"slow": 2, "large": 2},
+    "star_hint": "Between the nodes a call takes long, and the ranks only wait for it. What could be "
+    "on its way between the nodes while the micro-batches are still being computed?",
     "hints": [
         "Start from the FSDP above. Which of its collectives have to cross the nodes? Which could stay inside, if "
         "each node held all weights? And how often do the others have to cross?",

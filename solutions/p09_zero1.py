@@ -30,6 +30,9 @@ PUZZLE = {
     "rules": ["one_micro_batch"],
     "difficulty": "medium",
     "minutes": 25,
+    "hints_for": {"slow": 2, "large": 3},
+    "star_hint": "What could be on its way during a backward? And which layer could be updated before "
+    "the sum of the last one has come?",
     "hints": [
         "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
         "second. Whose part of the update can a rank do, if it has one piece of the optimizer state?",

@@ -27,10 +27,13 @@ PUZZLE = {
     ],
     "cost": "two_halves",
     "layout": "states_sharded",
-    "hints_for": {"slow": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "rules": ["one_micro_batch"],
     "difficulty": "medium",
     "minutes": 20,
+    "star_hint": "Each reduce-scatter is awaited as soon as it is made. What is there to compute "
+    "meanwhile, and how many of them can be on their way before another whole gradient is "
+    "in memory?",
     "hints": [
         "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
         "Of how many of their elements will this rank make use?",

@@ -39,6 +39,9 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "medium",
     "minutes": 25,
+    "star_hint": "At the beginning of the backward pass memory is highest, and the last layer makes "
+    "its inner activations again just there. What would it cost to keep those of this one "
+    "layer? And when could a gradient that is complete be updated?",
     "hints": [
         "You have a little memory to spend, and you buy time with it. One layer kept whole: how many ticks does that "
         "save, for how many inputs' room? And one layer kept with `selective`? Which of the two is the better buy?",

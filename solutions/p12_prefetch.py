@@ -38,6 +38,8 @@ PUZZLE = {
     "rules": ["no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "Which gathers and which sums are still in sight, at the beginning and at the end? "
+    "What could be updated while the last of them are on their way?",
     "hints": [
         "A rank's network does nothing while the rank computes. Look at the picture of your answer to puzzle 4: which "
         "gather could move to the left, under a forward or a backward, and how far?",

@@ -34,10 +34,13 @@ PUZZLE = {
     ],
     "layout": "stages",
     "begins_with": "gpipe",
-    "hints_for": {"slow": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "rules": ["own_layers", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "Where do the ranks wait: at the beginning, in between, or at the end? Which message "
+    "could be sent before its rank goes on computing, and which receive could begin "
+    "before it is needed?",
     "hints": [
         "A forward takes room, a backward gives it back. In GPipe, when could the last rank do its first backward at "
         "the earliest? And when could the others do theirs, if it did?",

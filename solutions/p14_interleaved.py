@@ -30,9 +30,12 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "one_f_one_b",
     "rules": ["own_layers", "one_micro_batch"],
-    "hints_for": {"large": 2},
+    "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
+    "star_hint": "Each rank still waits for messages that it awaits at once. Which receive could begin "
+    "one turn before its micro-batch comes, and which send could be awaited one turn "
+    "later?",
     "hints": [
         "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0, and what can rank 0 do until "
         "then? That is why a round has as many micro-batches as there are ranks. And when can the last rank begin its "

@@ -32,6 +32,8 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
+    "star_hint": "Could the last stage do a backward before all forwards are done? And what does the "
+    "network do while the other micro-batches of a layer are computed?",
     "hints": [
         "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by turns. How "
         "often does it drop the whole weight and gather it again? In which order of the same work would it be done with "

@@ -31,9 +31,11 @@ PUZZLE = {
     "rules": ["own_layers", "one_micro_batch"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "one_f_one_b",
-    "hints_for": {"slow": 3},
+    "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
+    "star_hint": "Which ranks wait for the first gradient, and for how long? How many weight halves "
+    "could each rank put off, so that it has something to do while it waits at the end?",
     "hints": [
         "In a backward, two gradients are computed. Who waits for the one of the input, and who for the one of the "
         "weight?",

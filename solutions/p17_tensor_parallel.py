@@ -34,6 +34,9 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "While the sum of an output, or of a gradient, is on its way, nothing is computed. "
+    "Into which parts could the work of a layer be divided, so that the one is computed "
+    "while the sum of the other is on its way?",
     "hints": [
         "Start from plain training, puzzle 0. Every rank does all of it, with its own piece of each weight. What does "
         "a forward give then, and what does the next layer need?",

@@ -34,6 +34,9 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
     "minutes": 40,
+    "star_hint": "A gather and a reduce-scatter stand between any two layers. Which of them could "
+    "begin before it is needed: under an update, or under the backward of the layer "
+    "above?",
     "hints": [
         "Start from tensor parallel, and take each all-reduce of the forward pass apart: a reduce-scatter after the "
         "layer, an all-gather before the next one. What do you have to keep in between?",

@@ -39,6 +39,8 @@ PUZZLE = {
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "When does the first bucket begin, and what is left to compute when the last one "
+    "begins? How large should the first and the last one be, then?",
     "hints": [
         "Start from puzzle 2. A call for each layer pays for {{layers}} times {{hops}} hops. A single call for all layers pays for {{hops}}, but it begins when there is nothing left to compute beside it. What lies between the two?",
         "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out and "

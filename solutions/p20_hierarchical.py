@@ -40,6 +40,9 @@ PUZZLE = {
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "There are two networks here, a fast one in the nodes and a slow one between them. "
+    "While one of them works on the sum of a layer, what could the other one do for "
+    "another layer, and what could be computed?",
     "hints": [
         'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your node, and `axis="replica"` '
         "those at your place in all nodes. Which of them are fast? To sum in the node and then between nodes is right, "

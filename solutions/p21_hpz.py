@@ -47,6 +47,9 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "What goes between the nodes is in sight in both directions, and it takes most of the "
+    "time. Which of these calls could be on its way while a rank computes, and what is "
+    "the price in memory?",
     "hints": [
         "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. What would it have to keep "
         'instead, so that the four ranks of a node can put the weight together by themselves? `axis="shard"` are '

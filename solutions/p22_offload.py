@@ -37,6 +37,10 @@ PUZZLE = {
     "rules": ["one_micro_batch", "states_stay", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
+    "star_hint": "The host updates one layer after the other, and most of that comes after the device "
+    "is done. Which gradient could be complete sooner, if the last micro-batch's came "
+    "first, or if layers took turns? And what is beside all the weights when memory is "
+    "highest?",
     "hints": [
         "Two programs in one function: `if model.is_host:` begins the host's. Write the device's as in puzzle 1, but "
         "where it would update a layer it sends the gradient to `model.host`. The host receives, updates, and sends "

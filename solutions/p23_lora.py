@@ -38,6 +38,8 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "medium",
     "minutes": 30,
+    "star_hint": "In the backward pass a rank waits for each gathered weight. What is there to do "
+    "meanwhile that needs no weight?",
     "hints": [
         "Start from FSDP, puzzle 4. Its weights are in shards, and gathered for each forward and each backward: that "
         "stays. What does it do with gradients and optimizer states, and of which of these is there anything left?",

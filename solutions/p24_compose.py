@@ -42,6 +42,9 @@ PUZZLE = {
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
     "minutes": 90,
+    "star_hint": "What is left to do when the last backward has ended, and which of these sums could "
+    "have begun sooner? And how does the time in which stages wait change with the number "
+    "of stages a rank has, and with the order of its micro-batches?",
     "hints": [
         "What has to go over the network, and how often? Weights are large here, and what goes from stage to stage is small: "
         "so the nodes become a pipeline. With sixteen stages the bubble is large, with two the memory is full. Try eight stages or four, thin ones (puzzle 14), and replicas of the whole pipeline on the axis that is left.",

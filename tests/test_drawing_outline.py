@@ -12,11 +12,11 @@ from drawing import Figure, beside_target, draw_sketch
 from drawing.notebook import _show_hint
 from lib import Model, PuzzleError, RingCost, grade, hint, run
 from lib.course.layouts import mesh_of
-from lib.course.outlines import half_schedule, outline
+from lib.course.outlines import half_schedule, outline, solution_peak
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.notebook import Hint
 from lib.record.events import MARKS, Event
-from solutions.outlined import MOST, as_kept
+from solutions.outlined import MOST, outline_of
 from tests.programs import slack, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
@@ -97,7 +97,31 @@ def test_the_cut_takes_no_numbers_from_a_half_schedule() -> None:
 def test_equal_ranks_are_kept_once() -> None:
     fn, spec = SOLUTIONS["fsdp"]
     played = run(fn, **spec["size"])
-    assert [ranks for ranks, _ in as_kept(played.events, played.time)["outline"]["compute"]] == [[0, 1, 2, 3]]
+    assert [ranks for ranks, _ in outline_of(played.events, played.time)["compute"]] == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("goal", ["target", "star"])
+def test_the_memory_of_an_outline_is_that_of_its_fullest_rank(goal: str) -> None:
+    for puzzle in puzzles().values():
+        if puzzle.name != "compose" and (goal == "target" or puzzle.star):
+            aim, most = outline(puzzle, goal), getattr(puzzle, goal)
+            peak = max(elements for _, elements in aim.memory)
+            ticks = [tick for tick, _ in aim.memory]
+            assert ticks == sorted(ticks) and ticks[0] >= 0 and ticks[-1] <= aim.time * (1 + 1e-4)
+            assert peak <= most["memory"] and aim.time <= most["time"] * (1 + 1e-9)
+            assert sum(group.elements for group in solution_peak(puzzle, goal)) == peak
+
+
+def test_yours_is_drawn_beside_the_outline_of_the_stars_too_with_the_memory_of_both() -> None:
+    fn, spec = SOLUTIONS["fsdp"]
+    figure = beside_target(run(fn, **spec["size"]), star=True)
+    assert figure.summary == "Yours: 20.4 ticks, 0% idle. The star: 15.6 ticks, 0% idle."
+    shown = words(figure)
+    most = max(held for _, held in outline(puzzles()["fsdp"], "star").memory)
+    assert "the star's outline" in shown and "peak 1.97M" in shown and f"peak {most / 1e6:.3g}M" in shown
+    fixed, spec = SOLUTIONS["ddp"]
+    with pytest.raises(PuzzleError, match="repair_twice has no star"):
+        beside_target(run(fixed, **puzzles()["repair_twice"].size), "repair_twice", star=True)
 
 
 def test_yours_is_drawn_beside_the_outline_of_the_targets() -> None:
@@ -161,7 +185,8 @@ def test_who_is_too_slow_is_told_what_to_look_at(monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.undo()
     named = SOLUTIONS["gpipe"][0]
-    assert "beside_target" not in str(grade(named))
+    star = "beside_target(run(gpipe, ranks=4, layers=8, batches=4), star=True) draws yours beside the star's outline"
+    assert "beside_target" in str(grade(named)) and star in str(grade(named))  # it has passed, without the star
     assert 'solution("gpipe") shows ours' in str(grade(named)) and "solution(" not in str(slow)
     assert "half" not in hint("gpipe").text
 

@@ -694,15 +694,46 @@ def keeps_all(model: Model) -> Model:
 
 
 def test_hints_fit_the_last_verdict(new_session: Callable[[], None]) -> None:
-    assert find("basic").hints_for == {"large": 2}
+    assert find("basic").hints_for == {"slow": 2, "large": 3}
     grade(lambda model: model.load_weights(9), "basic")  # wrong: from the first on
     assert heads(hint("basic")) == ["Hint 1 of 3 for basic"]
     new_session()
     Progress().path.unlink()
     verdict = grade(keeps_all, "basic")
     assert verdict.right and verdict.memory > find("basic").target["memory"]
-    assert heads(hint("basic")) == ["Hint 2 of 3 for basic (your last program is right, but too large)"]
+    assert heads(hint("basic")) == ["Hint 3 of 3 for basic (your last program is right, but too large)"]
     assert heads(hint("basic")) == ["Hint 3 of 3 for basic"]  # and on in their order
+
+
+def test_hints_fit_the_last_right_attempt_in_a_new_kernel_too(new_session: Callable[[], None]) -> None:
+    grade(keeps_all, "basic")
+    new_session()
+    assert heads(hint("basic")) == ["Hint 3 of 3 for basic (your last program is right, but too large)"]
+
+
+def test_after_a_pass_without_its_star_there_is_a_question_for_it(new_session: Callable[[], None]) -> None:
+    passed = "A question for the star of ddp (your last program passes, and has no star yet)"
+    assert grade(SOLUTIONS["ddp"]).verdict.status == PASS
+    first, again = hint("ddp"), hint("ddp")
+    assert heads(first, again) == [passed, passed] and str(first).endswith(find("ddp").star_hint)
+    new_session()
+    assert heads(hint("ddp")) == [passed]
+    assert heads(hint("ddp", 1)) == ["Hint 1 of 3 for ddp"]
+    grade(lambda model: model.load_weights(9), "ddp")  # the last program is wrong: its hints are what is due
+    assert heads(hint("ddp")) == ["Hint 1 of 3 for ddp"]
+
+
+def test_every_star_that_is_more_than_its_target_has_a_question() -> None:
+    for puzzle in puzzles().values():
+        assert bool(puzzle.star_hint) == (puzzle.star is not None and puzzle.star != puzzle.target), puzzle.name
+        assert not puzzle.star_hint or puzzle.star_hint.endswith("?"), puzzle.name
+        assert puzzle.repair or {*(puzzle.hints_for or {})} == {"slow", "large"}, puzzle.name
+
+
+def test_the_last_hint_offers_what_can_be_had(new_session: Callable[[], None]) -> None:
+    head = str(hint("fsdp", 3)).partition("\n")[0]
+    assert head == ('Hint 3 of 3 for fsdp; that was the last. Still stuck? solution("fsdp", sure=True) shows ours')
+    assert "not solved yet" not in str(solution("fsdp", sure=True))
 
 
 # -- to begin with what is there, and to go on ---------------------------------------------------------

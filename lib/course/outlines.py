@@ -34,11 +34,14 @@ class HalfSchedule(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """The busy times of each rank, without its operations. ``time`` is that of the whole run, in ticks."""
+    """The busy times of each rank, without its operations, and the memory of the rank with the highest peak. ``time``
+    is that of the whole run, in ticks."""
 
     compute: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes
     busy: Mapping[int, Sequence[Span]]  # for each rank the spans in which it computes or communicates
     time: float
+    fullest: int  # the rank with the highest peak
+    memory: Sequence[tuple[float, Elements]]  # its memory from which tick on, in elements
 
 
 def half_schedule(puzzle: Puzzle) -> HalfSchedule:
@@ -122,14 +125,14 @@ def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
     return [SolutionFigures(puzzle.size | changed, time, memory) for changed, time, memory in rows]
 
 
-def outline(puzzle: Puzzle) -> Outline:
-    """Return the busy times of the ranks of a puzzle's solution."""
-    table = kept("outlines.json")[puzzle.name]["outline"]
+def outline(puzzle: Puzzle, goal: str = "target") -> Outline:
+    """Return the outline of the program that reaches a goal, "target" or "star"."""
+    table = known_of(puzzle, goal)["outline"]
     compute, busy = (
         {rank: [(start, end) for start, end in spans] for ranks, spans in table[key] for rank in ranks}
         for key in ("compute", "busy")
     )
-    return Outline(compute, busy, table["time"])
+    return Outline(compute, busy, table["time"], table["fullest"], [(at, held) for at, held in table["memory"]])
 
 
 def silhouette(puzzle: Puzzle) -> list[str]:

@@ -44,6 +44,7 @@ class Puzzle(NamedTuple):
     cost: str = "default"  # the cost of its machine: a name from COSTS
     star: dict[str, Any] | None = None
     hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
+    star_hint: str = ""  # a question for whoever has passed and has no star
     words: tuple[str, ...] = ()  # the features (operations and options) that it grants, and most puzzles do not
     begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
 
@@ -85,7 +86,7 @@ class Puzzle(NamedTuple):
         """Return whether that is its name or its number: 4 or "4", "R1" or "r1"."""
         return name == self.name or str(name).upper() == str(self.number)
 
-    def has_star(self, time: float, memory: Elements) -> bool:
+    def has_star(self, time: float, memory: Elements | float) -> bool:
         """Return whether these figures of a pass are within the star's."""
         return self.star is not None and time <= self.star["time"] and memory <= self.star["memory"]
 

@@ -29,7 +29,7 @@ from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
 from .judge import judge
-from .progress import Progress, keep, next_hint, notebook_of
+from .progress import Progress, fitting_hint, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, Verdict
@@ -130,7 +130,8 @@ def _code_of(fn: Callable[[Any], Any], name: str) -> str:
 
 
 class Hint:
-    """A hint: a text, and for the second one half of a schedule, which is a picture once ``drawing`` is imported."""
+    """A hint: a text, and for the second one half of a schedule, which is a picture once ``drawing`` is imported. After
+    the last one there is a question for the star."""
 
     def __init__(self, puzzle: Puzzle, number: int, why: str = "") -> None:
         self.puzzle, self.number, self.why = puzzle, number, why
@@ -142,7 +143,9 @@ class Hint:
         hints = self.puzzle.hints
         if not hints:
             return f"{self.puzzle.name}: there are no hints"
-        last = f'; that was the last. Still stuck? solution("{self.puzzle.name}")'
+        if self.number == len(hints):
+            return f"A question for the star of {self.puzzle.name}{self.why}\n\n{self.puzzle.star_hint}"
+        last = f'; that was the last. Still stuck? solution("{self.puzzle.name}", sure=True) shows ours'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
         return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
 
@@ -196,16 +199,19 @@ _given: dict[str, int] = {}  # how many hints, in this session; longer than that
 def hint(puzzle: str = "", number: int | None = None) -> Hint:
     """The next hint for a puzzle; with ``number``, the hint of that number, from 1 up. After the last, the last again.
 
-    If your last program is right, but too slow or too large, it goes straight to the hint that is about that. Raises
-    PuzzleError for an unknown puzzle, and for a hint that does not exist.
+    If your last program is right, but too slow or too large, it goes straight to the hint that is about that. If it
+    passes and has no star, it is a question for the star. Raises PuzzleError for an unknown puzzle, and for a hint that
+    does not exist.
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     if number is not None:
         if number not in range(1, len(spec.hints) + 1):
             raise PuzzleError(f"{spec.name} has no hint {number!r}", expected=f"1 to {len(spec.hints)}")
         return Hint(spec, number - 1)
-    first, why = _fitting(spec)
     kept = Progress() if "ipykernel" in sys.modules else None
+    first, why = _fitting(spec, kept)
+    if first == len(spec.hints):
+        return Hint(spec, first, why)
     before = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if kept else 0)
     _given[spec.name] = before
     number = next_hint(_given, spec, first)
@@ -214,14 +220,15 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     return Hint(spec, number, why if first > before else "")
 
 
-def _fitting(spec: Puzzle) -> tuple[int, str]:
-    """Return the index of the hint that fits the last verdict, and why it fits."""
-    last, known = _last.get(spec.name), spec.hints_for or {}
-    if last is None or not last.right or last.time is None or last.memory is None:
+def _fitting(spec: Puzzle, kept: Progress | None) -> tuple[int, str]:
+    """Return the index of the hint that fits the last verdict, and why it fits. In a new kernel it is the last right
+    attempt that counts."""
+    last = _last.get(spec.name)
+    if last is None:
+        return kept.fitting(spec) if kept else (0, "")
+    if not last.right or last.time is None or last.memory is None:
         return 0, ""
-    over = {"slow": last.time > spec.target["time"], "large": last.memory > spec.target["memory"]}
-    fits = [(known.get(what, 1) - 1, f" (your last program is right, but too {what})") for what in over if over[what]]
-    return min(fits, default=(0, ""))
+    return fitting_hint(spec, last.time, last.memory)
 
 
 def progress() -> Progress:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..basics.columns import in_columns
 from ..basics.saving import one_at_a_time, write_whole
+from ..basics.units import Elements
 from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
@@ -163,6 +164,11 @@ class Progress:
             self.best[puzzle.name], changed = new, True
         return changed
 
+    def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
+        """Return the index of the hint that fits the last right attempt, and why it does (see ``fitting_hint``)."""
+        trail = self.trail.get(puzzle.name)
+        return fitting_hint(puzzle, trail[-1].time, trail[-1].memory) if trail else (0, "")
+
     def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
         """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
         number = 0
@@ -236,6 +242,21 @@ class Progress:
         caption = f'<caption style="{CAPTION}">{self.headline()}</caption>'
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
+
+
+def fitting_hint(puzzle: Puzzle, time: float, memory: Elements | float) -> tuple[int, str]:
+    """Return the index of the hint that fits a right attempt with these figures, and why it fits, in parentheses. That
+    of the question for the star comes after all hints."""
+    known, target = puzzle.hints_for or {}, puzzle.target
+    over = {"slow": time > target["time"], "large": memory > target["memory"]}
+    if any(over.values()):
+        fits = [
+            (known.get(what, 1) - 1, f" (your last program is right, but too {what})") for what in over if over[what]
+        ]
+        return min(fits)
+    if puzzle.star_hint and not puzzle.has_star(time, memory):
+        return len(puzzle.hints), " (your last program passes, and has no star yet)"
+    return 0, ""
 
 
 def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:

@@ -125,6 +125,7 @@ class Verdict:
         too = ", and may give the star away" if star and not self.starred else ""
         held = f"{len(self.held_at)} other size{'s' * (len(self.held_at) != 1)}"
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
+        to_star = f"{self.beside[:-1]}, star=True)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
         more = (
             ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
@@ -135,6 +136,11 @@ class Verdict:
             ("costs time", self.costs_time, self.costs_time),
             ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
+            (
+                "and the star?",
+                self.beside and passed and self.costs_time,
+                f"{to_star} draws yours beside the star's outline",
+            ),
             ("attempts", self.attempts and self.right, f"{self.attempts} draws yours as points of time and memory"),
             ("best known", self.starred, "; ".join(best)),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),

@@ -246,11 +246,16 @@ def _list() -> str:
 
 
 def _hints(name: str) -> str:
-    """Return all hints given so far and the next one. The count is in a file, as a shell remembers nothing."""
+    """Return all hints given so far and the next one, or the question for the star of a puzzle that is solved. What was
+    given and what is solved is in a file, as a shell remembers nothing."""
     puzzle = find(name)
     kept = progress_here()
-    number = kept.take_hint(puzzle)
-    return "\n\n".join([*(str(Hint(puzzle, place)) for place in range(number + 1)), *filter(None, [kept.note])])
+    first, why = kept.fitting(puzzle)
+    if first == len(puzzle.hints):
+        hints = [Hint(puzzle, first, why)]
+    else:
+        hints = [Hint(puzzle, place) for place in range(kept.take_hint(puzzle, first) + 1)]
+    return "\n\n".join([*map(str, hints), *filter(None, [kept.note])])
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
