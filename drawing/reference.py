@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, cast
 
 from lib.basics.units import HIDDEN, LENGTH
+from lib.course.specs import Puzzle, find, puzzles, subject_of
 from lib.grading.notebook import grade, hint, progress, solution
+from lib.grading.progress import Progress
 from lib.learner.model import Model
-from lib.learner.tensors import Weight
+from lib.learner.tensors import Weight, WeightGrad
 from lib.machine.cost import Cost
 from lib.record.table import in_stream, operation, stream_of
 from lib.running.run import run
@@ -39,9 +41,16 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
 }
+SINCE = {
+    "allreduce": "ddp", "allgather": "wsdp", "scatterreduce": "fsdp", "pass_to": "ddp", "receive": "ddp",
+    "axis_index": "replica_fsdp", "axis_size": "replica_fsdp", "rank_at": "replica_fsdp", "shard": "replica_fsdp",
+    "combine": "replica_fsdp", "is_host": "offload", "host": "offload", "devices": "offload", "load_adapter": "lora",
+}  # fmt: skip
+"""The puzzle that teaches what no puzzle has to grant. (Of a feature it is the first puzzle that grants it.)"""
+ALL = 'reference("all")'
 TENSORS = "Tensors"
-PIECES = ("shard", "combine", "memory", "is_complete")
-"""What a tensor can do, besides adding up with ``+``."""
+PIECES = ("__add__", "shard", "combine", "memory", "is_complete")
+"""What a tensor can do."""
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     run,
     grade,
@@ -72,30 +81,59 @@ PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
 WRAPS = "white-space:pre-wrap;overflow-wrap:anywhere"
 
 
-class Reference:
-    """A page to look things up: shows itself in a notebook and as text, and can be saved."""
+Entries = dict[str, list[tuple[str, str]]]
+"""Group by group, how each thing is written, and what it does."""
 
-    def entries(self) -> dict[str, list[tuple[str, str]]]:
-        """Return all there is, group by group: how each thing is written, and what it does."""
+
+class Reference:
+    """A page to look things up: shows itself in a notebook and as text, and can be saved. What puzzles after ``puzzle``
+    are about comes apart, where one opens it."""
+
+    def __init__(self, puzzle: Puzzle | None = None) -> None:
+        self.puzzle = puzzle
+
+    def entries(self, later: bool | None = None) -> Entries:
+        """Return all there is, or only what is for the puzzle and those before it, or for ``later`` ones."""
         verbs = {"Operations": (*in_stream("compute"), "set_final_weight"), "Communication": in_stream(*TALK)}
-        found = {group: [*map(_method, names)] for group, names in (MODEL | verbs).items()}
-        found[TENSORS] = [_piece(name) for name in PIECES]
-        found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
-        found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
+        wanted = {
+            group: [name for name in names if later is None or self._is_later(name) == later]
+            for group, names in (MODEL | verbs | {TENSORS: PIECES}).items()
+        }
+        found = {
+            group: [*map(_piece if group == TENSORS else _method, names)] for group, names in wanted.items() if names
+        }
+        if not later:
+            found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
+            found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
         return found
+
+    def _is_later(self, name: str) -> bool:
+        """Return whether a name is the subject of a puzzle after this one."""
+        subject = find(SINCE[name]) if name in SINCE else subject_of(name)
+        order = [*puzzles().values()]
+        return self.puzzle is not None and subject is not None and order.index(subject) > order.index(self.puzzle)
 
     def __str__(self) -> str:
         lines = [_sizes()]
-        for group, entries in self.entries().items():
+        for group, entries in self.entries(later=False).items():
             lines += ["", group, *(f"  {written}\n      {says}" for written, says in entries)]
-        return "\n".join(lines)
+        rest = [written for entries in self.entries(later=True).values() for written, _ in entries]
+        return "\n".join([*lines, *([f"\n{len(rest)} more are for later puzzles: {ALL} has them all"] if rest else [])])
 
     def __repr__(self) -> str:
         return "reference(): the whole interface on one page; print it, show it in a notebook, or save it as .html"
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(_sizes())}</p>"]
-        for group, entries in self.entries().items():
+        rest = self._html(self.entries(later=True))
+        more = (
+            f'<details><summary style="margin:14px 0">All of it: what later puzzles are about</summary>{rest}</details>'
+        )
+        return f"<p>{escape(_sizes())}</p>" + self._html(self.entries(later=False)) + (more if rest else "")
+
+    def _html(self, groups: Entries) -> str:
+        """Return groups of entries as HTML, the collectives with their pictures."""
+        parts = []
+        for group, entries in groups.items():
             how, call, says = (PRICE, "", "margin:0") if group == PRICES else (ROW, CALL, SAYS)
             rows = (
                 f'<div style="{how}"><dt style="{call};{WRAPS};font-weight:normal"><code>{escape(written)}</code></dt>'
@@ -105,7 +143,8 @@ class Reference:
             parts.append(f'<p style="font-weight:bold;margin:14px 0 2px">{escape(group)}</p>')
             parts.append(f'<dl style="margin:0;{GRID if group == PRICES else ""}">{"".join(rows)}</dl>')
             if group == "Communication":
-                drawn = (draw_primitive(kind, ranks=RANKS) for kind in primitives())
+                shown = [kind for kind in primitives() if any(f".{kind}(" in written for written, _ in entries)]
+                drawn = (draw_primitive(kind, ranks=RANKS) for kind in shown)
                 cells = (f'<div style="{PICTURE}">{picture._repr_html_()}</div>' for picture in drawn)
                 parts.append(f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(cells)}</div>')
         return "".join(parts)
@@ -115,9 +154,19 @@ class Reference:
         write(path, {".html": lambda: page("LLM training puzzles: reference", self._repr_html_())})
 
 
-def reference() -> Reference:
-    """Return the whole interface on one page: operations, what they cost and insist on, and what collectives do."""
-    return Reference()
+def reference(puzzle: str | None = None) -> Reference:
+    """Return the interface on one page: operations, what they cost and insist on, and what collectives do. First comes
+    what is needed up to a puzzle, and all the rest is one click away.
+
+    ``puzzle``: by default the one after the last that you have solved; ``"all"`` for everything at once. Raises
+    PuzzleError for an unknown puzzle.
+    """
+    if puzzle == "all":
+        return Reference()
+    course = [one for one in puzzles().values() if not one.repair]
+    solved = [at for at, one in enumerate(course) if one.name in Progress().solved]
+    due = course[min(max(solved, default=-1) + 1, len(course) - 1)]
+    return Reference(due if puzzle is None else find(getattr(puzzle, "__name__", puzzle)))
 
 
 def _sizes() -> str:
@@ -140,6 +189,8 @@ def _method(name: str) -> tuple[str, str]:
 
 def _piece(name: str) -> tuple[str, str]:
     """Return the same of a method of tensors."""
+    if name == "__add__":
+        return "grad + other_grad", _says(WeightGrad.__add__)
     method = getattr(Weight, name)
     return _written(f"tensor.{name}", method), _says(method)
 

@@ -109,7 +109,7 @@ progress()
 # - Too slow? `beside_target(run(...))` draws your schedule and, below it, the busy times of each rank in a schedule
 #   that meets the target. `draw_attempts("fsdp")` draws every right attempt that you have made as a point of time and
 #   memory. To use them, run `from drawing import beside_target, draw_attempts`.
-# - `from drawing import reference`, then `reference()`: every operation on one page, with the time it takes.
+# - `from drawing import reference`, then `reference()`: the operations up to your next puzzle on one page, with the time each takes, and all others one click away.
 # - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
 #   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a
 #   flag at the error and with waiting ranks hatched in red.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -11,17 +12,21 @@ import pytest
 
 from drawing import reference
 from drawing.primitives import primitives
-from drawing.reference import FUNCTIONS, MODEL
-from lib import Cost, Model
+from drawing.reference import FUNCTIONS, MODEL, SINCE
+from lib import Cost, Model, PuzzleError
+from lib.course.specs import puzzles
+from lib.grading.progress import VERSION
 from lib.record.table import in_stream
 from tests.browser import Browser
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_it_names_every_public_method_and_price() -> None:
     public = {name for name in vars(Model) if not name.startswith("_") and name not in Model.__annotations__}
     verbs = set(in_stream("compute", "collective", "message"))
     assert {name for names in MODEL.values() for name in names} | verbs | {"set_final_weight"} == public
-    text = str(reference())
+    text = str(reference("all"))
     for name in [price.name for price in fields(Cost)]:
         assert f"\n  {name}\n" in text
     for function in FUNCTIONS:
@@ -29,7 +34,7 @@ def test_it_names_every_public_method_and_price() -> None:
 
 
 def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
-    text = str(reference())
+    text = str(reference("all"))
     for written in (
         "await model.allgather(v, layer, axis=None)",
         "model.load_weights(layer, shard=0, total=1)",
@@ -48,24 +53,60 @@ def test_it_says_how_to_write_a_call_and_what_it_insists_on() -> None:
 
 
 def test_a_group_of_later_puzzles_says_so() -> None:
-    later = {group for group in reference().entries() if "puzzle" in group}
+    later = {group for group in reference("all").entries() if "puzzle" in group}
     assert later == {"Mesh, from puzzle 8 on", "Hosts, in puzzle 22", "Adapters, in puzzle 23"}
 
 
+def test_it_shows_what_a_puzzle_needs_and_the_rest_is_one_click_away() -> None:
+    for name, here, later in (
+        ("basic", "model.forward(", "model.allreduce("),
+        ("ddp", "model.allreduce(", "model.allgather("),
+        ("prefetch", "tensor.shard(", "model.backward_input("),
+        ("offload", "model.host", "model.load_adapter("),
+    ):
+        page = reference(name)
+        first, _, rest = page._repr_html_().partition("<details>")
+        assert here in first and later not in first and later in rest, name
+        assert here in str(page) and later not in str(page) and 'reference("all") has them all' in str(page)
+    assert "<details>" not in reference("lora")._repr_html_() + reference("all")._repr_html_()
+    assert "grad + other_grad" in str(reference("basic"))
+    with pytest.raises(PuzzleError, match="no puzzle"):
+        reference("fsdq")
+
+
+def test_it_shows_what_the_puzzle_after_the_last_solved_one_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
+    assert str(reference()) == str(reference("basic"))
+    best = {"ddp": {"status": "PASS", "time": 5.6, "memory": 1572864}}
+    (tmp_path / "progress.json").write_text(json.dumps({"version": VERSION, "best": best}))
+    assert str(reference()) == str(reference("wsdp"))
+
+
+def test_no_notebook_uses_what_the_reference_shows_only_later() -> None:
+    order = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
+    for name, since in SINCE.items():
+        for at, puzzle in enumerate(order):
+            text = (ROOT / "puzzles" / f"{puzzles()[puzzle].file}.ipynb").read_text()
+            used = f"tensor.{name}(" in text or f"model.{name}(" in text
+            assert not used or at >= order.index(since), (name, puzzle)
+
+
 def test_it_is_a_page_with_tables_and_pictures(tmp_path: Path) -> None:
-    root = ElementTree.fromstring(f"<div>{reference()._repr_html_()}</div>")
-    entries = reference().entries()
+    root = ElementTree.fromstring(f"<div>{reference('all')._repr_html_()}</div>")
+    entries = reference("all").entries()
     assert [len(found.findall("div")) for found in root.iter("dl")] == [len(rows) for rows in entries.values()]
     assert [p.text for p in root.findall("p")][1:] == list(entries)
     assert all([child.tag for child in row] == ["dt", "dd"] for found in root.iter("dl") for row in found)
     assert len([e for e in root.iter() if e.tag.endswith("svg")]) == len(primitives())
-    reference().save(tmp_path / "reference.html")
+    reference("all").save(tmp_path / "reference.html")
     assert "all-gather" in (tmp_path / "reference.html").read_text(encoding="utf-8")
-    assert len(reference()._repr_html_()) < 150_000
+    assert len(reference("all")._repr_html_()) < 150_000
 
 
 def test_it_has_no_violation_in_a_browser(browser: Browser) -> None:
-    sight = browser.show(reference()._repr_html_(), "() => document.documentElement.scrollWidth")
+    sight = browser.show(reference("all")._repr_html_(), "() => document.documentElement.scrollWidth")
     assert sight.measured == 900
     assert sight.violations == {}
 
@@ -80,7 +121,7 @@ COLUMNS = """() => [...document.querySelectorAll("dl")].map(list => [...list.chi
 def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
     browser: Browser, width: int, below: bool
 ) -> None:
-    *calls, prices = browser.show(reference()._repr_html_(), COLUMNS, width=width).measured
+    *calls, prices = browser.show(reference("all")._repr_html_(), COLUMNS, width=width).measured
     assert {under for rows in calls for _, _, under in rows} == {below}
     assert len({left for rows in calls for left, _, _ in rows}) == 1
     assert len({left for rows in calls for _, left, _ in rows}) == 1
@@ -88,8 +129,8 @@ def test_its_columns_begin_at_the_same_place_and_are_one_on_a_narrow_page(
 
 
 def test_sizes_in_its_pictures_are_whole() -> None:
-    assert not re.search(r"\d\.\d\d elements", reference()._repr_html_())
+    assert not re.search(r"\d\.\d\d elements", reference("all")._repr_html_())
 
 
 def test_no_default_is_told_by_its_place_in_memory() -> None:
-    assert "sweep(programs, " in str(reference()) and " at 0x" not in str(reference())
+    assert "sweep(programs, " in str(reference("all")) and " at 0x" not in str(reference("all"))
