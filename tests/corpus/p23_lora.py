@@ -33,6 +33,7 @@ HONEST = [
 MISTAKES = [
     changed("lora", "the adapter forgotten in forward", (FORWARD, FORWARD.replace(", adapter=adapter", "")), says="wrong value"),
     changed("lora", "the adapter forgotten in backward", (BACKWARD, BACKWARD.replace(", adapter=adapter", "")), says="an adapter is updated with its own gradient and state"),
+    changed("lora", "its own piece let go while the whole is there", (GATHER, GATHER.replace("[layer]", ".pop(layer)") + "        model.weights[layer] = weight.shard(model.rank, model.RANKS)\n"), says="cut out of a gathered weight"),
     changed("lora", "the gradients are not summed", (SUM, "pass"), says="the gradient is missing micro-batches"),
     changed("lora", "one adapter for all layers", ('inp, adapter = model.activations[layer], model.weights["adapter", layer]', 'inp, adapter = model.activations[layer], model.weights["adapter", 0]'), says="the adapter is that of layer 0"),
     changed("lora", "the shard for the weight", ("(range(model.LAYERS)):\n        " + GATHER, "(range(model.LAYERS)):\n        weight = model.weights[layer]\n"), says="the weight is not complete"),
