@@ -82,7 +82,7 @@ MISTAKES = [
             says="over the target: 31.4 ticks"),
     changed("prefetch", "gathered after the backward (BACKWARD_POST)", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n" + DOWN + SUM.replace("grad,", "model.grad_weights.pop(layer),")),
             says="over the target: 27.4 ticks"),
-    changed("prefetch", "puzzle 4's star", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped", says="over the target: 24.1 ticks"),
+    changed("prefetch", "puzzle 4, each gather after the backward", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped", says="over the target: 24.1 ticks"),
     changed("prefetch", "gathered behind the sum", (DOWN, ""), (SUM, SUM + DOWN), says="over the target: 31.4 ticks"),
     changed("prefetch", "each sum awaited", (SUM + TAKE, "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"), (REST, ""), says="over the target: 27.4 ticks"),
     changed("prefetch", "started and awaited in one line", ("ahead = model.allgather(model.weights[layer + 1]", "ahead = await model.allgather(model.weights[layer + 1]"), says="can't be used in 'await' expression"),
