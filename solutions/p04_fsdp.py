@@ -429,7 +429,7 @@ async def fsdp_overlapped(model: Model, gathers: str, waits: int) -> Model:
         )
         model.set_final_weight(layer, model.weights[layer])
 
-    sums = {}
+    sums, early = {}, None
     for turn, layer in enumerate(reversed(range(model.LAYERS))):
         when = gathers[min(turn, len(gathers) - 1)] if layer else "never"
         if turn:
