@@ -117,6 +117,7 @@ TASKS = {
     "zero1": task(
         "all-reduced and cut",
         ("Data parallel with two", "one_micro_batch", "both micro-batches at once"),
+        ("Data parallel with two", "one_after_the_other", "both micro-batches forward, and back layer by layer"),
         ("Every rank holds all", HELD, "FSDP in disguise: whole weights for a moment"),
         ("But of every optimizer", LAYOUT, "whole states: data parallel"),
         explains="How often gradients;Here an all-reduce",
@@ -137,6 +138,7 @@ TASKS = {
     "prefetch": task(
         "two ahead",
         ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
+        ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         explains="The same as in;All collectives of;It's up to you;Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
