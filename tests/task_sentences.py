@@ -193,6 +193,7 @@ TASKS = {
     "hierarchical": task(
         "everything across",
         ("Data parallel: 16 ranks", LAYOUT, NO_STATES),
+        ("Each rank makes all", "states_stay", "a layer updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "one call for several layers"),
         explains="The axis `shard`;The layers and the;Inside a node",
     ),
@@ -219,6 +220,7 @@ TASKS = {
         ("Of every frozen weight", LAYOUT, "every rank has all weights"),
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
+        ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "layers gathered in one call"),
     ),
     "compose": task(

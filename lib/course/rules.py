@@ -96,8 +96,11 @@ def states_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for an optimizer state that is gathered or sent: it is updated where it was loaded."""
     for event in outcome.events:
         if event.tensor == "OptState":
-            expected = "optimizer states stay where they are: gradients come to them, and weights go back"
-            fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
+            expected = "optimizer states stay where they are"
+            fix = f"model.update({event.layer}, ...) on this rank, with the state that it has loaded"
+            if outcome.beside:
+                expected += ": gradients come to them, and weights go back"
+                fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
             raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, fix)
 
 
