@@ -287,9 +287,8 @@ PUZZLE = {
     "target": {"time": 20.4, "memory": 2359296},
     "frontier": [
         {"time": 15.3, "memory": 2228224, "by": "fsdp_in_15_3"},
-        {"time": 15.6, "memory": 2162688, "by": "fsdp_in_15_6"},
-        {"time": 15.9, "memory": 2097152, "by": "fsdp_in_15_9"},
-        {"time": 16.2, "memory": 1966080, "by": "fsdp_in_16_2"},
+        {"time": 15.6, "memory": 2097152, "by": "fsdp_in_15_6"},
+        {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
     "rules": ["no_whole_gradient"],

@@ -117,6 +117,7 @@ TASKS = {
     "zero1": task(
         "all-reduced and cut",
         ("Data parallel with two", "one_micro_batch", "both micro-batches at once"),
+        ("Data parallel with two", "one_after_the_other", "both micro-batches forward, and back layer by layer"),
         ("Every rank holds all", HELD, "FSDP in disguise: whole weights for a moment"),
         ("But of every optimizer", LAYOUT, "whole states: data parallel"),
         explains="How often gradients;Here an all-reduce",
@@ -137,6 +138,7 @@ TASKS = {
     "prefetch": task(
         "two ahead",
         ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
+        ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         explains="The same as in;All collectives of;It's up to you;Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
@@ -191,6 +193,7 @@ TASKS = {
     "hierarchical": task(
         "everything across",
         ("Data parallel: 16 ranks", LAYOUT, NO_STATES),
+        ("Each rank makes all", "states_stay", "a layer updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "one call for several layers"),
         explains="The axis `shard`;The layers and the;Inside a node",
     ),
@@ -217,6 +220,7 @@ TASKS = {
         ("Of every frozen weight", LAYOUT, "every rank has all weights"),
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
+        ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "layers gathered in one call"),
     ),
     "compose": task(

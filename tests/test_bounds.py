@@ -45,6 +45,8 @@ TABLE = {
     "interleaved": ("39.7", "46.2"),
     "breadth_first": ("39.9", None),
     "zero_bubble": ("19.5", None),
+    "hierarchical": ("28", None),
+    "lora": ("12.3", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 
@@ -205,6 +207,22 @@ HOME: Size = {"ranks": 4, "layers": 8, "batches": 8}
 )
 def test_elsewhere_there_is_none(layout: str, rules: list[str], size: Size) -> None:
     assert bounds(layout, rules, size, Cost()) is None
+
+
+def test_where_states_stay_a_rank_has_its_share_of_the_work_and_all_updates() -> None:
+    size, stay = {"ranks": 4, "layers": 6, "batches": 8}, ["states_stay"]
+    assert bounds("whole", stay, size, Cost(loss=0.5)) == Bounds(Fraction(2 * (12 + Fraction(1, 2)) + 3))
+    assert bounds("whole", [], size, Cost()) is None  # a rank may get new weights and states from others
+    assert bounds("whole", stay, size | {"hosts": 1}, Cost()) is None  # hosts update meanwhile
+    assert bounds("whole", stay, size | {"batches": 1}, Cost()) == Bounds(Fraction(25, 2))  # all the way, and an update
+
+
+def test_with_frozen_shards_nobody_computes_before_the_first_gather() -> None:
+    size, stay = {"ranks": 4, "layers": 6, "batches": 4, "train": "adapters"}, ["states_stay"]
+    assert bounds("frozen_shards", stay, size, Cost()) == Bounds(Fraction(123, 10))
+    assert bounds("frozen_shards", stay, size, Cost(backward_input=1)) == Bounds(Fraction(153, 10))
+    assert bounds("frozen_shards", stay, size | {"ranks": 1}, Cost()) == Bounds(Fraction(4 * 9 + 3))
+    assert bounds("frozen_shards", [], size, Cost()) is None
 
 
 def test_of_links_between_boxes_it_counts_the_quickest() -> None:

@@ -96,5 +96,36 @@ def test_what_is_lent_to_another_rank_is_not_held(name: str, kind: str) -> None:
         check_held(outcome)
 
 
+@pytest.mark.parametrize("loads", [1, 2])
+@pytest.mark.parametrize("lets_go", [False, True])
+def test_a_shard_that_is_cut_out_of_the_gathered_weight_again_was_not_held(loads: int, lets_go: bool) -> None:
+    """Also where it was loaded in two halves. What is cut out and not updated does not matter."""
+
+    async def program(model: Any) -> None:
+        for half in range(loads):
+            model.weights[half], model.opt_states[half] = model.load_weights(
+                0, loads * model.rank + half, loads * model.RANKS
+            )
+        if loads == 2:
+            model.weights[0] = model.weights[0].combine(model.weights.pop(1))
+            model.opt_states[0] = model.opt_states[0].combine(model.opt_states.pop(1))
+        model.activations[0] = model.get_activation([model.rank])
+        model.weights["whole"] = await model.allgather(model.weights[0], 0)
+        model.weights["cut"] = model.weights["whole"].shard(model.rank, model.RANKS)
+        model.grad_activations[1] = model.loss(model.forward(0, model.activations[0], model.weights["whole"]))
+        grad, _ = model.backward(0, model.activations[0], model.grad_activations.pop(1), model.weights["whole"])
+        grad = await model.allreduce(grad, 0)
+        piece = model.weights["cut" if lets_go else 0]
+        updated, model.opt_states[0] = model.update(0, grad, piece, model.opt_states[0])
+        model.set_final_weight(0, updated)
+
+    outcome = run(program, ranks=4, layers=1, batches=4)
+    if lets_go:
+        with pytest.raises(PuzzleError, match="cut out of a gathered weight"):
+            check_held(outcome)
+    else:
+        check_held(outcome)
+
+
 def test_every_layout_is_that_of_a_solution_that_is_tried() -> None:
     assert {puzzles()[name].layout for name in TRIED} == {*LAYOUTS, *WITH_ADAPTERS}

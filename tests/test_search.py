@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
-from lib.course.specs import find
+from lib import PuzzleError, run
+from lib.course.specs import Puzzle, cost_named, find, puzzles
+from lib.grading.judge import check
 from tools.search import (
     Found,
     Schedule,
@@ -80,3 +83,88 @@ def test_a_weight_that_is_kept_is_gathered_once_less() -> None:
     after = measured(find("prefetch"), [kept(steps, first, last) for steps in schedules])
     assert after is not None
     assert round(before.time - after.time, 9) == 0.8
+
+
+# -- stars ------------------------------------------------------------------------------------------------------
+
+FOUND = {
+    "basic": [(17.0, 1966080)],
+    "grad_accum": [(17.0, 1966080)],
+    "ddp": [(5.0, 1835008), (5.6, 1572864)],
+    "wsdp": [(15.3, 2621440), (15.6, 2490368), (15.9, 2228224), (16.0, 2097152), (16.8, 1966080)],
+    "fsdp": [(15.3, 2228224), (15.6, 2097152), (15.9, 1966080)],
+    "pipeline": [(67.4, 2621440)],
+    "gpipe": [(31.4, 2490368)],
+    "zero1": [(27.3, 4456448)],
+    "zero2": [(27.3, 3276800)],
+    "checkpointing": [(47.18, 27394048), (48.15, 25296896)],
+    "prefetch": [(21.8, 2424832), (22.1, 2293760), (22.4, 2228224), (23.2, 2162688)],
+    "offload": [(55.5, 1949696), (68.0, 1933312)],
+    "hierarchical": [(28.0, 5701632), (28.34, 5636096), (28.51, 5570560), (29.02, 5505024)],
+    "lora": [(12.3, 1933312), (12.6, 1671168), (14.6, 1417216), (15.0, 1409024)],
+    "compose": [(13.0, 45000000000), (14.0, 39000000000), (15.0, 35000000000)],
+}
+"""What searches have found within the target of a puzzle: time and memory, from fast to small."""
+
+TAUGHT_LATER = {
+    "wsdp": "fsdp",  # gradients are reduce-scattered
+    "gpipe": "interleaved",  # a rank has several thin stages
+    "zero1": "zero2",  # gradients are summed after every micro-batch
+    "one_f_one_b": "interleaved",
+}
+"""Puzzles whose star is about their own idea, and the later puzzle whose idea does better. Its programs are on the
+frontier."""
+
+TIGHT = 0.98
+STARS = [puzzle for puzzle in puzzles().values() if puzzle.star]
+
+
+def beats(time: float, memory: float, puzzle: Puzzle) -> bool:
+    """Whether these figures are more than 2 percent better than the star, in time or in memory, and no worse in the
+    other."""
+    assert puzzle.star is not None
+    times, memories = time / puzzle.star["time"], memory / puzzle.star["memory"]
+    return min(times, memories) < TIGHT - 1e-9 and max(times, memories) <= 1
+
+
+def test_what_beats_a_star_is_more_than_two_percent_better_in_one_and_no_worse_in_the_other() -> None:
+    puzzle = find("prefetch")
+    assert puzzle.star == {"time": 21.8, "memory": 2424832}
+    assert beats(21.8, 2359296, puzzle) and beats(21.3, 2424832, puzzle)
+    assert not beats(21.4, 2424832, puzzle) and not beats(20.0, 2424833, puzzle) and not beats(21.9, 1, puzzle)
+
+
+@pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
+def test_nothing_that_was_found_beats_the_star(puzzle: Puzzle) -> None:
+    assert [found for found in FOUND.get(puzzle.name, []) if beats(*found, puzzle)] == []
+
+
+@pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
+def test_no_known_program_beats_the_star_unless_its_idea_is_taught_later(puzzle: Puzzle) -> None:
+    better = [point["by"] for point in puzzle.frontier if beats(point["time"], point["memory"], puzzle)]
+    assert bool(better) == (puzzle.name in TAUGHT_LATER)
+    later = find(TAUGHT_LATER.get(puzzle.name, puzzle.name))
+    assert later.number >= puzzle.number
+    assert {*better} <= programs_of(later).keys()
+
+
+@pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
+def test_no_program_of_the_page_beats_the_star(puzzle: Puzzle) -> None:
+    """Known programs are those that the page has, too, on the frontier or not."""
+    right = 0
+    for name, program in programs_of(puzzle).items():
+        done = right_run(program, puzzle)
+        if done is not None:
+            assert not beats(*done, puzzle), name
+            right += 1
+    assert right
+
+
+def right_run(program: Any, puzzle: Puzzle) -> tuple[float, float] | None:
+    """The time and memory of a program at the puzzle's own size, or None if it is no answer to the puzzle."""
+    try:
+        done = run(program, **puzzle.size, cost=cost_named(puzzle.cost), timeout=None)
+        check(done, puzzle, puzzle.size)
+    except (PuzzleError, TypeError, AttributeError, ValueError, KeyError):
+        return None
+    return puzzle.scored(done.time, done.memory)

@@ -109,7 +109,7 @@ def test_solved_notebooks_pass_and_the_report_says_all(lib: Lib, tmp_path: Path)
     assert result.code == 0 and result.err == ""
     assert "Grade: 2 of 2 puzzles pass" in result.out
     one, two = [line for line in result.out.split("\n") if line.startswith("PASS")]
-    assert " 20.4 ticks  1,966,080 elements  the star asks for  15.6 ticks  2,162,688 elements" in two
+    assert " 20.4 ticks  1,966,080 elements  the star asks for  15.6 ticks  2,097,152 elements" in two
     assert re.search(r"puzzle 0  basic +17 ticks  2,621,440 elements  the star asks for +17 ticks", one)
     assert "in a process of its own" in result.out
     assert json.loads((tmp_path / "progress.json").read_text())["best"].keys() == {"basic", "fsdp"}
@@ -311,7 +311,7 @@ def test_list_and_words(lib: Lib) -> None:
     result = lib("grade", "--list")
     assert result.code == 0 and len(result.out.splitlines()) == len(puzzles())
     assert re.search(
-        "4 +fsdp .*20.4 ticks, 2,359,296 elements +\N{BLACK STAR} 15.6 ticks, 2,162,688 elements", result.out
+        "4 +fsdp .*20.4 ticks, 2,359,296 elements +\N{BLACK STAR} 15.6 ticks, 2,097,152 elements", result.out
     )
     assert shell._chosen("fsdp and not pipeline") == ["fsdp", "replica_fsdp"]
     assert shell._chosen("ddp or grad") == ["grad_accum", "ddp"]

@@ -241,13 +241,13 @@ def test_where_there_is_one_bound_only_one_is_told() -> None:
 
 
 def test_what_meets_the_bound_hears_so() -> None:
-    from solutions.p06_gpipe import gpipe_ahead
+    from solutions.p06_gpipe import one_forward_one_backward_ahead
     from solutions.p16_zero_bubble import zb_h1
 
     star, told = "Correct, and the star is yours.", "no schedule with these prices is faster: {} ticks is the bound."
     verdict, _ = bound_of("zero_bubble", zb_h1)
     assert verdict.message.startswith(f"{star} {told.format(19.5).capitalize()} These figures are")
-    verdict, _ = bound_of("gpipe", gpipe_ahead)
+    verdict, _ = bound_of("gpipe", one_forward_one_backward_ahead)
     assert verdict.message == f"{star} With one stage on each rank, updated there, {told.format(31.4)}"
     assert "bound" not in grade(SOLUTIONS["zero_bubble"]).verdict.message
 

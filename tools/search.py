@@ -8,8 +8,7 @@ at a time, runs them, and keeps what is right and better than what it knew:
 
 - a step moves to another place, with all that it needs or that needs it: so calls start earlier, results are awaited
   later, another layer or micro-batch comes next, updates fill gaps;
-- a weight that is gathered twice is kept from the first time;
-- a rank's own piece is let go while the whole weight is there, and cut out of it when it is used for the last time.
+- a weight that is gathered twice is kept from the first time.
 
 Whatever a step gives is stored until the last step that needs it, and what is updated or frozen to the end, so a list
 takes as little memory as its order allows. Ranks whose lists are of one form change together. Within the target, the
@@ -319,24 +318,6 @@ def kept(steps: Schedule, first: int, second: int) -> Schedule:
     return [step.with_value(old.gives[0], new.gives[0]) for step in left]
 
 
-def let_go(steps: Schedule, at: int) -> Schedule | None:
-    """Return the steps with the rank's own piece let go when it is gathered, and cut out of the whole weight at the
-    last step that needs that. None if the piece is not needed afterwards."""
-    gather, piece = steps[at], steps[at].args[0]
-    wait = next(place for place, step in enumerate(steps) if step.args[:1] == gather.gives)
-    whole = steps[wait].gives[0]
-    source = next((step for step in steps if piece in step.gives), None)
-    if source is None or source.verb not in FIXED or len(source.args) < 3:
-        return None
-    uses = [place for place, step in enumerate(steps) if whole in step.needs()]
-    if not uses or (uses[-1] > at and not any(piece in step.needs() for step in steps[wait + 1 :])):
-        return None
-    cut = Value(1 + max(value.number for step in steps for value in step.gives))
-    again = Step("shard", (whole, *source.args[1:3]), (), (cut,))
-    changed = [*steps[: uses[-1]], again, *steps[uses[-1] :]]
-    return [step.with_value(piece, cut) if place > uses[-1] else step for place, step in enumerate(changed)]
-
-
 def gathers_of(steps: Schedule) -> list[tuple[int, int]]:
     """Return pairs of places at which the same is gathered."""
     places = defaultdict[object, list[int]](list)
@@ -355,15 +336,6 @@ def changed(schedules: list[Schedule], random: Random) -> list[Schedule] | None:
         first, second = random.choice(pairs)
         for rank in group:
             new[rank] = kept(schedules[rank], first, second)
-        return new
-    if kind < 0.05:
-        places = [at for at, step in enumerate(steps) if step.verb == "allgather" and isinstance(step.args[0], Value)]
-        at = random.choice(places) if places else -1
-        for rank in group if places else ():
-            without = let_go(schedules[rank], at)
-            if without is None:
-                return None
-            new[rank] = without
         return new
     movable = [at for at, step in enumerate(steps) if step.verb not in FIXED]
     at = random.choice(movable)

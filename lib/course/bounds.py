@@ -1,4 +1,4 @@
-"""Lower bounds for the time of a pipeline's schedule, from its prices alone. All times are in ticks.
+"""Lower bounds for the time of a schedule, mostly of pipelines, from its prices alone. All times are in ticks.
 
 A bound is proved, not measured, and it counts on little: only on what every program that passes has in common. It
 knows nothing of memory, so there may be no room for a schedule that meets it.
@@ -35,6 +35,11 @@ faster, with 4 ranks, 8 layers and 8 micro-batches.)
 begins after p - 1 whole stages, and after its last backward follow p - 1 whole stages, and all updates of the first
 rank, of which none can come before that micro-batch is back. With whole backwards: (m + p - 1)(F + B) + 2(p - 1) hops
 and the updates, F and B of a stage (GPipe and 1F1B, arXiv 1811.06965 and 2104.04473).
+
+**All layers on every rank**, in data parallel with states that stay (the rule ``states_stay``), is no pipeline, but has
+a bound of the same form. Whoever ends with all states updated, and gets none from others, has made all updates. And
+among the ranks one has at least its share of all micro-batches' work, beside that. Where weights are in shards (frozen,
+in LoRA), nobody computes before the first gather.
 """
 
 from collections.abc import Collection
@@ -42,12 +47,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..basics.units import Elements, exact, show_ticks
+from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.labels import Labels
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import four_stages, own_layers, whole_batch
+from .rules import four_stages, own_layers, states_stay, whole_batch
 from .specs import Puzzle, cost_named
 
 
@@ -117,7 +123,7 @@ class _Prices(NamedTuple):
 
 
 def bounds_of(puzzle: Puzzle) -> Bounds | None:
-    """Return the bounds of a puzzle at its own size, or None where it is no pipeline, or asks for a repair."""
+    """Return the bounds of a puzzle at its own size, or None where none is proved, or it asks for a repair."""
     if puzzle.repair:
         return None
     return bounds(puzzle.layout, puzzle.rules, puzzle.size, cost_named(puzzle.cost), puzzle.words)
@@ -126,7 +132,7 @@ def bounds_of(puzzle: Puzzle) -> Bounds | None:
 def bounds(
     layout: str, rules: Collection[str], size: Size, cost: Cost, features: Collection[str] = ()
 ) -> Bounds | None:
-    """Return the bounds of the pipelines that a layout and rules ask for, or None where they ask for no pipeline.
+    """Return the bounds of what a layout and rules ask for, or None where none is proved.
 
     ``features``: the operations that are granted. No price may fall where a tensor or a group is larger.
     """
@@ -136,6 +142,9 @@ def bounds(
         prices, batches = prices.times(batches), 1
     if layout == "sharded" and four_stages.__name__ in rules and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
+    if layout in ("whole", "frozen_shards") and states_stay.__name__ in rules and not size.get("hosts"):
+        first = _bring(size, cost) if layout == "frozen_shards" and ranks > 1 else Fraction(0)
+        return Bounds(first + _all_layers(prices, layers, Fraction(batches, ranks), 1))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
@@ -204,7 +213,11 @@ def _prices(size: Size, cost: Cost, features: Collection[str]) -> _Prices:
     def price(kind: str) -> Fraction:
         return exact(cost.price(kind))
 
-    whole = price(BACKWARD.kind)
+    if size.get("train") == TRAINED[1]:  # the gradient of an adapter comes with that of the input, and all weights stay
+        whole = price(BACKWARD.with_adapter)
+        features = ()
+    else:
+        whole = price(BACKWARD.kind)
     to_input, to_weight = (
         min(whole, price(half.kind)) if half.kind in features else whole for half in (BACKWARD_INPUT, BACKWARD_WEIGHT)
     )

@@ -35,7 +35,8 @@ def check_held(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that holds less, at some operation, than what it has begun with and still needs.
 
     Of weights: all that it has loaded, until the last forward, backward or update of each layer; where the rank does
-    not update the piece that it has loaded (ZeRO, offload), until the last backward. Of states: all, to the end.
+    not update the piece that it has loaded (ZeRO, offload), until the last backward. Of states: all, to the end. What
+    a rank updates of a weight, or ends with if it is frozen, is what it has loaded, and not cut out of a gathered one.
     """
     logs = defaultdict[int, list[Event]](list)
     for event in outcome.events:
@@ -44,6 +45,17 @@ def check_held(outcome: Outcome) -> None:
         for kind in ("Weight", "OptState"):
             if kind == "OptState" or state.rank not in outcome.beside:  # a host may do with weights as it likes
                 _check(outcome, kind, logs[state.rank], [*_spans(outcome, kind, state, logs[state.rank])])
+        if state.regained and state.rank not in outcome.beside:
+            _refuse_regained(state.rank, state.regained[0])
+
+
+def _refuse_regained(rank: int, labels: Labels) -> None:
+    """Raise PuzzleError for a piece of a weight that its rank has loaded, and then has from others. So it need not hold
+    the piece while it holds the whole weight, and from the samples nobody can tell."""
+    problem = f"it goes on with {labels} as it was cut out of a gathered weight"
+    expected = "the piece that it has loaded: what a rank begins with it holds, also while the whole weight is there"
+    fix = f"leave it in model.weights, as it was loaded, and gather without taking it out: layer {labels.layer}"
+    raise PuzzleError(problem, where=Place(rank, "update", labels.layer), expected=expected, fix=fix, line="")
 
 
 def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_Span]) -> None:

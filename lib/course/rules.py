@@ -31,6 +31,22 @@ def one_micro_batch(outcome: Outcome) -> None:
             raise _broken(event, f"it works on micro-batches {show_set(event.batches)} at once", expected, fix)
 
 
+def one_after_the_other(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that goes back to a micro-batch after it has begun with another one."""
+    trains, begun = training(), defaultdict[int, list[frozenset[int]]](list)
+    for event in outcome.events:
+        if event.kind in trains:
+            mine = begun[event.rank]
+            if event.batches in mine[:-1]:
+                expected = "one micro-batch after the other: forward and back, and then the next"
+                fix = "for mb in ...:  # all forwards and all backwards of this micro-batch"
+                again, other = (numbered("micro-batch", batches) for batches in (event.batches, mine[-1]))
+                problem = f"it works on {again} again, after {other}"
+                raise _broken(event, problem, expected, fix)
+            if event.batches not in mine:
+                mine.append(event.batches)
+
+
 def whole_batch(outcome: Outcome) -> None:
     """Raise PuzzleError unless every operation through a layer works on all micro-batches together."""
     trains = training()
@@ -80,8 +96,11 @@ def states_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for an optimizer state that is gathered or sent: it is updated where it was loaded."""
     for event in outcome.events:
         if event.tensor == "OptState":
-            expected = "optimizer states stay where they are: gradients come to them, and weights go back"
-            fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
+            expected = "optimizer states stay where they are"
+            fix = f"model.update({event.layer}, ...) on this rank, with the state that it has loaded"
+            if outcome.beside:
+                expected += ": gradients come to them, and weights go back"
+                fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"
             raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, fix)
 
 
@@ -201,7 +220,7 @@ def no_whole_gradient(outcome: Outcome) -> None:
 RULES: Mapping[str, Callable[[Outcome], None]] = {
     rule.__name__: rule
     for rule in (
-        *(one_micro_batch, whole_batch, own_layers, four_stages, several_kinds),
+        *(one_micro_batch, one_after_the_other, whole_batch, own_layers, four_stages, several_kinds),
         *(no_whole_gradient, weights_stay, states_stay, updates_on_hosts),
     )
 }

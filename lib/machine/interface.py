@@ -81,6 +81,8 @@ class FinalState(NamedTuple):
     finals: dict[int, Piece]  # what was set as final weight of each layer
     lists: tuple[tuple[object, tuple[Labels | None, ...]], ...] = ()
     """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
+    regained: tuple[Labels, ...] = ()
+    """Of the weights that it took from load_weights, what it has updated, or keeps, as it came back from others."""
 
 
 R = TypeVar("R", bound=RankHandle)

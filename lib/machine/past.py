@@ -42,6 +42,17 @@ class Taken:
         self.pieces.append((labels, load))
         return None
 
+    def has(self, labels: Labels) -> bool:
+        """Return whether these pieces are all of another."""
+        if not self.starts:
+            self._cover(*self.pieces[0])
+        for start, end in _spans(labels):
+            first, last = self._within(start, end)
+            own = zip(self.starts[first:last], self.parts[first:last], strict=True)
+            if sum(min(end, stop) - max(start, begin) for begin, (stop, _, _) in own) < end - start:
+                return False
+        return True
+
     def _within(self, start: Fraction, end: Fraction) -> tuple[int, int]:
         """Return the places of the first part that overlaps a span, and of the one after the last."""
         first = bisect_right(self.starts, start)

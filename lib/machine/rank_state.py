@@ -121,7 +121,7 @@ class TensorState(Token):
     temporary of the coroutine that made it or took it out until that coroutine's next operation."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
-    __slots__ = ("slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored")
+    __slots__ = ("slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored", "brought")
 
     def __init__(
         self,
@@ -145,6 +145,7 @@ class TensorState(Token):
         self.stored = 0  # how often dictionaries hold it
         self.carriers: list[Any] | None = None  # calls that carry it, or did after it had left storage (``in_flight``)
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
+        self.brought = False  # whether a call has brought it, or something that it was made of by cuts and joins
 
     @property
     def size_unit(self) -> SizeUnit:
@@ -196,7 +197,9 @@ class TensorState(Token):
 def _derived(rank: RankState, labels: Labels, value: Value, *sources: TensorState) -> TensorState:
     made_up = any(source.origin is MADE_UP for source in sources)
     # Of several sources none is still to be taken from its load: gradients are not loaded, and combine takes its parts.
-    return rank.mint(labels, value, MADE_UP if made_up else sources[0].origin)
+    made = rank.mint(labels, value, MADE_UP if made_up else sources[0].origin)
+    made.brought = any(source.brought for source in sources)
+    return made
 
 
 def made_by_hand(labels: Labels) -> TensorState:
@@ -244,7 +247,7 @@ class RankState:
     __slots__ = (
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
-        "writers", "taken", "lists", "late", "kept_loose", "received", "carried", "past", "__weakref__",
+        "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -269,6 +272,7 @@ class RankState:
         self.writers: dict[int, Temporaries] = {}
         self.taken: dict[tuple[str, int, bool], Taken] = {}
         """What was loaded, by kind and layer, and the inputs that it got, by kind and micro-batch."""
+        self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.past = Past()
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see deferred_memory).
@@ -314,7 +318,10 @@ class RankState:
             own = self.writers[call] if running is None and call in self.writers else self.temporaries_of(running)
         if memory is None:
             memory = self.cost.elements(labels)
-        return self.tensor_type(labels, value, memory, self, own, len(self.log), origin)
+        tensor = self.tensor_type(labels, value, memory, self, own, len(self.log), origin)
+        if call >= 0:
+            tensor.brought = True
+        return tensor
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
@@ -394,6 +401,14 @@ class RankState:
             if (other := taken.note(labels, load)) is not None:
                 raise self._taken_before(labels, other) if stepped else self._input_taken_before(labels, which, other)
         tensor.origin = None
+
+    def is_regained(self, tensor: TensorState) -> bool:
+        """Return whether this is a weight that the rank took from a load, and now has from others."""
+        labels = tensor.labels
+        if not tensor.brought or labels.kind != "Weight" or labels.step:
+            return False
+        taken = self.taken.get((labels.kind, labels.layer, labels.adapter))
+        return taken is not None and taken.has(labels)
 
     def _taken_before(self, labels: Labels, other: Labels) -> PuzzleError:
         """Return the error of a piece of a weight or of a state that was loaded twice."""
@@ -503,9 +518,13 @@ class RankState:
         """Return what the rank ends with (see ``interface``): of ``stored`` counts what is known here as stored."""
         loaded = [taken for (kind, *_), taken in self.taken.items() if KINDS[kind].stepped]
         began = tuple([labels for taken in loaded for labels, _ in taken.pieces])
-        kept = tuple([tensor.piece() for tensor in stored if tensor.stored and tensor.rank is self])
+        left = [tensor for tensor in stored if tensor.stored and tensor.rank is self]
+        kept = tuple([tensor.piece() for tensor in left])
         late, finals, lists = self._loaded_late(), dict(self.finals), tuple(self.lists.items())
-        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists)
+        trained = {layer for layer, final in finals.items() if not final.labels.adapter}
+        frozen = [one for one in left if self.is_regained(one) and one.labels.layer not in trained]
+        regained = (*self.regained, *[one.labels for one in frozen])
+        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists, regained)
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""

@@ -14,6 +14,7 @@ from ..record.kinds import KINDS
 from ..record.labels import ADAPTER, FINEST, NO_EXTRA, NONE, OF_ADAPTER, ExtraLabels, Labels, of_weight, one_shard
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.table import collective, computation
+from ..record.training import UPDATE
 from . import deferred_memory
 from .cost import Shape
 from .failure import Wait
@@ -157,6 +158,8 @@ class LocalSimulator:
             ):
                 rank.examine(tensor, kind, layer if row.layered else None)
                 origin = origin or tensor.origin
+            if tensor.brought and row is UPDATE and rank.is_regained(tensor):
+                rank.regained.append(tensor.labels)
         if not row.layered:
             layer = labels[0].layer
         if rank.is_host and not row.on_host:

@@ -19,6 +19,7 @@ HONEST: list[Program] = [
     *(changed(name, "as it is") for name in COURSE),
     changed("ddp", "sums awaited late", base="ddp_overlap"),
     changed("wsdp", "weights gathered ahead", base="wsdp_prefetch"),
+    changed("wsdp", "weights gathered under updates", base="wsdp_under_updates"),
     changed("gpipe", "one forward one backward", base="one_forward_one_backward"),
     changed("wsdp", "a better technique", base="fsdp"),
     changed("basic", "micro-batch by micro-batch", base="grad_accum"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import changed
+from . import changed, whole
 from .disguised import fsdp
 
 SUM = "            grad = await model.scatterreduce(grad, layer)\n"
@@ -26,7 +26,32 @@ HONEST = [
             ("    return model", "    for layer, weight in model.weights.items():\n        model.set_final_weight(layer, weight)\n    return model")),
 ]  # fmt: skip
 
+BY_LAYER = """
+async def zero1(model):
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    for mb in mine:
+        model.activations[0, mb] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+        model.grad_activations[mb] = model.loss(model.activations.pop((model.LAYERS, mb)))
+    for layer in reversed(range(model.LAYERS)):
+        for mb in mine:
+            inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(mb)
+            grad, model.grad_activations[mb] = model.backward(layer, inp, grad_out, model.weights[layer])
+            model.grad_weights[layer] = grad if mb == mine[0] else model.grad_weights.pop(layer) + grad
+        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer)
+        piece = model.weights[layer].shard(model.rank, model.RANKS)
+        piece, model.opt_states[layer] = model.update(layer, grad, piece, model.opt_states[layer])
+        model.weights[layer] = await model.allgather(piece, layer)
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+
 MISTAKES = [
+    whole("zero1", "both micro-batches forward, and back layer by layer", BY_LAYER, says="it works on micro-batch 0 again, after micro-batch 4"),
     changed("zero1", "whole states: data parallel", base="ddp_twice", says="the wrong pieces of the OptState of layer 0"),
     changed("zero1", "all-reduced and cut", (SUM, "            grad = await model.allreduce(grad, layer)\n"), says="over the target: 32.4 ticks"),
     changed("zero1", "reduced in every micro-batch", (LAST, "            pass\n"), says="missing micro-batches"),

@@ -82,7 +82,7 @@ MISTAKES = [
             says="over the target: 31.4 ticks"),
     changed("prefetch", "gathered after the backward (BACKWARD_POST)", (DOWN, ""), (SUM, "        model.grad_weights[layer] = grad\n" + DOWN + SUM.replace("grad,", "model.grad_weights.pop(layer),")),
             says="over the target: 27.4 ticks"),
-    changed("prefetch", "puzzle 4's star", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped", says="over the target: 24.1 ticks"),
+    changed("prefetch", "puzzle 4, each gather after the backward", ("gathers: str, waits: int", 'gathers: str = "a", waits: int = 0'), base="fsdp_overlapped", says="over the target: 24.1 ticks"),
     changed("prefetch", "gathered behind the sum", (DOWN, ""), (SUM, SUM + DOWN), says="over the target: 31.4 ticks"),
     changed("prefetch", "each sum awaited", (SUM + TAKE, "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"), (REST, ""), says="over the target: 27.4 ticks"),
     changed("prefetch", "started and awaited in one line", ("ahead = model.allgather(model.weights[layer + 1]", "ahead = await model.allgather(model.weights[layer + 1]"), says="can't be used in 'await' expression"),
@@ -102,6 +102,8 @@ MISTAKES = [
              "        sums[layer] = model.scatterreduce(model.grad_weights.pop(layer), layer)\n        if model.rank % 2 == 0 and layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"), says="in the same order"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("prefetch", "whole weights from the start", (LOAD, "layer\n"), ("await ahead", "model.weights[layer]"), says="a shard comes twice"),
+    changed("prefetch", "its own piece let go while the whole is there", (LAST, LAST.replace("[model.LAYERS - 1]", ".pop(model.LAYERS - 1)")), (DOWN, DOWN.replace("[layer - 1]", ".pop(layer - 1)")), (POP, ""),
+            (BACKWARD, BACKWARD.replace("weight)", 'model.weights["whole"])') + '        model.weights[layer] = model.weights.pop("whole").shard(model.rank, model.RANKS)\n'), says="cut out of a gathered weight"),
     changed("prefetch", "whole sums", ("model.scatterreduce(grad, layer)", "model.allreduce(grad, layer)"), says="received a whole summed gradient"),
     changed("prefetch", "no sum at all", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = grad.shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, ""), says="missing micro-batch"),
     changed("prefetch", "a gradient made up", ("sums[layer] = model.scatterreduce(grad, layer)", "model.grad_weights[layer] = model.fake_grad(layer, range(model.BATCHES)).shard(model.rank, model.RANKS)"), (TAKE, ""), (REST, ""), says="made up"),

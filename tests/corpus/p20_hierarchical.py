@@ -22,7 +22,21 @@ HONEST = [
     changed("hierarchical", "every name is written out", (UPDATE, "layer=layer, weight_grad=grad, weight=model.weights[layer], opt_state=model.opt_states[layer]")),
 ]  # fmt: skip
 
+UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update(\n"
+BY_TURNS = "        if layer == model.LAYERS - 1 and model.rank % 2:\n            continue\n"
+SENDS = "        if layer == model.LAYERS - 1:\n            sends = [model.pass_to(model.rank + 1, one) for one in (model.weights[layer], model.opt_states[layer])]\n"
+TAKEN = """    layer = model.LAYERS - 1
+    if model.rank % 2:
+        model.weights[layer] = await model.receive(src=model.rank - 1)
+        model.opt_states[layer] = await model.receive(src=model.rank - 1)
+        model.set_final_weight(layer, model.weights[layer])
+    else:
+        for send in sends:
+            await send
+"""
+
 MISTAKES = [
+    changed("hierarchical", "a layer updated on every second rank, and sent to its neighbor", (UPDATED, BY_TURNS + UPDATED), (ANSWER, ANSWER + SENDS + TAKEN), says="it moves the optimizer state of layer 7"),
     changed("hierarchical", "one ring for all", base="flat_ring", says="function"),
     changed("hierarchical", "everything across", (FIRST, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="over the target: 48.32 ticks"),
     changed("hierarchical", "across first, all of it", (FIRST, SECOND), (SECOND, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="layer"),

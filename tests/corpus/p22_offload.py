@@ -35,6 +35,7 @@ FIRST_ON_DEVICE = (
 
 HONEST = [
     changed("offload", "layer by layer", base="offload_by_layer"),
+    changed("offload", "each micro-batch back through the last layer first", base="offload_top_first"),
     changed("offload", "the ranks by their numbers", ("model.devices[0]", "0"), ("model.host", "1"), ("model.is_host", "model.rank == 1")),
     changed("offload", "each sends and receives by name", ("await model.receive()\n                if", "await model.receive(model.devices[0])\n                if"),
             (NEW, NEW.replace("receive()", "receive(model.host)"))),

@@ -30,9 +30,24 @@ HONEST = [
             (UPDATE, "layer=layer, weight_grad=grad, weight=adapter, opt_state=model.opt_states[layer]")),
 ]  # fmt: skip
 
+UPDATED = "        adapter, model.opt_states[layer] = model.update(\n"
+BY_TURNS = "        if layer == model.LAYERS - 1 and model.rank % 2:\n            continue\n"
+SENDS = "        if layer == model.LAYERS - 1:\n            sends = [model.pass_to(model.rank + 1, one) for one in (adapter, model.opt_states[layer])]\n"
+TAKEN = """    layer = model.LAYERS - 1
+    if model.rank % 2:
+        model.weights["adapter", layer] = await model.receive(src=model.rank - 1)
+        model.opt_states[layer] = await model.receive(src=model.rank - 1)
+        model.set_final_weight(layer, model.weights["adapter", layer])
+    else:
+        for send in sends:
+            await send
+"""
+
 MISTAKES = [
+    changed("lora", "an adapter updated on every second rank, and sent to its neighbor", (UPDATED, BY_TURNS + UPDATED), (ANSWER, ANSWER + SENDS + TAKEN), says="it moves the optimizer state of layer 5"),
     changed("lora", "the adapter forgotten in forward", (FORWARD, FORWARD.replace(", adapter=adapter", "")), says="wrong value"),
     changed("lora", "the adapter forgotten in backward", (BACKWARD, BACKWARD.replace(", adapter=adapter", "")), says="an adapter is updated with its own gradient and state"),
+    changed("lora", "its own piece let go while the whole is there", (GATHER, GATHER.replace("[layer]", ".pop(layer)") + "        model.weights[layer] = weight.shard(model.rank, model.RANKS)\n"), says="cut out of a gathered weight"),
     changed("lora", "the gradients are not summed", (SUM, "pass"), says="the gradient is missing micro-batches"),
     changed("lora", "one adapter for all layers", ('inp, adapter = model.activations[layer], model.weights["adapter", layer]', 'inp, adapter = model.activations[layer], model.weights["adapter", 0]'), says="the adapter is that of layer 0"),
     changed("lora", "the shard for the weight", ("(range(model.LAYERS)):\n        " + GATHER, "(range(model.LAYERS)):\n        weight = model.weights[layer]\n"), says="the weight is not complete"),
