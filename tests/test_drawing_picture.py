@@ -41,7 +41,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
-from tests.programs import solutions
+from tests.programs import SMALLER, solutions
 
 
 def operations(run: Run) -> int:
@@ -194,6 +194,16 @@ def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dic
     assert figure.summary.count("met)") == 2
     told = "73 GB" if spec["name"] == "compose" else f"{spec['target']['memory']:,}"
     assert f"target {told}" in texts(figure)
+
+
+IN_TURN = [
+    pytest.param(fn, spec, id=spec["name"], marks=pytest.mark.slow("large") if spec["name"] in SMALLER else ())
+    for fn, spec in solutions()
+]
+
+
+@pytest.mark.parametrize(("fn", "spec"), IN_TURN)
+def test_a_target_is_drawn_at_its_own_size_and_cost_only_or_as_asked(fn: Any, spec: dict[str, Any]) -> None:
     larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}
     assert "target" not in draw(run(fn, **larger)).summary
     assert "target" not in draw(run(fn, **spec["size"], cost=Cost(forward=2))).summary
