@@ -61,10 +61,15 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
         assert {program.puzzle for program in programs} == puzzles().keys()
 
 
-OF_EACH_PUZZLE = {(program.puzzle, program in HONEST): program for program in [*MISTAKES, *HONEST]}
 LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECONDS}
 """Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges two of their programs:
 test_recording.py records and replays all the honest ones, and mistakes are graded in a notebook, too."""
+QUICK = "replicas on the wrong ranks"  # a mistake in a program of real size that is found at its beginning
+OF_EACH_PUZZLE = {
+    (program.puzzle, program in HONEST): program
+    for program in [*MISTAKES, *HONEST]
+    if program.puzzle not in LONG_RUNS or program in HONEST or program.name == QUICK
+}
 MORE_MISTAKES = [program for program in MISTAKES[::16] if program.puzzle not in LONG_RUNS]
 AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]))
 """Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what
@@ -72,8 +77,8 @@ is said of them in this process, where all are graded."""
 HONEST_NEAR, MISTAKES_NEAR = (
     [one for one in programs if one.puzzle not in LONG_RUNS or one in AT_A_SHELL] for programs in (HONEST, MISTAKES)
 )
-IN_TURN = [one for one in HONEST_NEAR if one not in AT_A_SHELL]
-HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in examples(IN_TURN, "honest")]
+TODAY = examples([one for one in HONEST_NEAR if one not in AT_A_SHELL], "honest")
+HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in TODAY]
 """Each honest program is graded in a notebook, and recorded and replayed at one size, every time. At all sizes by the
 grader of the shell, which takes three times as long, they take turns."""
 
