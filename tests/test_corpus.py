@@ -157,9 +157,9 @@ def check_mistake(program: Program, verdict: Verdict) -> None:
 
 BEYOND = ("os.", "ctypes", "socket.", "signal.", "subprocess", "open(", "tempfile", "solutions", "sys.path")
 REACHES = [one for one in CHEATS if any(word in one.source[len(HEAD) :] for word in BEYOND)]
-EVERYWHERE = [*REACHES, *[one for one in CHEATS if one not in REACHES][::8]]
+EVERYWHERE = examples([*REACHES, *[one for one in CHEATS if one not in REACHES][::8]], "apart")
 """Programs that tamper with more than this library and its line to the grader, and some that do not: whether they
-get through may depend on the way in which workers are kept apart."""
+get through may depend on the way in which workers are kept apart. In the best way all are tried every time."""
 
 ENDED = ("did not", "while True")
 """Of what is said of a program that is ended."""
