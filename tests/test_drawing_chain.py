@@ -20,7 +20,7 @@ from lib.record.events import MARKS
 from tests.drawing_events import SVG, chain, event, parse, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions, solved
 
-ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions()]
+ALL = [pytest.param(fn, spec, id=spec["name"]) for fn, spec in solutions(small=True)]
 SUM = "33.8 = 14 forward + 14 backward + 4.8 messages + 1 update"
 
 

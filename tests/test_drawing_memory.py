@@ -27,7 +27,7 @@ from lib.record.score import memory_parts, peak, peak_event
 from tests.drawing_events import SVG, event, parse, sharded_run, staged_run, texts, titles, trace
 from tests.plain_programs import inputs_at_will
 from tests.programs import solutions
-from tests.test_chain import ALL, SMALL, played, random_runs
+from tests.test_chain import SMALL, played, random_runs
 
 
 def amount(text: str) -> Fraction:
@@ -58,7 +58,7 @@ def check_peak(made: Trace, highest: Any) -> None:
                 assert part.text.endswith("s") == (counted[2] != "1")
 
 
-@pytest.mark.parametrize(("fn", "spec"), ALL)
+@pytest.mark.parametrize(("fn", "spec"), SMALL)
 def test_the_parts_of_the_peak_of_a_solution(fn: Callable[[Model], Any], spec: dict[str, Any]) -> None:
     done = played(fn, spec)
     check_peak(trace_of(done), done.memory)

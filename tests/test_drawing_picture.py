@@ -41,7 +41,7 @@ from tests.drawing_events import (
     titles,
     trace,
 )
-from tests.programs import solutions
+from tests.programs import SMALLER, solutions
 
 
 def operations(run: Run) -> int:
@@ -194,6 +194,16 @@ def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dic
     assert figure.summary.count("met)") == 2
     told = "73 GB" if spec["name"] == "compose" else f"{spec['target']['memory']:,}"
     assert f"target {told}" in texts(figure)
+
+
+IN_TURN = [
+    pytest.param(fn, spec, id=spec["name"], marks=pytest.mark.slow("large") if spec["name"] in SMALLER else ())
+    for fn, spec in solutions()
+]
+
+
+@pytest.mark.parametrize(("fn", "spec"), IN_TURN)
+def test_a_target_is_drawn_at_its_own_size_and_cost_only_or_as_asked(fn: Any, spec: dict[str, Any]) -> None:
     larger = spec["size"] | {"layers": 2 * spec["size"]["layers"]}
     assert "target" not in draw(run(fn, **larger)).summary
     assert "target" not in draw(run(fn, **spec["size"], cost=Cost(forward=2))).summary
@@ -534,7 +544,7 @@ def test_memory_of_any_shape_keeps_a_picture_small() -> None:
             event(rank, "forward", at, at + 1, at % 7, held=tuple(random.randrange(99) for _ in range(7)))
             for at in range(3000)
         ]
-        for rank in range(8)
+        for rank in range(4)  # with more ranks each row is told in less detail, and a picture is smaller
     ]
     made = trace(*ranks)
     for options in ({"width": 20_000}, {"width": 20_000, "static": True}):

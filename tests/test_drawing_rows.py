@@ -45,7 +45,7 @@ def solved(name: str, **other: Any) -> Run:
 # -- gaps ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fn", "spec"), SOLVED, ids=NAMES)
+@pytest.mark.parametrize(("fn", "spec"), list(solutions(small=True)), ids=NAMES)
 def test_gaps_are_the_idle_time_and_each_ends_when_those_who_are_waited_for_have_come(fn: Any, spec: Any) -> None:
     trained = run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default")))
     made = trace_of(trained)

@@ -28,6 +28,7 @@ from solutions.outlined import as_kept
 from tests.corpus.mistakes import MISTAKES
 from tests.drawing_events import event, trace
 from tests.marks import needs_torch
+from tests.programs import SMALLER
 from tests.test_recording import through_a_recording
 from tests.toys import TOY_BROADCAST, register, unregister
 
@@ -541,7 +542,13 @@ def test_the_corpus_has_programs_with_lists() -> None:
     assert {program.puzzle for program in WITH_LISTS} >= {"ddp", "fsdp", "replica_fsdp"}
 
 
-@pytest.mark.parametrize("program", WITH_LISTS, ids=[f"{one.puzzle}: {one.name}" for one in WITH_LISTS])
+EACH = [
+    pytest.param(one, marks=pytest.mark.slow("large") if one.puzzle in SMALLER else (), id=f"{one.puzzle}: {one.name}")
+    for one in WITH_LISTS
+]
+
+
+@pytest.mark.parametrize("program", EACH)
 def test_puzzles_that_do_not_grant_lists_refuse_them(program: Any) -> None:
     """They are right, and some are faster than all that is known: that is why."""
     spec, fn = puzzles()[program.puzzle], load("attempt.py", program.source)[0][program.puzzle]

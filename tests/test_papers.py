@@ -33,7 +33,13 @@ def test_what_must_come_out_exactly_does() -> None:
     assert [line for line in lines if line.ours != line.published] == []
 
 
-@pytest.mark.parametrize("row", published.MEGATRON, ids=lambda row: row.model.name)
+ROWS = [
+    pytest.param(row, id=row.model.name, marks=() if row.model.name == "GPT-3 175B" else pytest.mark.slow("large"))
+    for row in published.MEGATRON
+]
+
+
+@pytest.mark.parametrize("row", ROWS)
 def test_recomputing_everything_takes_as_much_longer_as_was_measured(row: published.Pipeline) -> None:
     line = recompute_ratio(row)
     holds(line)
@@ -153,6 +159,7 @@ def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
         assert way.name in papers.PROGRAMS and (way.chunks > 1) == (way.name == "interleaved")
 
 
+@pytest.mark.slow("large")
 def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeline() -> None:
     made = papers.choice(published.CHOSEN[0], {"interleaved": interleaved})
     assert 0 <= made.behind < 0.02 and made.place <= made.ties

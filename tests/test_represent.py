@@ -12,7 +12,7 @@ from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
 from lib.represent.symmetry import Unlike
-from tests.programs import SOLUTIONS, small_size
+from tests.programs import SMALLER, SOLUTIONS, small_size
 from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
@@ -26,7 +26,9 @@ def best() -> Iterator[Any]:
         for name in sorted({puzzle.name, *[point["by"] for point in puzzle.frontier]} if not puzzle.repair else ()):
             program = getattr(MODULES[puzzle.file], name, None)
             if program is not None:
-                yield pytest.param(program, puzzle, id=f"{puzzle.name}-{name}")
+                in_turn = puzzle.name in SMALLER and name != puzzle.name
+                marks = pytest.mark.slow("large") if in_turn else ()
+                yield pytest.param(program, puzzle, id=f"{puzzle.name}-{name}", marks=marks)
 
 
 def same(one: Run, two: Run) -> bool:

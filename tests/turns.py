@@ -13,12 +13,16 @@ import os
 import subprocess
 from collections.abc import Sequence
 from datetime import date
+from typing import TypeVar
 
+T = TypeVar("T")
 KINDS = {
     "colab": "notebooks on Colab's packages",
     "lab": "JupyterLab in a browser, beyond one puzzle that is solved in it",
     "processes": "most programs as real processes, and what dies under torchrun",
     "random": "random examples beyond today's tenth",
+    "honest": "honest programs graded at a shell, beyond one of each puzzle and today's tenth",
+    "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
 
@@ -32,9 +36,9 @@ def chosen() -> frozenset[str]:
     return frozenset(kinds)
 
 
-def examples(everything: Sequence[int]) -> Sequence[int]:
-    """Return of numbered examples all, or those whose day it is: a tenth, and in ten days all of them."""
-    return everything if "random" in chosen() else everything[date.today().toordinal() % 10 :: 10]
+def examples(everything: Sequence[T], kind: str = "random") -> Sequence[T]:
+    """Return of examples of this kind all, or those whose day it is: a tenth, and in ten days all of them."""
+    return everything if kind in chosen() else everything[date.today().toordinal() % 10 :: 10]
 
 
 def summary() -> str:

@@ -247,7 +247,8 @@ class RankState:
     __slots__ = (
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
-        "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past", "__weakref__",
+        "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
+        "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -262,6 +263,7 @@ class RankState:
         self.held: list[Elements] = [0] * len(MEMORY_KINDS)  # what is stored now
         self.inner: dict[object, Elements] = {}  # inner activations that forward has left in memory by itself
         self.samples = terms.samples
+        self.fractions = False  # whether a sample had any: then none is looked at any more, since they add up slowly
         self.finals: dict[int, Piece] = {}
         # The coroutines of the rank: the only one, or what names the one that runs, the temporaries of each, and who
         # wrote what in the log.
@@ -464,13 +466,16 @@ class RankState:
         if workspace:
             held = held.copy()
             held[INNER] += workspace
-        sample = tuple(held)
-        # As shared has it, without the call.
-        return self.samples.setdefault(sample, sample) if sum(sample).__class__ is int else sample
+        return self.shared(tuple(held))
 
     def shared(self, sample: tuple[Elements, ...]) -> tuple[Elements, ...]:
         """Return a sample, as the one object for all that are equal where it has whole numbers only (see ``Terms``)."""
-        return self.samples.setdefault(sample, sample) if sum(sample).__class__ is int else sample
+        if self.fractions:
+            return sample
+        if sum(sample).__class__ is not int:
+            self.fractions = True
+            return sample
+        return self.samples.setdefault(sample, sample)
 
     def record(
         self,

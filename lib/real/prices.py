@@ -332,19 +332,27 @@ class RealCost(Cost):
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
         micro-batches: of the model's layers that it stands for."""
+        key = _alike(("left behind", kind), labels[0], labels[-1])
+        return self._once(key, lambda: self._left_behind(labels))  # type: ignore[no-any-return]
+
+    def _left_behind(self, labels: tuple[Labels, ...]) -> Elements:
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
         head and its gradient; a backward what it makes again of one layer of the model."""
+        kept = next((one.extra.keep for one in labels if one.extra.keep), "")
+        key = _alike(("workspace", kind, kept), labels[0], labels[-1])
+        return self._once(key, lambda: self._workspace(kind, labels, kept))  # type: ignore[no-any-return]
+
+    def _workspace(self, kind: str, labels: tuple[Labels, ...], kept: str) -> Elements:
         row, many = OPERATIONS[kind], len(labels[0].batches)
         if not row.trains:
             if row is not LOSS:
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
             return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
-        kept = next((one.keep for one in labels if one.keep), "")
         recompute = self._not_kept(kept) if row.backward else "none"
         if recompute == "none":
             return 0

@@ -94,19 +94,18 @@ class Recorder(Replay):
         """Write a call down, carry it out, and return its result. Raise the PuzzleError of one that fails."""
         if self.inside:
             raise TimeIsUp  # it was raised while a call was carried out, and caught: the machine is half way in it
-        holder = self.holders.get(rank.rank)
-        running = None if holder is None else holder()
-        coroutine = None if running is None else self.coroutines.setdefault(running, len(self.coroutines))
-        written = [
-            argument if write is None else write(self, argument)
-            for write, argument in zip(self.writes[verb], arguments, strict=True)
-        ]
+        coroutine = None
+        if self.holders and (holder := self.holders.get(rank.rank)) and (running := holder()) is not None:
+            coroutine = self.coroutines.setdefault(running, len(self.coroutines))
+        call: list[Any] = [verb, rank.rank, coroutine]
+        for write, argument in zip(self.writes[verb], arguments, strict=True):
+            call.append(argument if write is None else write(self, argument))
         if len(self.recorded) >= MOST:
             raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
         self.inside = True
-        self.recorded.append([verb, rank.rank, coroutine, *written])
+        self.recorded.append(call)
         try:
-            result = self.carry_out(self.recorded[-1])
+            result = self.carry_out(call)
         except PuzzleError as error:
             self.failed[len(self.recorded) - 1] = error
             self.failures += 1

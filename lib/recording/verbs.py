@@ -104,11 +104,19 @@ def _tensor(kinds: Collection[str]) -> Kind:
     """Return the kind of argument that is a tensor of one of these kinds."""
 
     def read(reader: Reader, place: Any) -> TensorState:
-        tensor = at(reader.tensors, place, "tensor of that number")
-        reader.count(tensor.labels)
-        return of_kind(tensor, kinds)
+        tensors = reader.tensors
+        # As at and of_kind have it, without the calls: this is asked of every operand.
+        if type(place) is not int or not 0 <= place < len(tensors):
+            raise ProtocolError("no tensor of that number")
+        tensor = tensors[place]
+        labels = tensor.labels
+        reader.count(labels)
+        if labels.kind not in kinds:
+            raise ProtocolError("a tensor of another kind")
+        return tensor
 
-    return Kind(read, lambda writer, token: writer.number(token))
+    # As number has it, without the call, for those that it knows.
+    return Kind(read, lambda writer, token: writer.numbers.get(token) or writer.number(token))
 
 
 def _or_none(kind: Kind) -> Kind:
@@ -209,7 +217,7 @@ TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(["Weight
 SHARDED = _tensor(JOINED)
 CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),
-    lambda writer, call: writer.number_of_call(call),
+    lambda writer, call: writer.numbers_of_calls.get(call) or writer.number_of_call(call),
 )
 AXIS = _or_none(Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200)))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
