@@ -13,6 +13,7 @@ from lib.record.training import FORWARD
 
 from . import theme
 from .chain import THICK
+from .held import DOT, ROUND, draw_held
 from .layout import PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
@@ -107,6 +108,9 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
+    if any(map(draw_held, layouts)):
+        dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
+        yield Entry(dot, WIDE, "made what is in memory at the peak")
     if any(layout.fine and layout.trace.chain is not None for layout in layouts):
         line = lines([(0, TALL / 2, WIDE, TALL / 2)], style(None, theme.CHAIN, THICK))
         yield Entry(line, WIDE, "the longest chain (all else is pale)")

@@ -12,6 +12,7 @@ from .chain import draw_chain
 from .coarse import draw_coarse
 from .failure import draw_failure
 from .gaps import draw_gaps, tints
+from .held import draw_held
 from .layout import PAD, Layout, Row, ticks
 from .links import TIE, arrow_of, arrows, links_of, ties_of
 from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
@@ -28,7 +29,7 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
     parts += [lines(ties, style(None, theme.kind_color(kind), TIE)) for kind, ties in ties_of(layout, links).items()]
     found = links_of(layout, links)
     parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
-    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout)]
+    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout), *draw_held(layout)]
     return [*parts, *over, *draw_failure(layout), *row_names(layout, notes)]
 
 

@@ -20,6 +20,7 @@ from lib.course.specs import puzzles
 from lib.grading.standing import standing_of
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
+from lib.machine.lives import Peak
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
@@ -69,6 +70,8 @@ class Trace:
     """The devices of each host, by its rank. Shares of time and the peak do not count hosts."""
     note: str = ""
     """A remark for the reader of the figures."""
+    noted: Peak | None = None
+    """What was in memory at the peak, thing by thing, if the run took notes of it."""
     scored: bool = False
     """Whether the targets are a puzzle's: then figures in seconds and bytes count in two digits."""
 
@@ -252,7 +255,7 @@ def _of_run(trace: Trace, run: Run) -> Trace:
     trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
     trains = trains or any(state.finals for state in run.final_states)
     tick, fault = run.tick and 1e3 * run.tick, run.fault if trains else ""
-    trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault)
+    trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault, noted=run.peak)
     targeted = trace.time_target is not None or trace.memory_target is not None
     puzzle, refused = (None, "") if targeted else standing_of(run)
     if puzzle is None:

@@ -110,6 +110,7 @@ def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
         verdict,
         next_hint=f'hint("{spec.name}")',
         beside=f"beside_target(run({name_of(fn)}, {size}){named})",
+        draws_peak=f"draw(run({name_of(fn)}, {size}, peak=True))",
         solution=f'solution("{spec.name}")' if (SOLUTIONS / f"{spec.file}.py").exists() else "",
     )
 

@@ -92,6 +92,7 @@ class Verdict:
     seconds: float = 0.0  # wall-clock time of grading
     next_hint: str = ""  # the call or command for the next hint
     beside: str = ""  # the call that draws the schedule above the target's, in a notebook
+    draws_peak: str = ""  # the call that draws the schedule with marks on what is in memory at the peak, in a notebook
     attempts: str = ""  # the call that draws all right attempts as points, in a notebook
     solution: str = ""  # the call that shows a solution, in a notebook, if there is one
     following: str = ""  # the next puzzle of the course
@@ -119,6 +120,7 @@ class Verdict:
             if bound := bounds_of(self.puzzle):
                 facts.append(("bound", bound.in_words()))
             facts.append(("peak memory", f"{memory} ({sizes})"))
+        large = self.memory is not None and self.memory > target["memory"]
         passed, slow = self.status == PASS, self.time is not None and self.time > target["time"]
         idle = f"{100 * (self.idle or 0):.0f}"
         waits = f" ({in_words(waits_of(self.parts))})" if waits_of(self.parts) else ""
@@ -136,6 +138,7 @@ class Verdict:
             ("costs time", self.costs_time, self.costs_time),
             ("costs memory", self.costs_memory, self.costs_memory),
             ("too slow?", self.beside and slow, f"{self.beside} draws yours beside the outline of the target's"),
+            ("too large?", self.draws_peak and large, f"{self.draws_peak} marks what has made the tensors at the peak"),
             (
                 "and the star?",
                 self.beside and passed and self.costs_time,

@@ -23,7 +23,7 @@ from ..machine.outcome import Outcome
 from ..machine.simulator import new_simulator
 from ..real.prices import Mfu, RealCost
 from ..record.events import END, MARKS, Event
-from ..record.score import makespan
+from ..record.score import makespan, peak_event
 from ..represent.coordinate import MOST
 from ..represent.links import simulator_of_few
 from ..represent.symmetry import ASKS_NOTHING, Symmetry, Unlike, axes_of
@@ -150,6 +150,7 @@ def run(
     meter: bool = False,
     kill: tuple[int, int] | None = None,
     represent: str | Iterable[str] | bool | None = None,
+    peak: bool = False,
     _order: Sequence[int] | None = None,
     _strict: bool = True,
     _watched: int | None = None,
@@ -175,6 +176,9 @@ def run(
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
     tensors that are alive, stored or not, which takes time. ``kill=(2, 7)`` kills the process of rank 2 as it begins
     number 7, counted from 1, of the records in its log, to see what is said of a machine that fails.
+
+    ``peak=True`` runs the function once more, with notes on what the rank with the highest peak holds there: a picture
+    of the run then marks the operations that have made it.
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
@@ -184,6 +188,9 @@ def run(
         timeout += room(shape.ranks, work.layers, work.batches)
     settings = Settings(timeout, pace, device, meter, kill, _order, _strict)
     settings.check()
+    if peak and (engine != "simulated" or represent):
+        problem = "the peak is noted where all ranks are simulated"
+        raise PuzzleError(problem, where="run", got=f"engine={engine!r}, represent={represent!r}", fix="leave peak out")
     if represent is not None and represent is not False:
         if engine != "simulated":
             problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
@@ -196,7 +203,9 @@ def run(
     dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
     models = train_on(fn, dist, work, settings)
     with collector_off():
-        return Run(name_of(fn), models, train)
+        done = Run(name_of(fn), models, train)
+        highest = peak_event(done.device_events) if peak else None
+    return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
 
 
 def _watching(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
