@@ -75,7 +75,9 @@ def held_by_solution(name: str) -> dict[str, Any]:
 def look(puzzle: Puzzle, fn: Function, done: Run) -> None:
     """Check all that is said of the peak of a run."""
     event = peak_event(done.device_events)
-    noted = with_peak(done, puzzle, lambda size, rank: run(fn, **size, cost=cost_named(puzzle.cost), _watched=rank))
+    noted = with_peak(
+        done, puzzle.size, lambda size, rank: run(fn, **size, cost=cost_named(puzzle.cost), _watched=rank)
+    )
     assert event is not None and noted is not None and noted.events == done.events
     peak = noted.peak
     assert isinstance(peak, Peak) and peak.rank == event.rank
@@ -186,6 +188,22 @@ def test_the_verdict_at_a_shell_has_the_same_list_with_lines() -> None:
     assert sum(row["elements"] for row in there.as_json()["peak"]) == there.memory
     gathered = [row for row in there.peak if row["what"] == "weight"]
     assert len(gathered) == 6 and all("allgather" in row["made"]["line"] for row in gathered)
+
+
+def test_what_is_too_large_at_another_size_is_told_with_what_it_holds_there() -> None:
+    """Within the slack at the puzzle's own size, but what is never taken out grows with the micro-batches."""
+    source = functions()["pipeline"]
+    found = [
+        Program("pipeline", f"kept {match[1]}", HEAD + source.replace(match[0], match[1] + "[" + match[2] + "]") + "\n")
+        for match in re.finditer(r"(model\.\w+)\.pop\((\([^()]*\)|[^()]*)\)", source)
+    ]
+    said = [grade(function(program), "pipeline").verdict for program in found]  # type: ignore[arg-type]
+    there = [verdict for verdict in said if verdict.failed_at and "it takes" in verdict.message]
+    assert there
+    for verdict in there:
+        assert verdict.error is not None
+        assert re.match(r"rank \d+ holds \d+ activation", verdict.error.got), verdict.message
+        assert re.match(r"it holds \d+ activation.* that nothing reads again: take each", verdict.error.fix)
 
 
 def test_of_a_program_that_does_something_else_each_time_nothing_is_said() -> None:

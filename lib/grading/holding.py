@@ -89,6 +89,36 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target") -> str:
     return excess.in_words() if excess.memory else ""
 
 
+def is_unread(held: Held, peak: Peak) -> bool:
+    """Return whether something is stored at a peak although nothing reads it again."""
+    stored = held.labels is not None and held.memory not in ("in_flight", "inbox")
+    return stored and held.following is None and not held.stays and held.last != peak.at
+
+
+def peak_in_words(outcome: Outcome) -> str:
+    """Return what a run with notes holds at its peak, in a sentence."""
+    peak = outcome.peak
+    if peak is None:
+        return ""
+    return (
+        f"rank {peak.rank} holds {_listed(_counted(one.number, one.what) for one in holdings(peak.held))} at its peak"
+    )
+
+
+def unread_in_words(outcome: Outcome) -> str:
+    """Return what to write about things that are in memory at the peak although nothing reads them again."""
+    peak = outcome.peak
+    unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
+    return f"it holds {_unread(unread)}" if unread else ""
+
+
+def _unread(unread: Sequence[Held]) -> str:
+    groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
+    stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
+    pops = _listed(f"model.{store}.pop(...)" for store in stores)
+    return f"{groups} that nothing reads again: take each tensor out as you use it last, {pops}"
+
+
 class Excess:
     """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the goal's
     program, or an empty text; ``rows``: of what is held there, what that program does not hold."""
@@ -106,25 +136,20 @@ class Excess:
         # What could go first: what nothing reads again, then what is read last. What the operation of the peak reads
         # has to be there, and a result stays.
         rows.sort(key=lambda held: (held.stays, self._in_use(held), held.following is not None, -(held.following or 0)))
-        unread = sum(map(self._is_unread, rows))
+        unread = sum(is_unread(held, peak) for held in rows)
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
         self.twice = twice[0] if len(twice) >= len(self.rows) else None
         known = {*map(id, self.rows)}
-        self.unread = [held for held in peak.held if id(held) not in known and self._is_unread(held)]
+        self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
 
     def _in_use(self, held: Held) -> bool:
         """Return whether the operation that begins at the peak reads it."""
         return held.last == self.peak.at
 
-    def _is_unread(self, held: Held) -> bool:
-        """Return whether it is stored although nothing reads it again."""
-        stored = held.labels is not None and held.memory not in ("in_flight", "inbox")
-        return stored and held.following is None and not held.stays and not self._in_use(held)
-
     def in_words(self) -> str:
         """Return the excess in sentences."""
-        others = " and ".join(_counted(group.number, group.what) for group in self.there) or "none"
+        others = _listed(_counted(group.number, group.what) for group in self.there) if self.there else "none"
         if self.known and len(self.there) == 1:
             others = str(self.known)
         named = _counted(self.number, self.what)
@@ -156,7 +181,7 @@ class Excess:
             said += f", and {be} {how} at {when}"
         elif later:
             said += f", and {be} read next by {self._records(later)}"
-            if unread := sum(map(self._is_unread, rows)):
+            if unread := sum(is_unread(held, self.peak) for held in rows):
                 said += f", {unread} of these not again"
         elif all(held.stays for held in rows):
             said += f", and {be} kept to the end"
@@ -171,10 +196,7 @@ class Excess:
         """Return a sentence on what is held besides although nothing reads it again."""
         if not self.unread:
             return ""
-        groups = " and ".join(_counted(group.number, group.what) for group in holdings(self.unread))
-        stores = dict.fromkeys(KINDS[held.labels.kind].store for held in self.unread if held.labels is not None)
-        pops = " and ".join(f"model.{store}.pop(...)" for store in stores)
-        return f"it also holds {groups} that nothing reads again: take each tensor out as you use it last, {pops}."
+        return f"it also holds {_unread(self.unread)}."
 
     def _calls(self) -> str:
         """Return which calls are on their way at the peak."""
@@ -286,6 +308,12 @@ def _largest(own: Sequence[Holding], ours: Sequence[Holding], key: Callable[[Hol
 
 def _counted(number: int, what: str) -> str:
     return what if what == MADE_AGAIN else f"{number} {what.format(s='s' * (number != 1))}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return texts as a list in words."""
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _with_article(word: str) -> str:

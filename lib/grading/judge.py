@@ -24,17 +24,17 @@ from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD
 from ..running.limits import collector_off
 from .holding import as_json as peak_as_json
-from .holding import costs_memory
+from .holding import costs_memory, peak_in_words, unread_in_words
 from .slowness import Slowness
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
 CLOSE = 1e-9  # what a time may be off because it is computed with floats
+Watch = Callable[[Size, int], Outcome]
+"""Runs a function again at a size, with notes on the tensors of a rank (see ``machine.lives``)."""
 
 
-def judge(
-    puzzle: Puzzle, run: Callable[[Size], Outcome], watch: Callable[[Size, int], Outcome] | None = None
-) -> Verdict:
+def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], watch: Watch | None = None) -> Verdict:
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL.
     ``watch(size, rank)`` runs the function again with notes on the tensors of a rank (see ``machine.lives``)."""
     with collector_off(cycles=True):
@@ -44,7 +44,7 @@ def judge(
 def _judged(
     puzzle: Puzzle,
     run: Callable[[Size], Outcome],
-    watch: Callable[[Size, int], Outcome] | None,
+    watch: Watch | None,
     verdict: Verdict,
 ) -> Verdict:
     try:
@@ -66,7 +66,7 @@ def _judged(
         try:
             outcome_there = run(size)
             check(outcome_there, puzzle, size)
-            check_limits(outcome_there, puzzle, there)
+            check_limits(outcome_there, puzzle, there, watch)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}\n{error}"
             wrong = Mistake.of(error)
@@ -76,7 +76,7 @@ def _judged(
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
 
 
-def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Callable[[Size, int], Outcome] | None) -> Verdict:
+def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None) -> Verdict:
     """Return a verdict with what costs time, and what costs memory, of a run that is slower or larger than a goal,
     "target" or "star"."""
     puzzle = verdict.puzzle
@@ -87,7 +87,7 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Callable[[Si
         slow = Slowness(outcome, chain, puzzle, goal)
         verdict = replace(verdict, chain=chain.describe(puzzle.unit), costs_time=slow.in_words())
     if most and memory > most["memory"]:
-        noted = with_peak(outcome, puzzle, watch)
+        noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=costs_memory(noted, puzzle, goal))
     return verdict
@@ -142,7 +142,10 @@ def comes_next(outcome: Outcome) -> str:
     return f"{so_far} comes {written(left[0])}"
 
 
-def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> None:
+EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+
+
+def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None = None) -> None:
     """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
     fast or small at the puzzle's own size only."""
     slowest, largest = limits(puzzle, there)
@@ -150,13 +153,13 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures) -> No
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {most}, where a solution takes {least}"
-    elif outcome.memory > largest:
+        raise PuzzleError(f"it takes {took}", expected=expected, fix=EVERYWHERE, line="")
+    if outcome.memory > largest:
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
         expected = f"at most {most}, where a solution takes {least}"
-    else:
-        return
-    fix = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-    raise PuzzleError(f"it takes {took}", expected=expected, fix=fix, line="")
+        noted = with_peak(outcome, there.size, watch)
+        held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
+        raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix or EVERYWHERE, line="")
 
 
 def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:
@@ -178,14 +181,14 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     return "Correct, but over the target: " + "; ".join(over) if over else ""
 
 
-def with_peak(outcome: Outcome, puzzle: Puzzle, watch: Callable[[Size, int], Outcome] | None) -> Outcome | None:
+def with_peak(outcome: Outcome, size: Size, watch: Watch | None) -> Outcome | None:
     """Return another run of the same function, with notes on what the rank with the highest peak held there, or None
     where that does not come out the same."""
     highest = peak_event(outcome.device_events)
     if watch is None or highest is None:
         return None
     try:
-        noted = watch(puzzle.size, highest.rank)
+        noted = watch(size, highest.rank)
     except PuzzleError:
         return None  # the function is another at its second run
     return noted if (noted.time, noted.memory) == (outcome.time, outcome.memory) else None
