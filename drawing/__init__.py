@@ -18,6 +18,7 @@ numbering          where micro-batch numbers have room
 gaps               when a rank does nothing, and for whom it waits
 links              arrows from sends to receives, ties between the ranks of a collective
 chain              the longest chain, as a line through its boxes
+held               marks on what has made the tensors at the peak
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
 timeline           the rows, with what is behind and beside them

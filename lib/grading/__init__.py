@@ -2,6 +2,8 @@
 
 ===========  ======================================================================
 verdict      the one result: what came of an attempt, of several
+holding      what a run holds at its peak, beside the program of a goal
+slowness     what makes a run slow, beside the program of a goal
 judge        right or not, at its own size and others; layout, rules, targets
 standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a table for notebooks, a text

@@ -13,6 +13,7 @@ log           the log of a rank, whose records are made when they are read
 network       who meets whom, and when
 deferred_memory  memory of a sample that is known only afterwards
 simulator     everything that decides, of a machine in this process
+lives         the same with notes: what a peak of memory is made of
 check         right or wrong
 outcome       what a run leaves behind
 ============  ======================================================================
