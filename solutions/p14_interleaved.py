@@ -30,7 +30,7 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "one_f_one_b",
     "rules": ["own_layers", "one_micro_batch"],
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,
     "star_hint": "Each rank still waits for messages that it awaits at once. Which receive could begin "

@@ -31,7 +31,7 @@ PUZZLE = {
     "rules": ["weights_stay"],
     "words": ["partial=True", "slices"],
     "begins_with": "tensor_parallel",
-    "hints_for": {"slow": 3, "large": 2},
+    "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 40,
     "star_hint": "A gather and a reduce-scatter stand between any two layers. Which of them could "

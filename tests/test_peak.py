@@ -178,16 +178,28 @@ def test_old_weights_beside_new_ones_are_there_twice() -> None:
     assert "store it in the place of the old one, model.weights.pop(...)" in verdict.costs_memory
 
 
-def test_the_verdict_at_a_shell_has_the_same_list_with_lines() -> None:
-    [program] = [one for one in MISTAKES if (one.puzzle, one.name) == ("repair_bargain", "as it is")]
+@pytest.mark.parametrize(
+    ("puzzle", "name"),
+    [
+        ("repair_bargain", "as it is"),
+        ("one_f_one_b", "eight little sums"),
+        ("zero2", "ZeRO-1: whole gradients"),
+        ("offload", "gradients added up on the device"),
+        ("one_f_one_b", "what was passed on is kept"),
+    ],
+)
+def test_the_verdict_at_a_shell_has_the_same_list_with_lines(puzzle: str, name: str) -> None:
+    """Also of what is added up, cut and joined, which a replay carries out in another way."""
+    [program] = [one for one in MISTAKES if (one.puzzle, one.name) == (puzzle, name)]
     there, here = near(program), grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
-    assert re.sub(r" of \S+ in", " in", there.costs_memory) == re.sub(r" of \S+ in", " in", here.costs_memory)
-    assert [{**row, "made": 0, "last_read": 0, "read_next": 0} for row in there.peak] == [
-        {**row, "made": 0, "last_read": 0, "read_next": 0} for row in here.peak
-    ]
+
+    def without_files(thing: object) -> object:
+        return re.sub(r" of \S+\.py", "", json.dumps(thing))
+
+    assert there.costs_memory and without_files(there.costs_memory) == without_files(here.costs_memory)
+    assert without_files(there.as_json()["peak"]) == without_files(here.as_json()["peak"])
     assert sum(row["elements"] for row in there.as_json()["peak"]) == there.memory
-    gathered = [row for row in there.peak if row["what"] == "weight"]
-    assert len(gathered) == 6 and all("allgather" in row["made"]["line"] for row in gathered)
+    assert all(row["made"]["line"] for row in there.peak if row["made"])
 
 
 def test_what_is_too_large_at_another_size_is_told_with_what_it_holds_there() -> None:

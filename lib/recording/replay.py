@@ -11,6 +11,7 @@ from typing import Any
 from ..basics.errors import Deadlock, PuzzleError, witnessed
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
+from ..machine.lives import WatchedTensor
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
 from ..machine.simulator import LocalSimulator
@@ -187,13 +188,13 @@ class Replay:
         self.simulator.drop(state, tensor)
 
     def _shard(self, state: RankState, tensor: TensorState, index: int, total: int) -> TensorState:
-        return TensorState.shard(_of_a_rank(tensor), index, total)
+        return _methods(tensor).shard(_of_a_rank(tensor), index, total)
 
     def _combine(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return TensorState.combine(_of_a_rank(one), of_kind(other, [one.labels.kind]))
+        return _methods(one).combine(_of_a_rank(one), of_kind(other, [one.labels.kind]))
 
     def _add(self, state: RankState, one: TensorState, other: TensorState) -> TensorState:
-        return TensorState.add(_of_a_rank(one), other)
+        return _methods(one).add(_of_a_rank(one), other)
 
     def _by_hand(self, state: RankState, labels: Labels) -> TensorState:
         return made_by_hand(labels)
@@ -237,6 +238,11 @@ class Replay:
         self.acts.clear()
         for state in self.ranks:
             state.holder = lambda: None
+
+
+def _methods(tensor: TensorState) -> type[TensorState]:
+    """Return the class whose methods carry out what is done with a tensor: a recorder's own would record it again."""
+    return WatchedTensor if isinstance(tensor, WatchedTensor) else TensorState
 
 
 def _of_a_rank(tensor: TensorState) -> TensorState:
