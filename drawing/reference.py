@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 from lib.basics.units import HIDDEN, LENGTH
-from lib.course.specs import Puzzle, find, puzzles, subject_of
+from lib.course.specs import Puzzle, find, puzzles
 from lib.grading.notebook import grade, hint, progress, solution
 from lib.grading.progress import Progress
 from lib.learner.model import Model
@@ -41,13 +41,9 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
 }
-SINCE = {
-    "allreduce": "ddp", "allgather": "wsdp", "scatterreduce": "fsdp", "pass_to": "ddp", "receive": "ddp",
-    "axis_index": "replica_fsdp", "axis_size": "replica_fsdp", "rank_at": "replica_fsdp", "shard": "replica_fsdp",
-    "combine": "replica_fsdp", "is_host": "offload", "host": "offload", "devices": "offload", "load_adapter": "lora",
-}  # fmt: skip
-"""The puzzle that teaches what no puzzle has to grant. (Of a feature it is the first puzzle that grants it.)"""
 ALL = 'reference("all")'
+CUTS = ("shard", "combine")
+"""What is done with tensors, and taught by a puzzle."""
 TENSORS = "Tensors"
 PIECES = ("__add__", "shard", "combine", "memory", "is_complete")
 """What a tensor can do."""
@@ -108,10 +104,13 @@ class Reference:
         return found
 
     def _is_later(self, name: str) -> bool:
-        """Return whether a name is the subject of a puzzle after this one."""
-        subject = find(SINCE[name]) if name in SINCE else subject_of(name)
+        """Return whether a name is the subject of a puzzle after this one. What only looks at a rank is no subject."""
+        groups: list[tuple[str, ...]] = [(verb,) for verb in in_stream("compute", *TALK)] + [CUTS]
+        groups += [names for group, names in MODEL.items() if "puzzle" in group]
+        own = next((names for names in groups if name in names), ())
         order = [*puzzles().values()]
-        return self.puzzle is not None and subject is not None and order.index(subject) > order.index(self.puzzle)
+        taught = [at for at, puzzle in enumerate(order) if {*own} & {*puzzle.teaches}]
+        return self.puzzle is not None and bool(taught) and taught[0] > order.index(self.puzzle)
 
     def __str__(self) -> str:
         lines = [_sizes()]

@@ -36,6 +36,7 @@ from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
 from lib.grading.slowness import chain_efforts, efforts, late_messages
+from lib.learner.tensors import Weight
 from lib.real import GPT_175B
 from lib.real.hardware import FITS
 from lib.record.chain import chain_of
@@ -696,16 +697,37 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
             **_of_the_star(root, puzzle, found),
             "elsewhere": _elsewhere(root, puzzle),
         }
+    teaches = _taught(root, found)
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
         for name, one in kept.items()
     )
     return {
         Path("lib", "specs.json"): as_text(
-            {puzzle["name"]: _with_hints(root, puzzle) for puzzle in found}, indent=2
+            {
+                puzzle["name"]: _with_hints(root, puzzle) | {"teaches": teaches[puzzle["name"]]}
+                for puzzle in found
+            },
+            indent=2,
         ),
         Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def _taught(root: Path, found: Sequence[Json]) -> dict[str, list[str]]:
+    """For each puzzle the methods of models and tensors that its notebook is the first to write."""
+    left = [name for name in sorted({*dir(Model), *dir(Weight)}) if not name.startswith("_")]
+    taught: dict[str, list[str]] = {}
+    for puzzle in found:
+        # The tour is for those who have not begun: what it shows is for the first puzzle.
+        pages = ["tour", puzzle["file"]] if puzzle is found[0] else [puzzle["file"]]
+        paths = [path for page in pages if (path := root / "solutions" / f"{page}.py").exists()]
+        cells = [cell for path in paths for cell in notebook(path)["cells"]]
+        text = "".join("".join(cell["source"]) for cell in cells)
+        shown = [name for name in left if re.search(rf"\.{name}\b", text)]
+        taught[puzzle["name"]] = shown
+        left = [name for name in left if name not in shown]
+    return taught
 
 
 def _with_hints(root: Path, puzzle: Json) -> Json:

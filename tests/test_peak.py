@@ -146,7 +146,7 @@ def costs(puzzle: str, name: str) -> str:
 
 
 BARGAIN = "5 of them (layers 0-4) come from allgather at 0 to 5.2 ticks, and are read next by backward at 9.6 to 16.8"
-PIECE = "Keep only this rank's piece of each sum: await model.scatterreduce(grad, layer)."
+PIECE = "Keep only this rank's piece, right after each backward: await model.scatterreduce(grad, layer)."
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ class Bounds(NamedTuple):
         if time == float(self.time):
             return f"No schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
         if self.one_stage is not None and time == float(self.one_stage):
-            return f"W{ONE_STAGE[1:]}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
+            said = ONE_STAGE.capitalize()
+            return f"{said}, no schedule with these prices is faster: {show_ticks(time)} ticks is the bound."
         return ""
 
     def as_json(self) -> dict[str, float | None]:

@@ -46,6 +46,7 @@ class Puzzle(NamedTuple):
     hints_for: dict[str, int] | None = None  # for a right program that is "slow" or "large": the hint to begin with
     star_hint: str = ""  # a question for whoever has passed and has no star
     words: tuple[str, ...] = ()  # the features (operations and options) that it grants, and most puzzles do not
+    teaches: tuple[str, ...] = ()  # the methods of models and tensors that its notebook is the first to write
     begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
 
     @property

@@ -139,6 +139,7 @@ class Excess:
         unread = sum(is_unread(held, peak) for held in rows)
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
+        self.number_of_calls = 0
         self.twice = twice[0] if len(twice) >= len(self.rows) else None
         known = {*map(id, self.rows)}
         self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
@@ -182,14 +183,15 @@ class Excess:
         elif later:
             said += f", and {be} read next by {self._records(later)}"
             if unread := sum(is_unread(held, self.peak) for held in rows):
-                said += f", {unread} of these not again"
+                said += f"; nothing reads {unread} of these again"
         elif all(held.stays for held in rows):
             said += f", and {be} kept to the end"
         elif all(map(self._in_use, rows)):
             said += f", and {be} read by the operation that begins there"
         else:
             said += f", and {be} not read again after {self._records(last)}" if last else f", and {be} never read"
-        line = next((line for held in rows if (line := _line(self.peak, held.made))), "")
+        known = Counter(line for held in rows if (line := _line(self.peak, held.made)))
+        line = max(known, key=lambda one: known[one], default="")  # the first of those that make most
         return f"{said} ({line})." if line else f"{said}."
 
     def _also(self) -> str:
@@ -204,7 +206,8 @@ class Excess:
             held.made if held.last is None or held.last > self.peak.at else held.last
             for held in self.peak.held if held.memory == self.memory
         })  # fmt: skip
-        one = len(calls) == 1
+        self.number_of_calls = len(calls)
+        one = self.number_of_calls == 1
         said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
         said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
         line = next((line for place in calls if (line := _line(self.peak, place))), "")
@@ -238,6 +241,10 @@ class Excess:
         made = self.events[held.made].kind if 0 <= held.made < len(self.events) else ""
         pieces = "/" not in self.what and any("/" in group.what for group in self.there)
         if self.memory == "in_flight":
+            if self.unread:
+                return ""
+            if self.number_of_calls == 1:
+                return "await it before the work that goes on beside it, or let that work need less."
             return "await a call before the next one is made, so that fewer are on their way at a time."
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."
@@ -250,7 +257,7 @@ class Excess:
             return ""
         if held.following is None:
             if held.last is None:
-                return f"nothing needs it: do not store it, or take it out at once, del model.{row.store}[...]."
+                return f"nothing needs {'it' if self.number == 1 else 'them'}: del model.{row.store}[...], or store nothing."
             return f"take each tensor out as you use it last, {pop}."
         if pieces and made in LOADS:
             return f"load a piece only: model.{made}(layer, shard, total)."
@@ -273,7 +280,7 @@ class Excess:
     def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
         following = "" if held.following is None or held.joins else self.events[held.following].kind
         if pieces:
-            return "keep only this rank's piece of each sum: await model.scatterreduce(grad, layer)."
+            return "keep only this rank's piece, right after each backward: await model.scatterreduce(grad, layer)."
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

@@ -218,7 +218,8 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
     number = next_hint(_given, spec, first)
     if kept:
         kept.take_hint(spec, number)
-    return Hint(spec, number, why if first > before else "")
+    earlier = f'; hint("{spec.name}", 1) shows the first' if first > before else ""
+    return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "")
 
 
 def _fitting(spec: Puzzle, kept: Progress | None) -> tuple[int, str]:
