@@ -257,7 +257,8 @@ class Excess:
             return ""
         if held.following is None:
             if held.last is None:
-                return f"nothing needs {'it' if self.number == 1 else 'them'}: del model.{row.store}[...], or store nothing."
+                them = "it" if self.number == 1 else "them"
+                return f"nothing needs {them}: do not store {them}, or del model.{row.store}[...] at once."
             return f"take each tensor out as you use it last, {pop}."
         if pieces and made in LOADS:
             return f"load a piece only: model.{made}(layer, shard, total)."
