@@ -722,8 +722,11 @@ def _taught(root: Path, found: Sequence[Json]) -> dict[str, list[str]]:
         # The tour is for those who have not begun: what it shows is for the first puzzle.
         pages = ["tour", puzzle["file"]] if puzzle is found[0] else [puzzle["file"]]
         paths = [path for page in pages if (path := root / "solutions" / f"{page}.py").exists()]
-        cells = [cell for path in paths for cell in notebook(path)["cells"]]
-        text = "".join("".join(cell["source"]) for cell in cells)
+        cells = [cell for path in paths for cell in _with_facts(path)]
+        shown_cells = [
+            cell for cell in cells if not {"solution", "spec", figures.TAG} & {*cell.tags}
+        ]
+        text = "".join(cell.source for cell in shown_cells)
         shown = [name for name in left if re.search(rf"\.{name}\b", text)]
         taught[puzzle["name"]] = shown
         left = [name for name in left if name not in shown]
@@ -740,7 +743,12 @@ def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
     """The puzzles, those before the others that are new or have changed: there the mistakes are."""
     path = root / "lib" / "specs.json"
     old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return sorted(found, key=lambda puzzle: bool(old.get(puzzle["name"]) == puzzle))
+    return sorted(
+        found,
+        key=lambda puzzle: bool(
+            old.get(puzzle["name"]) == {**old.get(puzzle["name"], {}), **puzzle}
+        ),
+    )
 
 
 def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> Json:

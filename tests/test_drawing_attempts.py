@@ -95,7 +95,7 @@ def test_of_a_pipeline_there_is_a_line_at_what_nothing_beats(keep: Keep) -> None
     assert one_stage == pytest.approx(star, abs=0.1)
     assert (one_stage - least) / (slow - one_stage) == pytest.approx((47.4 - 40.9) / (53 - 47.4), rel=0.01)
     assert {"no schedule is faster", "than 40.9; one stage a rank: 47.4 ticks"} <= {*texts(figure)}
-    assert "No schedule with these prices is faster than 40.9 ticks; with one stage" in figure.summary
+    assert "No schedule with these prices is faster than 40.9 ticks; if each rank has one stage" in figure.summary
 
 
 def test_where_there_is_one_bound_or_none_there_is_one_line_or_none(keep: Keep) -> None:
