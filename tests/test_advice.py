@@ -41,7 +41,10 @@ LINES = {
     "range(modl.RANKS)": ("the function raised NameError: name 'modl' is not defined", "did you mean model?"),
     "zzz": ("the function raised NameError: name 'zzz' is not defined", ""),
     "[].appendd": ("the function raised AttributeError: 'list' object has no attribute 'appendd'", ""),
-    "model.allreduce(0, model.fake_grad(0, []))": ("allreduce takes a WeightGrad", "await model.allreduce(v, layer)"),
+    "model.allreduce(0, model.fake_grad(0, []))": (
+        "allreduce takes a WeightGrad",
+        "await model.allreduce(v, layer): first the tensor, then its layer; here they are exchanged",
+    ),
     "model.get_activation(2)": (
         "batches must be several whole numbers, for example [0, 1]", "[2] for this one, range(2) for those before it",
     ),
@@ -201,7 +204,7 @@ TABLE = [
      "the gradient is missing micro-batches 1-3", ALL_MICRO_BATCHES, UPDATED),
     ("an update for each micro-batch", "grad_accum",
      [("            model.grad_weights[layer] = " + ADDED, "    " + UPDATED + "layer, grad, model.weights[layer], model.opt_states[layer])")],
-     "the gradient is missing micro-batches 1-3", ALL_MICRO_BATCHES, UPDATED),
+     "the gradient is missing micro-batches 1-3", "train on all micro-batches and add up their gradients, then update", UPDATED),
     ("replaced instead of added", "grad_accum", [(ADDED, "grad")], "the gradient is missing micro-batches 0-2",
      "this rank has computed the gradient of micro-batches 0-2 as well: add it to the others, "
      "model.grad_weights[0] = model.grad_weights[0] + grad", UPDATED),
@@ -234,14 +237,14 @@ TABLE = [
     ("an argument forgotten", "basic", [("            layer, model.activations[layer], model.weights[layer]\n", "            model.activations[layer], model.weights[layer]\n")],
      "model.forward() missing 1 required positional argument: 'weight'", "model.forward(layer, inp, weight)", "model.forward("),
     ("the wrong activation", "basic", [("model.activations.pop(layer), model.grad", "model.activations[min(layer + 1, model.LAYERS - 1)], model.grad")],
-     "the input is that of layer 1", "by habit: model.activations[0]", BACKWARD),
+     "the input is that of layer 1", "keep what forward(0, ...) reads until then, stored under its layer: model.activations[0]", BACKWARD),
     ("no loss", "basic", [("model.loss(model.activations.pop(model.LAYERS))", "model.activations.pop(model.LAYERS)")],
      "grad must be an ActivationGrad", "model.loss makes the first gradient of the last activation", BACKWARD),
     ("two results in one place", "basic", [(BACKWARD, "model.grad_weights[layer] = model.backward(")],
      "only tensors can be stored in grad_weights",
      "each in a place of its own: model.grad_weights[1], model.grad_activations[1] = ...", "model.grad_weights[layer] = model.backward("),
     ("the weight of another layer", "ddp", [("model.activations[layer], model.weights[layer]", "model.activations[layer], model.weights[0]")],
-     "the weight is that of layer 0", "by habit: model.weights[1]", "model.forward("),
+     "the weight is that of layer 0", "the weight of layer 1: model.weights[1]", "model.forward("),
     ("a gradient for another layer", "ddp", [("model.allreduce(grad, layer)", "model.allreduce(grad, 0)")],
      "the WeightGrad is of layer 1", "name the layer of the tensor, 1, or take the tensor of layer 0", SUM.replace("layer)", "0)")),
 ]  # fmt: skip

@@ -13,6 +13,8 @@ from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
+ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
+"""What is stored under its layer by habit, for a layer more than there are."""
 
 
 class Storage(dict[Hashable, Any]):
@@ -44,16 +46,61 @@ class Storage(dict[Hashable, Any]):
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
 
-    def __missing__(self, key: Hashable) -> Tensor:
-        fix = f"model.{self._name}[{key!r}] = ... before that; "
-        fix += "or was it taken out already, or stored under another key?"
-        if self._name == "grad_weights":
-            fix = FIRST
-        elif near := next((one for one in self if isinstance(one, tuple) and key in one[:1]), None):
-            fix = f"did you mean model.{self._name}[{near!r}]?"
+    def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
+        near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
+        plain = (
+            f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
+        )
+        meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
+        own = self._own_past(key, popped)
+        fix = lambda: meant or own or self._elsewhere(key) or plain  # noqa: E731
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
+
+    def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
+        """Return the layer and the micro-batches that a key means by habit: a layer, or a layer and a micro-batch."""
+        layer, *more = key if isinstance(key, tuple) and key else (key,)
+        batches = frozenset(one for one in more[:1] if type(one) is int)
+        return (layer, batches) if type(layer) is int else None
+
+    def _own_past(self, key: Hashable, popped: bool) -> str:
+        """Return what this rank's own log says of a tensor that is not stored, or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        layer, batches = meant
+        last = rank.layers - (name not in ACTIVATIONS)
+        if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
+            return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
+        if ACTIVATIONS.get(name) == "ActivationGrad" and simulator.has_run(rank, "forward", layer - 1):
+            return self._of_backward(layer, batches)
+        if name == "grad_weights" and simulator.has_run(rank, "forward", layer):
+            if not popped:
+                return FIRST
+            if not simulator.has_run(rank, "backward", layer):
+                return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+        return ""
+
+    def _elsewhere(self, key: Hashable) -> str:
+        """Return on which other rank that is which a key means, or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        if name in ACTIVATIONS:
+            return simulator.comes_from(rank, ACTIVATIONS[name], *meant)
+        owner = simulator.owner(rank, meant[0])
+        if owner is not None:
+            return f"layer {meant[0]} is that of rank {owner}: let each rank do this for its own layers only"
+        return FIRST if name == "grad_weights" else ""
+
+    def _of_backward(self, layer: int, of_batch: frozenset[int]) -> str:
+        """Return what makes the gradient that backward reads below a layer, where it is not there yet."""
+        if layer == self._rank.layers:
+            return "" if self._simulator.has_run(self._rank, "loss", layer) else "model.loss makes the first gradient"
+        if of_batch <= self._simulator.has_run(self._rank, "backward", layer) != frozenset():
+            return ""
+        return f"backward goes from the last layer down to the first: backward({layer}, ...) comes first, and gives it"
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
@@ -72,7 +119,12 @@ class Storage(dict[Hashable, Any]):
             _delete(self, key)
             self._drop(self._rank, tensor._token)
             return tensor
-        return self.__missing__(key) if default is _MISSING else default
+        if type(default) is int and (key, default) in self:
+            problem, fix = f"pop got two arguments, {key!r} and {default}", f"a pair as key: pop(({key!r}, {default}))"
+            raise PuzzleError(
+                problem, where=self._place((key, default)), fix=f"{fix}, or del model.{self._name}[{key!r}, {default}]"
+            )
+        return self.__missing__(key, popped=True) if default is _MISSING else default
 
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""

@@ -70,7 +70,7 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
+        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.mesh)
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
@@ -270,6 +270,15 @@ class LocalSimulator:
     def events(self, rank: RankState) -> list[Event]:
         return deferred_memory.events_so_far(self.network.links[rank.rank])
 
+    def sender(self, rank: RankState, tensor: TensorState) -> tuple[int, int] | None:
+        return rank.sender(tensor.labels)
+
+    def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
+        return rank.comes_from(kind, layer, batches)
+
+    has_run = staticmethod(RankState.has_run)
+    owner = staticmethod(RankState.elsewhere)
+
     def waiting(self, rank: RankState) -> list[Wait]:
         return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
 
@@ -312,9 +321,17 @@ class LocalSimulator:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
-        fix = "for batch in range(model.BATCHES), whatever their number is at this size"
-        problem = "a micro-batch is out of range"
-        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=fix)
+        every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
+        fix = every
+        if ranks > 1 and ranks == rank.batches:
+            fix = "rank r has micro-batch r: model.get_activation([model.rank])"
+        elif ranks % rank.batches == 0 and ranks > 1:
+            fix = f"{ranks // rank.batches} ranks share a micro-batch: model.rank // {ranks // rank.batches}, which is "
+            fix += "model.rank // (model.RANKS // model.BATCHES)"
+        elif ranks > 1:
+            fix = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
+        problem, fix_for = "a micro-batch is out of range", {"stages": every, "weights_stay": every}
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=fix, fix_for=fix_for)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:

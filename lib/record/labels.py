@@ -310,6 +310,10 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
             fix = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
+            if part.is_whole() or first.is_whole():
+                fix = "one is whole and the other is cut: reduce-scatter the whole one, too, or add up before that"
+            elif where == "+":
+                fix = "a sum is of the same piece of each: cut both in the same way"
             problem = "gradients of different shards do not add up"
             raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
         if strict and part.extra is not extra and part.extra != extra:
