@@ -39,7 +39,7 @@ LINES = {
     ),
     "modle.rank": ("the function raised NameError: name 'modle' is not defined", "did you mean model?"),
     "range(modl.RANKS)": ("the function raised NameError: name 'modl' is not defined", "did you mean model?"),
-    "zzz": ("the function raised NameError: name 'zzz' is not defined", ""),
+    "zzz": ("the function raised NameError: name 'zzz' is not defined", "zzz = ... before that: no line has given it a value yet"),
     "[].appendd": ("the function raised AttributeError: 'list' object has no attribute 'appendd'", ""),
     "model.allreduce(0, model.fake_grad(0, []))": (
         "allreduce takes a WeightGrad",
@@ -244,7 +244,7 @@ TABLE = [
      "only tensors can be stored in grad_weights",
      "each in a place of its own: model.grad_weights[1], model.grad_activations[1] = ...", "model.grad_weights[layer] = model.backward("),
     ("the weight of another layer", "ddp", [("model.activations[layer], model.weights[layer]", "model.activations[layer], model.weights[0]")],
-     "the weight is that of layer 0", "the weight of layer 1: model.weights[1]", "model.forward("),
+     "the weight is that of layer 0", "what load_weights(1, ...) gives: model.weights[1]", "model.forward("),
     ("a gradient for another layer", "ddp", [("model.allreduce(grad, layer)", "model.allreduce(grad, 0)")],
      "the WeightGrad is of layer 1", "name the layer of the tensor, 1, or take the tensor of layer 0", SUM.replace("layer)", "0)")),
 ]  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from lib import grade
+from lib.course.specs import puzzles
 from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
+from tests.corpus import function as solution_of
 from tests.test_corpus import LONG, function, near
 
 PIPE_IN = "model.activations[first] = await model.receive(src=model.rank - 1)"
@@ -457,3 +461,121 @@ def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:
     assert "write async def ddp(...)" in verdict.message and "async def ddp(model)" in verdict.error.fix, (
         verdict.message
     )
+
+
+# -- small slips of all kinds ---------------------------------------------------------------------------------------
+
+SLIPS_OF = ("fsdp", "pipeline", "gpipe", "one_f_one_b", "zero1")
+
+
+def slips(puzzle: str) -> list[Program]:
+    """The solution of a puzzle with one call of a method of model left out, made twice, made for the next layer, with
+    another rank, or not awaited."""
+    source = solution_of(puzzle)
+    calls = sum(1 for _ in _calls(ast.parse(source)))
+    found = []
+    for number in range(calls):
+        for slip in (_left_out, _twice, _next_layer, _other_rank, _not_awaited):
+            tree = ast.parse(source)
+            statement, call = [*_calls(tree)][number]
+            if slip(tree, statement, call):
+                name = f"{call.func.attr} in line {call.lineno} {slip.__name__.strip('_').replace('_', ' ')}"  # type: ignore[attr-defined]
+                found.append(whole(puzzle, name, ast.unparse(ast.fix_missing_locations(tree))))
+    return found
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.Call]]:
+    """Yield the calls of methods of model, each with its statement."""
+    for statement in ast.walk(tree):
+        if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call) and re.match(r"model\.\w+\(", ast.unparse(node)):
+                    yield statement, node
+
+
+def _put(tree: ast.AST, old: ast.AST, *new: ast.AST) -> bool:
+    """Put nodes in the place of one."""
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new[0])
+                return True
+            if isinstance(value, list) and any(one is old for one in value):
+                at = next(place for place, one in enumerate(value) if one is old)
+                value[at : at + 1] = new
+                return True
+    return False
+
+
+def _awaited(tree: ast.AST, call: ast.Call) -> ast.Await | None:
+    return next((one for one in ast.walk(tree) if isinstance(one, ast.Await) and one.value is call), None)
+
+
+def _left_out(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
+    awaited = _awaited(tree, call)
+    if isinstance(statement, ast.Assign) and awaited is not None and call.args:
+        return _put(tree, awaited, call.args[0])  # what would have been communicated
+    return _put(tree, statement, ast.Pass())
+
+
+def _twice(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
+    return _put(tree, statement, statement, ast.parse(ast.unparse(statement)).body[0])
+
+
+def _next_layer(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
+    for at, argument in enumerate(call.args):
+        if ast.unparse(argument) == "layer":
+            call.args[at] = ast.parse("layer + 1", mode="eval").body
+            return True
+    return False
+
+
+def _other_rank(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
+    places = [
+        *[(call.args, at, one) for at, one in enumerate(call.args)],
+        *[(one, "value", one.value) for one in call.keywords],
+    ]
+    for owner, at, argument in places:
+        text = ast.unparse(argument)
+        if text.startswith(("model.rank", "[model.rank", "[mb")):
+            other = f"[({text[1:-1]} + 1) % model.BATCHES]" if text[0] == "[" else f"({text} + 1) % model.RANKS"
+            new = ast.parse(other, mode="eval").body
+            if isinstance(owner, list):
+                owner[at] = new  # type: ignore[index,call-overload]
+            else:
+                owner.value = new
+            return True
+    return False
+
+
+def _not_awaited(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
+    awaited = _awaited(tree, call)
+    return awaited is not None and _put(tree, awaited, call)
+
+
+GRANTS = {"partial=True", "keep=", "saved=", "adapter=", "backward_input", "backward_weight", "load_adapter", "is_host"}
+
+
+@pytest.mark.parametrize("puzzle", SLIPS_OF)
+def test_every_slip_is_told_what_to_write(puzzle: str) -> None:
+    told = 0
+    for program in slips(puzzle):
+        verdict = grade(function(program), puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+        if verdict.error is None:
+            continue  # right, or right and too slow or too large
+        told += 1
+        wrong, said = verdict.error, f"{program.name}\n{verdict.message}"
+        comes_next = "not finished yet" in wrong.problem  # which says it already
+        assert wrong.fix or (wrong.expected and wrong.got) or comes_next, said
+        assert not (wrong.problem.startswith("the function raised") and not wrong.fix), said
+        assert not [feature for feature in GRANTS if feature in wrong.fix and feature not in puzzles()[puzzle].words], (
+            said
+        )
+    assert told >= 15, told
+
+
+if __name__ == "__main__":
+    for name in SLIPS_OF:
+        for one in slips(name):
+            shown = grade(function(one), name, timeout=LONG).verdict  # type: ignore[arg-type]
+            print(f"\n== {name}: {one.name}\n{shown.message}")

@@ -53,7 +53,7 @@ class Storage(dict[Hashable, Any]):
         )
         meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
         own = self._own_past(key, popped)
-        fix = lambda: meant or own or self._elsewhere(key) or plain  # noqa: E731
+        fix = lambda: meant or own or self._elsewhere(key, popped) or plain  # noqa: E731
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
@@ -73,34 +73,64 @@ class Storage(dict[Hashable, Any]):
         last = rank.layers - (name not in ACTIVATIONS)
         if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
             return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
-        if ACTIVATIONS.get(name) == "ActivationGrad" and simulator.has_run(rank, "forward", layer - 1):
-            return self._of_backward(layer, batches)
+        if name in ACTIVATIONS:
+            return self._made_here(name, layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, "forward", layer):
+            if simulator.has_run(rank, "update", layer):
+                return f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
             if not popped:
                 return FIRST
             if not simulator.has_run(rank, "backward", layer):
                 return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
 
-    def _elsewhere(self, key: Hashable) -> str:
-        """Return on which other rank that is which a key means, or an empty text."""
+    def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
+        """Return what this rank's own log says of an activation, or of a gradient of one, that is not stored."""
+        simulator, rank = self._simulator, self._rank
+        backward = ACTIVATIONS[name] == "ActivationGrad"
+        verb, made = ("backward", layer) if backward else ("forward", layer - 1)
+        if backward and layer == rank.layers:
+            verb = "loss"
+        call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
+        done = simulator.has_run(rank, verb, made)
+        if done and batches <= done:
+            return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
+        if not backward and layer == 0:
+            return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+        if not simulator.has_run(rank, "forward", layer - 1 if verb == "loss" or not backward else layer):
+            return ""
+        if verb == "loss":
+            return "model.loss makes the first gradient"
+        if backward:
+            return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+        return ""
+
+    def _first_key(self, layer: int, batches: frozenset[int]) -> str:
+        return ", ".join(map(str, (layer, *batches)))
+
+    def _elsewhere(self, key: Hashable, popped: bool) -> str:
+        """Return on which other rank that is which a key means, or what makes it on this one; or an empty text."""
         meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
         if meant is None:
             return ""
+        layer, batches = meant
         if name in ACTIVATIONS:
-            return simulator.comes_from(rank, ACTIVATIONS[name], *meant)
-        owner = simulator.owner(rank, meant[0])
-        if owner is not None:
-            return f"layer {meant[0]} is that of rank {owner}: let each rank do this for its own layers only"
-        return FIRST if name == "grad_weights" else ""
-
-    def _of_backward(self, layer: int, of_batch: frozenset[int]) -> str:
-        """Return what makes the gradient that backward reads below a layer, where it is not there yet."""
-        if layer == self._rank.layers:
-            return "" if self._simulator.has_run(self._rank, "loss", layer) else "model.loss makes the first gradient"
-        if of_batch <= self._simulator.has_run(self._rank, "backward", layer) != frozenset():
+            if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
+                return there
+            if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
+                call = f"model.forward({layer - 1}, ...)"
+                return (
+                    f"model.{name}[{self._first_key(layer, batches)}] = {call} before that; or is it under another key?"
+                )
             return ""
-        return f"backward goes from the last layer down to the first: backward({layer}, ...) comes first, and gives it"
+        owner = simulator.owner(rank, layer)
+        if owner is not None:
+            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+        if name == "grad_weights":
+            return "" if popped else FIRST
+        if not simulator.has_loaded(rank, layer):
+            return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
+        return ""
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):

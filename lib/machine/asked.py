@@ -132,6 +132,14 @@ class Asked:
         right = f'over axis="{own}"' if own else "over all ranks"
         return f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
 
+    def other_piece(self, layer: int, grad: Labels) -> str:
+        """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
+        own = self._loaded_piece(layer, grad.adapter)
+        if own is None or own.total != grad.total or own.total == 1 or same_pieces(own, grad):
+            return ""
+        loaded, comes = show_set(own.shards), show_set(grad.shards)
+        return f"this rank has loaded shard {loaded} of {own.total}, and shard {comes} of the gradient comes to it"
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
         cuts = [*self._past().cuts.get(layer, {})]

@@ -178,6 +178,9 @@ class Simulator(Protocol[R, T, C]):
     def has_run(self, rank: R, verb: str, layer: int) -> frozenset[int]:
         """Return, for an error, the micro-batches that the rank has carried through a layer with an operation."""
 
+    def has_loaded(self, rank: R, layer: int) -> bool:
+        """Return, for an error, whether the rank has loaded a weight of a layer, or a piece of it."""
+
     def owner(self, rank: R, layer: int) -> int | None:
         """Return, for an error, the other rank that has a layer, if this one has not."""
 

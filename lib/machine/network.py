@@ -17,11 +17,11 @@ from typing import Any, Protocol, cast
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER
-from ..record.events import MARKS
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import RECEIVE, SEND
+from ..record.table import OPERATIONS, RECEIVE, SEND
+from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -50,6 +50,7 @@ MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
@@ -469,7 +470,8 @@ class Network:
         for rank, links in sorted(self.links.items()):
             for call in links.open.values():
                 if not call.awaited:
-                    problem = f"{show_call(*call.what)} was started and never awaited"
+                    what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
+                    problem = f"{what} was started and never awaited"
                     fix = f"await model.{call.kind}(...), on the spot or later"
                     return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
@@ -537,17 +539,26 @@ class Network:
             return elsewhere
         if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
             have = "has" if len(quiet) == 1 else "have"
-            return f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
+            fix = f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
+            return fix + next(filter(None, [self._one_more(call) for call in receives if call.peer in quiet]), "")
         by_rank = {call.rank.rank: call for call in reversed(waits)}
         if receives and any(call.group for call in waits):
             return _both_ways(receives, by_rank)
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
-            return "all wait to receive, and nobody has sent: some rank has to send before it receives"
+            unsent = "".join(f"; {one}" for one in _unsent(receives))
+            return f"all wait to receive, and nobody has sent: some rank has to send before it receives{unsent}"
         if receives:
-            return _missing_send(receives, by_rank)
+            return _missing_send(receives, by_rank, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _one_more(self, call: InFlight) -> str:
+        """Return how often the sender that a receive waits for has sent already, if it has."""
+        rank, peer = call.rank.rank, call.peer
+        sent = self.links[peer].sent.get(rank, 0) if peer in self.links else 0
+        many = "once" if sent == 1 else f"{sent} times"
+        return f"; rank {peer} has sent to rank {rank} {many}, which waits for one more" if sent else ""
 
     def _sent_by_another(self, call: InFlight) -> str:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
@@ -557,6 +568,11 @@ class Network:
             return ""
         for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
             if mailbox and len(mailbox) == self.links[sender].sent[rank]:
+                right = mailbox[0].labels is None or self.links[rank].rank.has_loaded(mailbox[0].labels.layer)
+                for other, links in sorted(self.links.items()):
+                    if not right and sender in links.receives and not self.links[sender].sent.get(other):
+                        have = f"rank {other} waits for rank {sender}, which has sent to rank {rank}"
+                        return f"{have}: await model.pass_to({other}, ...) on rank {sender}"
                 have = f"rank {sender} has sent to rank {rank}, and rank {peer} has not"
                 return f"{have}: await model.receive(src={sender}) on rank {rank}"
         return ""
@@ -612,15 +628,19 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
         other = None if call.peer is None else waits.get(call.peer)
         if other is not None and call.rank.rank in other.missing():
             rank, verb = call.rank.rank, show_call(*other.what)
+            waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
+            if unsent := _unsent([other]):
+                return waits_for + unsent[0]
             return (
-                f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: receive "
-                "only after the collectives that the sender joins before it sends; in a loop over all layers that is "
-                "in the turn of the first layer of your own"
+                f"{waits_for}receive only after the collectives that the sender joins before it sends; in a loop over "
+                "all layers that is in the turn of the first layer of your own"
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
 
 
-def _missing_send(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> str:
+def _missing_send(
+    receives: Sequence[InFlight], waits: Mapping[int, InFlight], one_more: Callable[[InFlight], str]
+) -> str:
     """Return what to do where all who wait do so for a message: who waits for whom, and what was computed and not sent
     there."""
     first = receives[0]
@@ -637,34 +657,45 @@ def _missing_send(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -
     said = " and ".join(pairs) if len(pairs) < 3 else ", ".join(pairs)
     if at is None:
         return f"{said}, and no rank sends to it any more: compare who sends to whom, and how often"
-    kept = [(call, _last(call)) for call in ring]
-    unsent = [f"rank {call.rank.rank} has not sent on what {last} gave" for call, last in kept if "ward" in last]
-    return f"{said}: one of them has to send first" + (f"; {', '.join(unsent)}" if unsent else "")
+    if unsent := _unsent(ring):
+        return f"{said}: one of them has to send first; {', '.join(unsent)}"
+    again = next(filter(None, map(one_more, ring)), "")
+    return f"{said}: one of them has to send first{again}"
 
 
-def _last(call: InFlight) -> str:
-    """Return what a rank has done last before a call, as text; an empty one where it has done nothing."""
-    log = call.rank.log
+def _unsent(waits: Sequence[InFlight]) -> list[str]:
+    """Return a sentence for each of these ranks that has computed something last, and not sent it."""
+    kept = [(call.rank, _unsent_by(call)) for call in waits]
+    said = [f"rank {rank.rank} has not sent on what {_in_words(one)} gave" for rank, one in kept if one is not None]
+    return said[:MOST_UNSENT]
+
+
+def _unsent_by(call: InFlight) -> Any:
+    """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
+    may wait for, and nothing was sent after it; else None."""
+    rank = call.rank
     for at in range(call.index - 1, -1, -1):
-        record = log[at]
-        if record.kind in MARKS:
+        record = rank.log[at]
+        if record.kind in (SEND.kind, LOSS.kind):
+            return None
+        row = OPERATIONS.get(record.kind)
+        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
             continue
-        if isinstance(record, InFlight):
-            if record.end is None:
-                continue
-            return _carried_out(record)
+        after = record.layer - 1 if row.backward else record.layer + 1
+        return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None
+    return None
+
+
+def _in_words(record: Any) -> str:
+    """Return a record of a rank's log as text."""
+    if not isinstance(record, InFlight):
         batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
         return f"{show_call(record.kind, record.layer)}{batches}"
-    return ""
-
-
-def _carried_out(call: InFlight) -> str:
-    """Return a communication of a rank as text."""
-    if call.group is not None:
-        return show_call(*call.what)
-    if call.sends:
-        return f"sending {_carried(call)} to rank {call.peer}"
-    return f"receiving {_carried(call)}" + ("" if call.peer is None else f" from rank {call.peer}")
+    if record.group is not None:
+        return show_call(*record.what)
+    if record.sends:
+        return f"sending {_carried(record)} to rank {record.peer}"
+    return f"receiving {_carried(record)}" + ("" if record.peer is None else f" from rank {record.peer}")
 
 
 def _carried(call: InFlight) -> str:
@@ -677,5 +708,6 @@ def _carried(call: InFlight) -> str:
 
 
 def _after(call: InFlight) -> str:
-    last = _last(call)
-    return f", after {last}" if last else ""
+    """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
+    last = call.rank.past_record(call.index)
+    return "" if last is None else f", after {_in_words(last)}"

@@ -19,11 +19,11 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.events import LOADS
+from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values
-from ..record.table import RECEIVE, sums, work_on_layers
+from ..record.table import RECEIVE, SEND, sums, work_on_layers
 from ..record.training import not_in_place
 from .asked import Asked
 from .cost import Cost, TimeUnits
@@ -238,6 +238,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         fix += (
             ", which takes its memory; or gather it again where it is needed. An update takes the shard, not the whole"
         )
+    if where.operation == kind and where.layer == layer:
+        fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
 
     def unused() -> str:
@@ -505,7 +507,14 @@ class RankState(Asked):
             own = self._past().operations[tensor.temporaries]
             at = own[bisect_left(own, tensor.since)]
         record = self.log[at]
+        if record.kind == SEND.kind:
+            return f"{record.kind}({record.peer})", None
         return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer
+
+    def past_record(self, index: int) -> Any:
+        """Return the last record before a place in the log that is of something done to its end, or None."""
+        done = (self.log[at] for at in range(index - 1, -1, -1))
+        return next((one for one in done if one.kind not in MARKS and one.end is not None), None)
 
     # -- the end --------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from .mesh import Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
@@ -240,7 +241,7 @@ class LocalSimulator:
         if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix="keep it stored")
+            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT)
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
@@ -277,6 +278,7 @@ class LocalSimulator:
         return rank.comes_from(kind, layer, batches)
 
     has_run = staticmethod(RankState.has_run)
+    has_loaded = staticmethod(RankState.has_loaded)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
@@ -298,6 +300,7 @@ class LocalSimulator:
         if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
         fix = "for layer in range(model.LAYERS), whatever their number is at this size"
+        fix = f"{_no_layer(rank, layer)}{fix}"
         return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
@@ -345,9 +348,16 @@ def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleEr
     return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", fix=fix)
 
 
+def _no_layer(rank: RankState, layer: object) -> str:
+    """Return the beginning of a sentence on a layer after the last one, or an empty text."""
+    return f"there is no layer {layer}: LAYERS is {rank.layers}; " if type(layer) is int and layer > 0 else ""
+
+
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
     fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    if layer > rank.layers or (layer == rank.layers and not KINDS[tensor.labels.kind].by_batch):
+        fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
     return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)
 

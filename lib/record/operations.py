@@ -114,6 +114,9 @@ class Rank(Protocol):
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""
 
+    def other_piece(self, layer: int, grad: Labels) -> str:
+        """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
 

@@ -28,6 +28,7 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
         where = rank.place("forward", layer, inp.batches)
+        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
         _weight_fits(rank, where, layer, weight, partial)
         _is_whole("input", where, inp)
         if inp.layer != layer:
@@ -57,6 +58,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     where = rank.place("backward", layer, inp.batches)
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
+    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
@@ -78,7 +80,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
         if came := rank.sender(grad):
-            fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order"
+            fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
+            fix += "and receive each message once"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
     if "saved" in more:
         saved = more["saved"]
@@ -101,6 +104,20 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
     problem, fix = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
     fix += "micro-batch, model.activations[layer, mb, 'saved'], and take it out there for backward"
     raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), fix=fix)
+
+
+def _named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
+    """Raise PuzzleError if all operands are of one layer, and that is not the one that is named."""
+    others = set(layers.values())
+    if layer not in others and len(others) == 1:
+        (own,), (*first, last) = others, layers
+        problem, fix = (
+            f"{', '.join(first)} and {last} are of layer {own}",
+            f"name their layer: {own} in place of {layer}",
+        )
+        if not 0 <= layer < rank.layers:
+            fix = f"there is no layer {layer}: LAYERS is {rank.layers}; {fix}"
+        raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=f"layer {own}", fix=fix)
 
 
 def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
@@ -160,7 +177,10 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        fix = f"the weight of layer {layer}: model.weights[{layer}], where it is stored under its layer"
+        fix = (
+            f"the weight of layer {layer}, as load_weights({layer}, ...) gives it: model.weights[{layer}], where it is "
+        )
+        fix += "stored under its layer"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
@@ -340,6 +360,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     ):
         return
     where = rank.place("update", layer)
+    _named_right(rank, where, layer, {"gradient": grad.layer, "weight": weight.layer, "state": opt_state.layer})
     _same_thing(where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
@@ -357,18 +378,18 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         fix = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
-    cover: Fix = functools.partial(_cut_alike, rank, layer)
+    cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
-        cover = functools.partial(_cut_alike, rank, layer, f"{gather}; or ")
+        cover = functools.partial(_cut_alike, rank, layer, grad, f"{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
-def _cut_alike(rank: Rank, layer: int, before: str = "") -> str:
+def _cut_alike(rank: Rank, layer: int, grad: Labels, before: str = "") -> str:
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
-    cut = rank.cut_of(layer)
+    cut = rank.cut_of(layer) or rank.other_piece(layer, grad)
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 

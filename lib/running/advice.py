@@ -70,7 +70,10 @@ def advice(error: BaseException) -> tuple[str, str]:
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        return "", f"did you mean {near}?" if near else ""
+        return (
+            "",
+            f"did you mean {near}?" if near else f"{error.name} = ... before that: no line has given it a value yet",
+        )
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     if isinstance(error, TypeError):
@@ -162,10 +165,16 @@ def _near(name: str, known: Iterable[str]) -> str:
     return plain[found[0]] if found else ""
 
 
+def _is_of_lib(thing: object) -> bool:
+    """Return whether this is one of the functions that a notebook imports: grade is not what is meant by grad."""
+    return callable(thing) and str(getattr(thing, "__module__", "")).partition(".")[0] in ("lib", "drawing")
+
+
 def _names_at(trace: TracebackType | None) -> list[str]:
     """Return the names that are visible where an error was raised."""
     names: dict[str, Any] = {}
     for frame, _ in walk_tb(trace):
         if is_learners(frame.f_code):
             names = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
+            names = {name: one for name, one in names.items() if not _is_of_lib(one)}
     return [name for name in names if not name.startswith("_")]
