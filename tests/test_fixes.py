@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-from lib import grade
+from lib import Model, PuzzleError, grade, run
 from lib.course.specs import puzzles
+from lib.grading.fitting import fitting
 from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
 from tests.corpus import function as solution_of
@@ -461,6 +463,74 @@ def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:
     assert "write async def ddp(...)" in verdict.message and "async def ddp(model)" in verdict.error.fix, (
         verdict.message
     )
+
+
+OF_SEVERAL = ("pipeline", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
+OTHERWISE = ("the updated state is not kept", "a global dict")
+"""What only the grader finds, and what does depend on who came first: a learner's own dictionary."""
+BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]
+
+
+@pytest.mark.parametrize("row", BY_RANKS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_the_words_do_not_depend_on_who_is_started_first(row: Row) -> None:
+    """What an error says of other ranks is found out when the run has ended."""
+    size = puzzles()[row.program.puzzle].size
+    said = set()
+    for order in (range(size["ranks"]), reversed(range(size["ranks"]))):
+        with pytest.raises(PuzzleError) as failed:
+            run(function(row.program), **size, _order=[*order]).check()  # type: ignore[arg-type]
+        said.add(str(failed.value))
+    assert len(said) == 1, said
+
+
+@pytest.mark.parametrize("line", [
+    "await model.receive(src=model.activations[0])", "model.load_weights(model.activations[0])", "await model.pass_to('1', None)",
+    "model.load_weights(0, model.weights[0], 2)", "model.set_final_weight(model.weights[0], 0)", "model.load_weights('0')",
+    "await model.allreduce(0, model.fake_grad(0, []))", "await model.receive(src=None if model.rank else [1])",
+])  # fmt: skip
+def test_what_is_no_number_is_shown_alike_in_a_notebook_and_at_a_shell(line: str) -> None:
+    program = changed("ddp", line, (SUMMED, f"        model.activations[0] = inp\n        {line}\n" + SUMMED))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.message == near(program).message
+
+
+def test_what_to_write_is_asked_for_once_and_goes_with_the_error() -> None:
+    asked = []
+
+    def which() -> str:
+        asked.append(1)
+        return "this"
+
+    error = PuzzleError("wrong", fix=which, fix_for={"partial=True": which})
+    assert not asked and "instead:  this" in str(error) and error.fix == "this" and len(asked) == 1
+    copy = pickle.loads(pickle.dumps(error))
+    assert copy.fix == "this" and copy.fix_for == {"partial=True": "this"} and len(asked) == 2
+
+
+def test_what_to_write_is_what_the_puzzle_grants_or_asks_for() -> None:
+    def failing() -> None:
+        fixes = {"partial=True": "a piece", "no_whole_gradient": "a sum in pieces", "whole": lambda: "all of it"}
+        raise PuzzleError("wrong", fix="as ever", fix_for=fixes)
+
+    fits = {"tensor_parallel": "a piece", "fsdp": "a sum in pieces", "ddp": "all of it", "pipeline": "as ever"}
+    for name, fix in fits.items():
+        with pytest.raises(PuzzleError) as failed:
+            fitting(puzzles()[name], failing)()
+        assert failed.value.fix == fix
+
+
+def test_a_kind_of_error_without_our_parts_is_told_as_well() -> None:
+    class Own(PuzzleError):
+        def __init__(self) -> None:
+            AssertionError.__init__(self, "of my own")
+
+        def __str__(self) -> str:
+            return "of my own"
+
+    def ddp(model: Model) -> None:
+        raise Own
+
+    assert "of my own" in grade(ddp).verdict.message
 
 
 # -- small slips of all kinds ---------------------------------------------------------------------------------------

@@ -53,7 +53,10 @@ class Storage(dict[Hashable, Any]):
         )
         meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
         own = self._own_past(key, popped)
-        fix = lambda: meant or own or self._elsewhere(key, popped) or plain  # noqa: E731
+
+        def fix() -> str:
+            return meant or own or self._elsewhere(key, popped) or plain
+
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
@@ -80,7 +83,7 @@ class Storage(dict[Hashable, Any]):
                 return f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
             if not popped:
                 return FIRST
-            if not simulator.has_run(rank, "backward", layer):
+            if not any(simulator.has_run(rank, verb, layer) for verb in ("backward", "backward_weight")):
                 return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
 
@@ -92,7 +95,7 @@ class Storage(dict[Hashable, Any]):
         if backward and layer == rank.layers:
             verb = "loss"
         call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
-        done = simulator.has_run(rank, verb, made)
+        done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
         if done and batches <= done:
             return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
         if not backward and layer == 0:
@@ -118,10 +121,8 @@ class Storage(dict[Hashable, Any]):
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return there
             if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
-                call = f"model.forward({layer - 1}, ...)"
-                return (
-                    f"model.{name}[{self._first_key(layer, batches)}] = {call} before that; or is it under another key?"
-                )
+                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+                return f"{made} before that; or is it under another key?"
             return ""
         owner = simulator.owner(rank, layer)
         if owner is not None:
@@ -150,10 +151,8 @@ class Storage(dict[Hashable, Any]):
             self._drop(self._rank, tensor._token)
             return tensor
         if type(default) is int and (key, default) in self:
-            problem, fix = f"pop got two arguments, {key!r} and {default}", f"a pair as key: pop(({key!r}, {default}))"
-            raise PuzzleError(
-                problem, where=self._place((key, default)), fix=f"{fix}, or del model.{self._name}[{key!r}, {default}]"
-            )
+            problem, pair = f"pop got two arguments, {key!r} and {default}", (key, default)
+            raise PuzzleError(problem, where=self._place(pair), fix=f"a pair as key: pop(({key!r}, {default}))")
         return self.__missing__(key, popped=True) if default is _MISSING else default
 
     def popitem(self) -> tuple[Hashable, Any]:

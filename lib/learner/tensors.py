@@ -311,19 +311,21 @@ def expect(
     """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called; ``whence``:
     from which rank it came, and where the right one is."""
     if type(thing) is not CLASSES[kind]:
-        fix = forgotten_await(thing)
-        if fix:
-            pass
-        elif isinstance(thing, dict):
-            fix = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
-        elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-            fix = "backward gives the gradient of the weight first, then that of the activation"
-        elif isinstance(thing, Activation) and kind == "ActivationGrad":
-            fix = "model.loss makes the first gradient of the last activation, backward the others"
-        elif isinstance(thing, ActivationGrad) and kind == "Activation":
-            fix = "an Activation is what get_activation or forward gives; what loss and backward give are gradients"
-        elif isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
-            fix = "one tensor of these: an operation that gives several is unpacked, one, other = ..."
+        fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
         problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
-        fix = fix or verb
         raise PuzzleError(problem, where=where, got=describe(thing), fix=(lambda: whence() or fix) if whence else fix)
+
+
+def _of_another_kind(thing: object, kind: str) -> str:
+    """Return what to do about something that stands where a tensor of this kind should, or an empty text."""
+    if isinstance(thing, dict):
+        return f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
+    if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
+        return "one tensor of these: what an operation gives is unpacked, one, other = ..."
+    if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
+        return "backward gives the gradient of the weight first, then that of the activation"
+    if isinstance(thing, Activation) and kind == "ActivationGrad":
+        return "model.loss makes the first gradient of the last activation, backward the others"
+    if isinstance(thing, ActivationGrad) and kind == "Activation":
+        return "an Activation is what get_activation or forward gives; what loss and backward give are gradients"
+    return ""

@@ -325,16 +325,19 @@ class LocalSimulator:
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
         every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
-        fix = every
-        if ranks > 1 and ranks == rank.batches:
-            fix = "rank r has micro-batch r: model.get_activation([model.rank])"
-        elif ranks % rank.batches == 0 and ranks > 1:
-            fix = f"{ranks // rank.batches} ranks share a micro-batch: model.rank // {ranks // rank.batches}, which is "
-            fix += "model.rank // (model.RANKS // model.BATCHES)"
-        elif ranks > 1:
-            fix = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
-        problem, fix_for = "a micro-batch is out of range", {"stages": every, "weights_stay": every}
-        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=fix, fix_for=fix_for)
+        dealt = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
+        if ranks == rank.batches:
+            dealt = "rank r has micro-batch r: model.get_activation([model.rank])"
+        elif ranks % rank.batches == 0:
+            share = ranks // rank.batches
+            dealt = f"{share} ranks share a micro-batch: model.rank // {share}, which is "
+            dealt += "model.rank // (model.RANKS // model.BATCHES)"
+
+        def which() -> str:
+            return dealt if ranks > 1 and rank.others_have(0) else every  # in a pipeline the first rank takes them all
+
+        problem, fix_for = "a micro-batch is out of range", {"weights_stay": every}
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
@@ -356,7 +359,7 @@ def _no_layer(rank: RankState, layer: object) -> str:
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
     fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
-    if layer > rank.layers or (layer == rank.layers and not KINDS[tensor.labels.kind].by_batch):
+    if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):
         fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
     return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)

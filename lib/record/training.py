@@ -111,10 +111,8 @@ def _named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]
     others = set(layers.values())
     if layer not in others and len(others) == 1:
         (own,), (*first, last) = others, layers
-        problem, fix = (
-            f"{', '.join(first)} and {last} are of layer {own}",
-            f"name their layer: {own} in place of {layer}",
-        )
+        problem = f"{', '.join(first)} and {last} are of layer {own}"
+        fix = f"name their layer: {own} in place of {layer}"
         if not 0 <= layer < rank.layers:
             fix = f"there is no layer {layer}: LAYERS is {rank.layers}; {fix}"
         raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=f"layer {own}", fix=fix)
@@ -177,17 +175,12 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        fix = (
-            f"the weight of layer {layer}, as load_weights({layer}, ...) gives it: model.weights[{layer}], where it is "
-        )
-        fix += "stored under its layer"
+        fix = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
-        piece = (
-            f"compute with this rank's piece, model.weights[{layer}], and partial=True: the result is a partial sum, "
-        )
-        fix_for = {"partial=True": f"{piece}to be added up over the ranks"}
+        piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"
+        fix_for = {"partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"}
         fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), f"load all of it: model.load_weights({layer})")
         gather = functools.partial(rank.whole_from_pieces, weight)
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
