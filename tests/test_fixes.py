@@ -465,6 +465,20 @@ def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:
     )
 
 
+TWICE = {
+    "await model.pass_to(model.rank + 1, model.activations.pop(end))": "it was sent to rank 1: pop takes it out, so send it once",
+    "await model.pass_to(model.rank - 1, model.grad_activations.pop(first))": "it was sent to rank 2: pop takes it out",
+    "model.grad_activations[end] = model.loss(model.activations.pop(end))": "model.loss has read it: pop takes it out",
+}
+
+
+@pytest.mark.parametrize("line", TWICE)
+def test_what_was_taken_out_is_told_where_it_went(line: str) -> None:
+    program = changed("pipeline", f"twice: {line}", (f"        {line}\n", f"        {line}\n" * 2))
+    here = grade(function(program), "pipeline", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert TWICE[line] in here.message and here.message == near(program).message, here.message
+
+
 OF_SEVERAL = ("pipeline", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
 OTHERWISE = ("the updated state is not kept", "a global dict")
 """What only the grader finds, and what does depend on who came first: a learner's own dictionary."""

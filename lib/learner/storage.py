@@ -97,6 +97,15 @@ class Storage(dict[Hashable, Any]):
         call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
         done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
         if done and batches <= done:
+            other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
+            if other is not None:
+                return f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+            if (
+                not backward
+                and layer == rank.layers
+                and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
+            ):
+                return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
             return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
         if not backward and layer == 0:
             return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"

@@ -74,6 +74,11 @@ class Asked:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
 
+    def sent_to(self, kind: str, layer: int, batches: frozenset[int]) -> int | None:
+        """Return the rank to which this one has sent such a tensor of all these micro-batches, or of any, if it has."""
+        sent = self._past().sent.get((kind, layer), {})
+        return next(iter(sent.values()), None) if batches <= sent.keys() else None
+
     def elsewhere(self, layer: int, batches: frozenset[int] = NONE) -> int | None:
         """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it;
         None if this rank has done so itself, or if no such rank is known."""

@@ -181,6 +181,9 @@ class Simulator(Protocol[R, T, C]):
     def has_loaded(self, rank: R, layer: int) -> bool:
         """Return, for an error, whether the rank has loaded a weight of a layer, or a piece of it."""
 
+    def sent_to(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> int | None:
+        """Return, for an error, the rank to which this one has sent such a tensor, if it has."""
+
     def owner(self, rank: R, layer: int) -> int | None:
         """Return, for an error, the other rank that has a layer, if this one has not."""
 

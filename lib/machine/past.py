@@ -11,7 +11,7 @@ from typing import Any
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.labels import Labels
-from ..record.table import makes_weight_grads, stream_of, sums
+from ..record.table import SEND, makes_weight_grads, stream_of, sums
 from .mesh import Group
 
 Brought = Mapping[object, Sequence[Labels | None]]
@@ -75,7 +75,7 @@ class Past:
     """What errors ask of the log of a rank."""
 
     __slots__ = (
-        "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "cuts",
+        "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "sent", "cuts",
         "operations",
     )  # fmt: skip
 
@@ -96,6 +96,8 @@ class Past:
         """The layers of which the rank has loaded a weight, or a piece of it."""
         self.cuts = defaultdict[int | None, dict[object, None]](dict)
         """By layer: the axes over which its gradient was brought to reductions that cut it, in order."""
+        self.sent = defaultdict[tuple[str, int], dict[int, int]](dict)
+        """By kind and layer of a tensor: the rank to which that of a micro-batch was sent last."""
         self.senders: dict[Labels, tuple[int, int]] = {}
         """Of each tensor that came as a message: the rank that has sent it last, and the place of the receive."""
         self.operations = defaultdict[object, list[int]](list)
@@ -123,6 +125,8 @@ class Past:
                     self.loaded.add(record.layer)
                 elif stream_of(record.kind) == "compute":
                     self.ran[record.kind, record.layer] |= record.batches
+            elif record.kind == SEND.kind:
+                self.sent[labels.kind, labels.layer] |= dict.fromkeys(labels.batches, record.peer)
             elif labels.kind == "WeightGrad" and sums(record.kind):
                 brought = [(record.layer, labels.batches)]
                 if record.layers:

@@ -279,6 +279,7 @@ class LocalSimulator:
 
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)
+    sent_to = staticmethod(RankState.sent_to)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
