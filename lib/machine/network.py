@@ -665,7 +665,8 @@ def _missing_send(
 
 def _unsent(waits: Sequence[InFlight]) -> list[str]:
     """Return a sentence for each of these ranks that has computed something last, and not sent it."""
-    kept = [(call.rank, _unsent_by(call)) for call in waits]
+    first = {call.rank.rank: call for call in reversed(waits)}  # of many waits of a rank one: its log is read for it
+    kept = [(call.rank, _unsent_by(call)) for _, call in sorted(first.items())]
     said = [f"rank {rank.rank} has not sent on what {_in_words(one)} gave" for rank, one in kept if one is not None]
     return said[:MOST_UNSENT]
 
