@@ -186,7 +186,7 @@ CASES = [
         "rank 3, pass_to(0): a message was sent and never received: 'x'",
         ["the error is on rank 3 at tick 1, in pass_to(0)"],
     ),
-    Case(never_awaited, "rank 3: pass_to was started and never awaited", ["the error is on rank 3 at tick 1"]),
+    Case(never_awaited, "rank 3: pass_to(0) was started and never awaited", ["the error is on rank 3 at tick 1"]),
     Case(nothing_before, "rank 0: the function raised ValueError: oh", ["the error is on rank 0 at tick 0"]),
     Case(
         nothing_before,

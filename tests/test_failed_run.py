@@ -344,4 +344,4 @@ def test_ranks_that_wait_alike_are_told_once() -> None:
         if ranks == 4:
             assert len(rows) == 4
         else:
-            assert rows[1:-1] == [f"ranks 1-{ranks - 2} wait in the same way, each for its own"]
+            assert rows[1:-1] == [f"{ranks - 2} more, ranks 1-{ranks - 2}, wait in the same way, each for its own"]

@@ -33,6 +33,7 @@ from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
 from lib.record.codes import legend
+from lib.record.labels import within
 from lib.record.table import OPERATIONS
 from solutions import build
 from tests.corpus.honest import HONEST
@@ -198,8 +199,11 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
     size, states = ended(layout)
     fixes = {
         "finals": "model.set_final_weight({0}, weight)",
-        "kept": "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
+        "kept": "the updated state is not in opt_states: "
+        "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
     }
+    gather = "gather what update gives, weight = await model.allgather(weight, {0}), and set that"
+    more = "keep every piece that this rank has updated: model.opt_states[...]"
     for state in states:
         rank = state.rank
         for layer, final in state.finals.items():
@@ -222,14 +226,18 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                     swapped = (*rest, states_of[0]._replace(labels=other))
                 error = refused(layout, size, states, rank, **{name: swapped})
                 keep = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
-                assert (error.got, error.fix) == (f"shard {show_set(other.shards)} of 7", keep)
+                assert error.got == f"shard {show_set(other.shards)} of 7"
+                if not within(other, part):
+                    assert error.fix == keep
+                else:  # a piece of what it should have
+                    assert error.fix.endswith(gather.format(layer)) if name == "finals" else error.fix == more
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))
                         assert late.got == "nothing of it"
-        more = next(iter(state.finals.values()))
+        one = next(iter(state.finals.values()))
         error = refused(
-            layout, size, states, rank, finals=state.finals | {9: more._replace(labels=more.labels.changed(layer=9))}
+            layout, size, states, rank, finals=state.finals | {9: one._replace(labels=one.labels.changed(layer=9))}
         )
         assert error.problem.endswith("the Weight of layer 9") and error.expected == "nothing of it"
         assert error.fix == "layer 9 is not for this rank: leave it to those that hold it"
@@ -848,7 +856,7 @@ def test_a_state_that_was_not_updated_is_told_with_its_cure() -> None:
 
     message = grade(basic).message
     assert "ends with (stored after its update)" in message
-    assert "instead:  model.weights[0], model.opt_states[0] = model.update(0, ...)" in message
+    assert "is not in opt_states: model.weights[0], model.opt_states[0] = model.update(0, ...)" in message
 
 
 def reached(name: str, time: float, memory: int) -> str:

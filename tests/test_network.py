@@ -323,9 +323,12 @@ async def _never_set(model: Model) -> None:
 
 WAYS_OUT = {
     _ring_of_receives: "all wait to receive, and nobody has sent: some rank has to send before it receives",
-    _message_or_sum: "some wait in a collective, others for a message: let all ranks do both in the same order",
+    _message_or_sum: "rank 0 waits for a message of rank 1, which waits in allreduce(layer 0) for rank 0: receive only "
+    "after the collectives that the sender joins before it sends; in a loop over all layers that is in the turn of the "
+    "first layer of your own",
     _two_groups: "let every rank of the group call the same collectives in the same order",
-    _once_too_often: "every receive needs a pass_to to this rank: compare who sends to whom, and how often",
+    _once_too_often: "rank 0 waits for any message, and no rank sends to it any more: compare who sends to whom, "
+    "and how often",
     _never_set: "a Future, an Event or a Queue of your own has to be set by a rank that still runs",
 }
 
@@ -359,7 +362,8 @@ def test_of_many_waits_of_a_rank_three_are_told() -> None:
         "rank 0 waits for receive from rank 1, since tick 0",
         "rank 0 waits for receive from rank 2, since tick 0",
         "rank 0 waits for receive from anyone, since tick 0",
-        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1",
+        "rank 1 waits for pass_to to rank 2, behind this rank's earlier calls, since tick 1, after forward(layer 0), "
+        "micro-batch {0}",
         "rank 2 waits for something that no rank of this machine will do",
     ]
 

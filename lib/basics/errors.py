@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path
@@ -51,6 +51,9 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place()
+Fix = str | Callable[[], str]
+"""What to write instead, or what finds that out."""
+NO_OTHERS: Mapping[str, Fix] = {}
 AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
 of ranks that wait."""
@@ -81,10 +84,18 @@ class PuzzleError(AssertionError):
     Its parts stay separate: ``problem`` (what is wrong), ``place`` (where), ``expected``, ``got``, ``fix`` (what to
     write instead) and ``line`` (of your code). ``run`` is the Run up to the error, if there was one. It is an
     AssertionError, so code that catches AssertionError keeps working; it is raised under ``python -O``, too.
+
+    ``fix`` may be given as a function: what an error says of other ranks is found out when it is asked for, or when the
+    run has ended (``settle``), and not while they may still come to where they would be by then.
+
+    ``fix_for``: what to write instead in a puzzle that grants a feature, or has a rule or a layout, of that name. A
+    run knows of no puzzle, so the grader puts it in the place of ``fix``.
     """
 
     sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
+    _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts
+    fix_for: Mapping[str, Fix] = NO_OTHERS
 
     def __init__(
         self,
@@ -93,16 +104,35 @@ class PuzzleError(AssertionError):
         where: Place | str = NOWHERE,
         expected: str = "",
         got: str = "",
-        fix: str = "",
+        fix: Fix = "",
         line: str | None = None,
+        fix_for: Mapping[str, Fix] = NO_OTHERS,
     ) -> None:
         super().__init__(problem)
-        self.problem, self.expected, self.got, self.fix = problem, expected, got, fix
+        self.fix_for = fix_for
+        self.problem, self.expected, self.got = problem, expected, got
+        self._fix = fix
         self.place = where if isinstance(where, Place) else Place(detail=where)
         self.line = learner_line() if line is None else line
         errors = witnessed.get()
         if self.sticks and errors is not None:
             errors.append(self)
+
+    @property
+    def fix(self) -> str:
+        """What to write instead, or an empty text."""
+        if callable(self._fix):
+            self._fix = self._fix()
+        return self._fix
+
+    @fix.setter
+    def fix(self, fix: Fix) -> None:
+        self._fix = fix
+
+    def settle(self) -> None:
+        """Find out what the error says of other ranks, now that they have come as far as they do."""
+        self._fix = self.fix
+        self.fix_for = {name: fix() if callable(fix) else fix for name, fix in self.fix_for.items()}
 
     def __str__(self) -> str:
         return "\n".join([self.head, *_rows(*self._parts(), ("at", self.line))])
@@ -124,8 +154,9 @@ class PuzzleError(AssertionError):
         return [f"{type(self).__name__}: {self.head}", *_rows(*rows), *([f"\n{seen}"] if seen else [])]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self.settle()
         parts = {"expected": self.expected, "got": self.got, "fix": self.fix, "line": self.line}
-        return partial(type(self), where=self.place, **parts), (self.problem,)
+        return partial(type(self), where=self.place, fix_for=dict(self.fix_for), **parts), (self.problem,)
 
 
 class Deadlock(PuzzleError):

@@ -226,15 +226,28 @@ def _compare(
                 fix = _load(LOADS[adapters], layer, *wanted[layer])
             elif have is None:
                 fix = how.format(layer)
+            elif want is not None and _is_less(have, want):
+                fix = f"here each rank ends with {'all of it' if len(want[0]) == want[1] else 'more of it'}: "
+                fix += f"gather what update gives, weight = await model.allgather(weight, {layer}), and set that"
+                fix = fix if kind == "Weight" else "keep every piece that this rank has updated: model.opt_states[...]"
             else:
                 fix = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
 
 
+def _is_less(have: Part, want: Part) -> bool:
+    """Return whether a part is only some of another one."""
+    both, _ = union((have, want))
+    return both == coarsest(*want)
+
+
 _ENDS = {
     "frozen": ("stored, as it was loaded", "leave the part that this rank has loaded in model.weights[{0}]"),
     "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
-    "OptState": ("stored after its update", "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)"),
+    "OptState": (
+        "stored after its update",
+        "the updated state is not in opt_states: model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
+    ),
 }
 """The way in which a rank must end with its tensors, in words and in code."""
 

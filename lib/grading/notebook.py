@@ -28,6 +28,7 @@ from ..running.limits import TIMEOUT
 from ..running.run import run
 from . import page
 from .answers import answer_in, answer_of, renamed
+from .fitting import fitting
 from .judge import judge
 from .progress import Progress, fitting_hint, keep, next_hint, notebook_of
 from .seal import broken_seal
@@ -82,7 +83,7 @@ def grade(
         cost = cost_named(spec.cost)
         verdict = judge(
             spec,
-            lambda size: run(fn, **size, cost=cost, timeout=timeout),
+            fitting(spec, lambda size: run(fn, **size, cost=cost, timeout=timeout)),
             lambda size, rank: run(fn, **size, cost=cost, timeout=timeout, _watched=rank),
         )
     except Exception as error:

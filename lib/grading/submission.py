@@ -29,6 +29,7 @@ NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)  # their bodies run
 READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 """Python's instructions that read a name that is not local."""
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+AWAITS = "'await' outside async function"  # what Python says of an await in a plain function
 LONGEST, MOST_LINES = 300, 3
 """Characters of a line on a statement, and lines of one kind, that are shown at most."""
 
@@ -218,7 +219,7 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
                     skipped.append((f"{at} (it needs {error.name}, the outcome of lines that were not run)", statement))
                     lacking |= changed
                 else:
-                    found.failed.append(f"{at}: {type(error).__name__}: {error}")
+                    found.failed.append(f"{at}: {type(error).__name__}: {error}{_cure(error, statement)}")
     used = set[str]().union(*map(_read, ran)) if lacking else set()
     for line, statement in skipped:
         if _changed(statement) & used:
@@ -226,6 +227,13 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
         elif hasattr(statement, "body") or _called(statement) & _functions(names):  # it may do more
             found.skipped.append(line)
     return found
+
+
+def _cure(error: BaseException, statement: ast.stmt) -> str:
+    """Return what to write instead of a statement that cannot be compiled, where that is known."""
+    if isinstance(statement, ast.FunctionDef) and AWAITS in str(error):
+        return f": write async def {statement.name}(...)"
+    return ""
 
 
 def _run(code: Any, names: dict[str, Any]) -> None:

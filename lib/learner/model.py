@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import sys
 from array import array
@@ -29,6 +30,7 @@ from .calls import Call, Caller
 from .dist import Dist
 from .storage import Answers, Storage
 from .tensors import (
+    CLASSES,
     TENSORS,
     Activation,
     ActivationGrad,
@@ -432,7 +434,32 @@ class Model(Verbs):
         for operand, (name, wanted) in zip(operands, {**row.takes, **row.may_take}.items(), strict=False):
             if operand is None and name in row.may_take:
                 continue
-            expect(self._place(row.kind, layer), name, operand, wanted, verb)
+            if type(operand) is not CLASSES[wanted]:
+                whence = functools.partial(self._whence, row, layer, operand, wanted)
+                expect(self._place(row.kind, layer), name, operand, wanted, verb, whence)
+
+    def _whence(self, row: Computation, layer: object, operand: object, wanted: str) -> str:
+        """Return from which rank an operand of another kind than is wanted has come, and where the right one is; an
+        empty text if it is this rank's own."""
+        came = self._simulator.sender(self._handle, operand._token) if isinstance(operand, Tensor) else None
+        if came is None or not isinstance(operand, Tensor):
+            return ""
+        of_layer = self._layers if row is LOSS else layer
+        right = ""
+        if isinstance(of_layer, int) and KINDS[wanted].by_batch:
+            of_layer += wanted == "ActivationGrad"
+            batches: frozenset[int] = getattr(operand, "batches", frozenset())
+            right = self._simulator.comes_from(self._handle, wanted, of_layer, batches)
+        sender, at = came
+        line = f", received in {self._line(at)}" if self._line(at) else ""
+        if f"src={sender})" in right:
+            right = "so does what is wanted: receive in the order in which that rank sends"
+        return f"it came from rank {sender}{line}{right and '; '}{right}"
+
+    def _line(self, at: int) -> str:
+        """Return where in the learner's code an entry of the log was written, without the code."""
+        code = self._codes[at] if at < len(self._codes) else None
+        return "" if code is None or not is_learners(code) else f"line {line_at(code, self._places[at])}"
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
@@ -550,6 +577,8 @@ class Model(Verbs):
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
+        if type(layer) in TENSORS and isinstance(v, int):
+            fix += ": first the tensor, then its layer; here they are exchanged"
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif isinstance(v, Storage):
@@ -563,6 +592,9 @@ class Model(Verbs):
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
         tensor = type(v) in TENSORS
+        if rank.__class__ is not int and isinstance(rank, Tensor):
+            fix = f"{written('pass_to')}: first the rank, then what it gets; here they are exchanged"
+            raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank), fix=fix)
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
             fix = forgotten_await(v) or "one pass_to for each tensor"

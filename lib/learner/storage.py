@@ -13,6 +13,8 @@ from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
+ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
+"""What is stored under its layer by habit, for a layer more than there are."""
 
 
 class Storage(dict[Hashable, Any]):
@@ -44,16 +46,101 @@ class Storage(dict[Hashable, Any]):
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
 
-    def __missing__(self, key: Hashable) -> Tensor:
-        fix = f"model.{self._name}[{key!r}] = ... before that; "
-        fix += "or was it taken out already, or stored under another key?"
-        if self._name == "grad_weights":
-            fix = FIRST
-        elif near := next((one for one in self if isinstance(one, tuple) and key in one[:1]), None):
-            fix = f"did you mean model.{self._name}[{near!r}]?"
+    def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
+        near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
+        plain = (
+            f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
+        )
+        meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
+        own = self._own_past(key, popped)
+
+        def fix() -> str:
+            return meant or own or self._elsewhere(key, popped) or plain
+
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
+
+    def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
+        """Return the layer and the micro-batches that a key means by habit: a layer, or a layer and a micro-batch."""
+        layer, *more = key if isinstance(key, tuple) and key else (key,)
+        batches = frozenset(one for one in more[:1] if type(one) is int)
+        return (layer, batches) if type(layer) is int else None
+
+    def _own_past(self, key: Hashable, popped: bool) -> str:
+        """Return what this rank's own log says of a tensor that is not stored, or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        layer, batches = meant
+        last = rank.layers - (name not in ACTIVATIONS)
+        if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
+            return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
+        if name in ACTIVATIONS:
+            return self._made_here(name, layer, batches)
+        if name == "grad_weights" and simulator.has_run(rank, "forward", layer):
+            if simulator.has_run(rank, "update", layer):
+                return f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
+            if not popped:
+                return FIRST
+            if not any(simulator.has_run(rank, verb, layer) for verb in ("backward", "backward_weight")):
+                return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+        return ""
+
+    def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
+        """Return what this rank's own log says of an activation, or of a gradient of one, that is not stored."""
+        simulator, rank = self._simulator, self._rank
+        backward = ACTIVATIONS[name] == "ActivationGrad"
+        verb, made = ("backward", layer) if backward else ("forward", layer - 1)
+        if backward and layer == rank.layers:
+            verb = "loss"
+        call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
+        done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
+        if done and batches <= done:
+            other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
+            if other is not None:
+                return f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+            if (
+                not backward
+                and layer == rank.layers
+                and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
+            ):
+                return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
+            return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
+        if not backward and layer == 0:
+            return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+        if not simulator.has_run(rank, "forward", layer - 1 if verb == "loss" or not backward else layer):
+            return ""
+        if verb == "loss":
+            return "model.loss makes the first gradient"
+        if backward:
+            return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+        return ""
+
+    def _first_key(self, layer: int, batches: frozenset[int]) -> str:
+        return ", ".join(map(str, (layer, *batches)))
+
+    def _elsewhere(self, key: Hashable, popped: bool) -> str:
+        """Return on which other rank that is which a key means, or what makes it on this one; or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        layer, batches = meant
+        if name in ACTIVATIONS:
+            if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
+                return there
+            if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
+                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+                return f"{made} before that; or is it under another key?"
+            return ""
+        owner = simulator.owner(rank, layer)
+        if owner is not None:
+            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+        if name == "grad_weights":
+            return "" if popped else FIRST
+        if not simulator.has_loaded(rank, layer):
+            return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
+        return ""
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
@@ -72,7 +159,10 @@ class Storage(dict[Hashable, Any]):
             _delete(self, key)
             self._drop(self._rank, tensor._token)
             return tensor
-        return self.__missing__(key) if default is _MISSING else default
+        if type(default) is int and (key, default) in self:
+            problem, pair = f"pop got two arguments, {key!r} and {default}", (key, default)
+            raise PuzzleError(problem, where=self._place(pair), fix=f"a pair as key: pop(({key!r}, {default}))")
+        return self.__missing__(key, popped=True) if default is _MISSING else default
 
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""

@@ -5,7 +5,7 @@ A model's operations make them. One made by hand (``Weight(0, 2, 0)``) is for de
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Self
 
@@ -305,15 +305,27 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
     return of_token(made_by_hand(Labels(**{**fields, "extra": _known(ExtraLabels(*fields.get("extra", NO_EXTRA)))})))
 
 
-def expect(where: Place, name: str, thing: object, kind: str, verb: str = "") -> None:
-    """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called."""
+def expect(
+    where: Place, name: str, thing: object, kind: str, verb: str = "", whence: Callable[[], str] | None = None
+) -> None:
+    """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called; ``whence``:
+    from which rank it came, and where the right one is."""
     if type(thing) is not CLASSES[kind]:
-        fix = forgotten_await(thing)
-        if isinstance(thing, dict):
-            fix = f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
-        elif isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-            fix = "backward gives the gradient of the weight first, then that of the activation"
-        elif isinstance(thing, Activation) and kind == "ActivationGrad":
-            fix = "model.loss makes the first gradient of the last activation, backward the others"
+        fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
         problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
-        raise PuzzleError(problem, where=where, got=describe(thing), fix=fix or verb)
+        raise PuzzleError(problem, where=where, got=describe(thing), fix=(lambda: whence() or fix) if whence else fix)
+
+
+def _of_another_kind(thing: object, kind: str) -> str:
+    """Return what to do about something that stands where a tensor of this kind should, or an empty text."""
+    if isinstance(thing, dict):
+        return f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
+    if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
+        return "one tensor of these: what an operation gives is unpacked, one, other = ..."
+    if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
+        return "backward gives the gradient of the weight first, then that of the activation"
+    if isinstance(thing, Activation) and kind == "ActivationGrad":
+        return "model.loss makes the first gradient of the last activation, backward the others"
+    if isinstance(thing, ActivationGrad) and kind == "Activation":
+        return "an Activation is what get_activation or forward gives; what loss and backward give are gradients"
+    return ""

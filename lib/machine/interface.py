@@ -48,6 +48,8 @@ class RankHandle(Protocol):
     """A rank in the simulator."""
 
     rank: int
+    layers: int
+    batches: int
 
 
 class CallHandle(Protocol):
@@ -167,6 +169,25 @@ class Simulator(Protocol[R, T, C]):
 
     def unfinished(self) -> PuzzleError | None:
         """Return what is wrong at the end of a run: a call never awaited, a message never received."""
+
+    def sender(self, rank: R, tensor: T) -> tuple[int, int] | None:
+        """Return the rank from which such a tensor has come, and the place of that receive in the log, for an error."""
+
+    def comes_from(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> str:
+        """Return, for an error, from which other rank an activation of a layer, or its gradient, comes, and how to get
+        it; an empty text where no other rank makes it."""
+
+    def has_run(self, rank: R, verb: str, layer: int) -> frozenset[int]:
+        """Return, for an error, the micro-batches that the rank has carried through a layer with an operation."""
+
+    def has_loaded(self, rank: R, layer: int) -> bool:
+        """Return, for an error, whether the rank has loaded a weight of a layer, or a piece of it."""
+
+    def sent_to(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> int | None:
+        """Return, for an error, the rank to which this one has sent such a tensor, if it has."""
+
+    def owner(self, rank: R, layer: int) -> int | None:
+        """Return, for an error, the other rank that has a layer, if this one has not."""
 
     def waiting(self, rank: R) -> list[Wait]:
         """Return the rank's calls that have not ended, in the order in which they were issued."""

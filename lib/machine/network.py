@@ -14,12 +14,14 @@ from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
 from ..basics.units import Elements
+from ..record.collectives import ALLGATHER
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import RECEIVE, SEND
+from ..record.table import OPERATIONS, RECEIVE, SEND
+from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -48,6 +50,7 @@ MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
@@ -177,10 +180,11 @@ class Network:
             outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
-            error.fix = error.fix or self._which_axis(axis)
+            plain = error.fix or self._which_axis(axis)
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
-                error.fix = error.fix.replace("model.rank, model.RANKS", f"{place}, {size}")
+                plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
+            error.fix = lambda: self._pieces(meeting, layer, brought) or plain
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -194,6 +198,28 @@ class Network:
             sent = self.cost.sent
             largest = max(max(sent(one.labels) for one in brought), max(sent(one.labels) for one in results))
         return results * len(outputs) if shared else results, brought[0].labels, largest
+
+    def _pieces(self, meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+        """Return what to do about a gather of weights in which a piece comes twice, by what the ranks have loaded; an
+        empty text for another collective, and where they have loaded what they bring as they should."""
+        labels = [one.labels for one in brought]
+        if meeting.row is not ALLGATHER or any(one.kind != "Weight" or one.layer != layer for one in labels):
+            return ""
+        ranks = [one.rank for one in brought if one.rank is not None]
+        loaded = [rank.has_brought_what_it_loaded(one.labels) for rank, one in zip(ranks, brought, strict=False)]
+        axis, right = meeting.op[0], ranks[0].axis_of_pieces(layer, labels[0].adapter) if ranks else None
+        if right is None or right == (axis or "") or any(one.is_whole() for one in labels):
+            if any(loaded) or any(one.is_whole() for one in labels):
+                return ""
+        elif any(loaded):
+            over = f'along axis="{right}"' if right else "over all ranks"
+            call = f"await model.allgather(..., {layer}" + (f', axis="{right}")' if right else ")")
+            pieces = [(one.shards, one.total) for one in labels]
+            twice = next((one for one in pieces if pieces.count(one) > 1), pieces[0])
+            same = numbered("rank", [rank.rank for rank, one in zip(ranks, pieces, strict=False) if one == twice])
+            return f"{same} hold the same shard, as they have loaded it; the shards differ {over}: {call}"
+        index = f'model.axis_index("{axis}"), model.axis_size("{axis}")' if axis else "model.rank, model.RANKS"
+        return f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
         """Return what each member gets, by the rule of the collective."""
@@ -444,7 +470,8 @@ class Network:
         for rank, links in sorted(self.links.items()):
             for call in links.open.values():
                 if not call.awaited:
-                    problem = f"{show_call(*call.what)} was started and never awaited"
+                    what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
+                    problem = f"{what} was started and never awaited"
                     fix = f"await model.{call.kind}(...), on the spot or later"
                     return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
@@ -466,7 +493,7 @@ class Network:
         for rank, calls in waiting.items():
             line = f" [{lines[rank]}]" if lines.get(rank) else ""
             others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
-            for what in [f"{call}{line}" for call in calls[:3]] or [others]:
+            for what in [f"{call}{_after(call)}{line}" for call in calls[:3]] or [others]:
                 stands.setdefault(what, []).append(rank)
         alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
         for what, ranks in stands.items():
@@ -477,13 +504,78 @@ class Network:
             shown = several if len(several) <= ALIKE else several[:1]
             rows += [_row(what, stands[what]) for what in shown]
             if more := {rank for what in several[len(shown) :] for rank in stands[what]}:
-                rows.append(f"{numbered('rank', more)} wait in the same way, each for its own")
+                rows.append(f"{len(more)} more, {numbered('rank', more)}, wait in the same way, each for its own")
+        rows += self._unread()
         if len(rows) > MOST_ROWS:
             rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
-        fix = _way_out([call for calls in waiting.values() for call in calls], ended)
+        fix = self._way_out([call for calls in waiting.values() for call in calls], ended)
         deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), fix=fix, line="")
         deadlock.lines = lines
         return deadlock
+
+    def _unread(self) -> list[str]:
+        """Return a row for each pair of ranks with messages that no receive has taken."""
+        return [
+            f"a message from rank {sender} to rank {rank} is not received yet: {_carried(mailbox[0])}"
+            if len(mailbox) == 1
+            else f"{len(mailbox)} messages from rank {sender} to rank {rank} are not received yet, "
+            f"first {_carried(mailbox[0])}"
+            for rank, mailboxes in sorted(self.mailboxes.items())
+            for sender, mailbox in sorted(mailboxes.items())
+            if mailbox
+        ]
+
+    def _way_out(self, waits: Sequence[InFlight], ended: frozenset[int]) -> str:
+        """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
+        for call in waits:
+            if gone := ended.intersection(call.missing()):
+                have = "has" if len(gone) == 1 else "have"
+                return (
+                    f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
+                    "also one that has nothing to add"
+                )
+        receives = [call for call in waits if not call.sends and call.group is None]
+        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+            return elsewhere
+        if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
+            have = "has" if len(quiet) == 1 else "have"
+            fix = f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
+            return fix + next(filter(None, [self._one_more(call) for call in receives if call.peer in quiet]), "")
+        by_rank = {call.rank.rank: call for call in reversed(waits)}
+        if receives and any(call.group for call in waits):
+            return _both_ways(receives, by_rank)
+        if any(call.missing() for call in waits):
+            return "let every rank of the group call the same collectives in the same order"
+        if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
+            unsent = "".join(f"; {one}" for one in _unsent(receives))
+            return f"all wait to receive, and nobody has sent: some rank has to send before it receives{unsent}"
+        if receives:
+            return _missing_send(receives, by_rank, self._one_more)
+        return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _one_more(self, call: InFlight) -> str:
+        """Return how often the sender that a receive waits for has sent already, if it has."""
+        rank, peer = call.rank.rank, call.peer
+        sent = self.links[peer].sent.get(rank, 0) if peer in self.links else 0
+        many = "once" if sent == 1 else f"{sent} times"
+        return f"; rank {peer} has sent to rank {rank} {many}, which waits for one more" if sent else ""
+
+    def _sent_by_another(self, call: InFlight) -> str:
+        """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
+        been received; an empty text where that is not so."""
+        rank, peer = call.rank.rank, call.peer
+        if peer is None or peer not in self.links or self.links[peer].sent.get(rank):
+            return ""
+        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
+            if mailbox and len(mailbox) == self.links[sender].sent[rank]:
+                right = mailbox[0].labels is None or self.links[rank].rank.has_loaded(mailbox[0].labels.layer)
+                for other, links in sorted(self.links.items()):
+                    if not right and sender in links.receives and not self.links[sender].sent.get(other):
+                        have = f"rank {other} waits for rank {sender}, which has sent to rank {rank}"
+                        return f"{have}: await model.pass_to({other}, ...) on rank {sender}"
+                have = f"rank {sender} has sent to rank {rank}, and rank {peer} has not"
+                return f"{have}: await model.receive(src={sender}) on rank {rank}"
+        return ""
 
 
 def _row(what: str, ranks: Sequence[int]) -> str:
@@ -530,25 +622,93 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     )
 
 
-def _way_out(waits: Sequence[InFlight], ended: frozenset[int]) -> str:
-    """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
-    for call in waits:
-        if gone := ended.intersection(call.missing()):
-            have = "has" if len(gone) == 1 else "have"
+def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> str:
+    """Return what to do where some ranks wait for a message, and others in a collective."""
+    for call in receives:
+        other = None if call.peer is None else waits.get(call.peer)
+        if other is not None and call.rank.rank in other.missing():
+            rank, verb = call.rank.rank, show_call(*other.what)
+            waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
+            if unsent := _unsent([other]):
+                return waits_for + unsent[0]
             return (
-                f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
-                "also one that has nothing to add"
+                f"{waits_for}receive only after the collectives that the sender joins before it sends; in a loop over "
+                "all layers that is in the turn of the first layer of your own"
             )
-    receives = [call for call in waits if not call.sends and call.group is None]
-    if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
-        have = "has" if len(quiet) == 1 else "have"
-        return f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
-    if len(receives) == len(waits) > 1:
-        return "all wait to receive, and nobody has sent: some rank has to send before it receives"
-    if receives and any(call.group for call in waits):
-        return "some wait in a collective, others for a message: let all ranks do both in the same order"
-    if any(call.missing() for call in waits):
-        return "let every rank of the group call the same collectives in the same order"
-    if receives:
-        return "every receive needs a pass_to to this rank: compare who sends to whom, and how often"
-    return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+    return "some wait in a collective, others for a message: let all ranks do both in the same order"
+
+
+def _missing_send(
+    receives: Sequence[InFlight], waits: Mapping[int, InFlight], one_more: Callable[[InFlight], str]
+) -> str:
+    """Return what to do where all who wait do so for a message: who waits for whom, and what was computed and not sent
+    there."""
+    first = receives[0]
+    chain: list[InFlight] = []
+    at: InFlight | None = first
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = None if at.peer is None else waits.get(at.peer)
+    ring = chain[chain.index(at) :] if at is not None else chain[-1:]
+    pairs = [
+        f"rank {call.rank.rank} waits for {'any message' if call.peer is None else f'rank {call.peer}'}"
+        for call in ring
+    ]
+    said = " and ".join(pairs) if len(pairs) < 3 else ", ".join(pairs)
+    if at is None:
+        return f"{said}, and no rank sends to it any more: compare who sends to whom, and how often"
+    if unsent := _unsent(ring):
+        return f"{said}: one of them has to send first; {', '.join(unsent)}"
+    again = next(filter(None, map(one_more, ring)), "")
+    return f"{said}: one of them has to send first{again}"
+
+
+def _unsent(waits: Sequence[InFlight]) -> list[str]:
+    """Return a sentence for each of these ranks that has computed something last, and not sent it."""
+    first = {call.rank.rank: call for call in reversed(waits)}  # of many waits of a rank one: its log is read for it
+    kept = [(call.rank, _unsent_by(call)) for _, call in sorted(first.items())]
+    said = [f"rank {rank.rank} has not sent on what {_in_words(one)} gave" for rank, one in kept if one is not None]
+    return said[:MOST_UNSENT]
+
+
+def _unsent_by(call: InFlight) -> Any:
+    """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
+    may wait for, and nothing was sent after it; else None."""
+    rank = call.rank
+    for at in range(call.index - 1, -1, -1):
+        record = rank.log[at]
+        if record.kind in (SEND.kind, LOSS.kind):
+            return None
+        row = OPERATIONS.get(record.kind)
+        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
+            continue
+        after = record.layer - 1 if row.backward else record.layer + 1
+        return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None
+    return None
+
+
+def _in_words(record: Any) -> str:
+    """Return a record of a rank's log as text."""
+    if not isinstance(record, InFlight):
+        batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
+        return f"{show_call(record.kind, record.layer)}{batches}"
+    if record.group is not None:
+        return show_call(*record.what)
+    if record.sends:
+        return f"sending {_carried(record)} to rank {record.peer}"
+    return f"receiving {_carried(record)}" + ("" if record.peer is None else f" from rank {record.peer}")
+
+
+def _carried(call: InFlight) -> str:
+    """Return what a message carries, as text."""
+    labels = call.labels
+    if labels is None:
+        return "a plain value"
+    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
+    return f"{labels.kind} of layer {labels.layer}{batches}"
+
+
+def _after(call: InFlight) -> str:
+    """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
+    last = call.rank.past_record(call.index)
+    return "" if last is None else f", after {_in_words(last)}"

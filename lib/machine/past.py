@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..record.events import MARKS
+from ..record.collectives import SCATTERREDUCE
+from ..record.events import LOADS, MARKS
 from ..record.labels import Labels
-from ..record.table import makes_weight_grads, sums
+from ..record.table import SEND, makes_weight_grads, stream_of, sums
+from .mesh import Group
 
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
@@ -83,19 +85,45 @@ def _spans(labels: Labels) -> Iterator[tuple[Fraction, Fraction]]:
 class Past:
     """What errors ask of the log of a rank."""
 
-    __slots__ = ("looked_at", "reduced", "gradients", "operations")
+    __slots__ = (
+        "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "sent", "cuts",
+        "operations",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.looked_at = 0  # records
-        self.reduced: dict[tuple[int | None, frozenset[int]], str] = {}
-        """By layer and micro-batches: the last reduction to which the rank has brought such a gradient."""
+        self.looked_at = self.came = 0  # records, and messages that came
+        self.reduced: dict[tuple[int | None, frozenset[int]], tuple[str, object, Group]] = {}
+        """By layer and micro-batches: the last reduction to which the rank has brought such a gradient, its op, and the
+        ranks in it."""
+        self.summed: dict[int | None, str] = {}
+        """By layer: the last reduction to which the rank has brought a gradient."""
+        self.brought: dict[tuple[object, int | None], frozenset[int]] = {}
+        """By the op of a reduction, and layer: the micro-batches of the gradient that the rank has brought."""
         self.gradients = defaultdict[int | None, set[int]](set)
         """By layer: the micro-batches for which the rank has computed the gradient of the weight."""
+        self.ran = defaultdict[tuple[str, int | None], set[int]](set)
+        """By verb and layer: the micro-batches that the rank has carried through the layer."""
+        self.loaded: set[int | None] = set()
+        """The layers of which the rank has loaded a weight, or a piece of it."""
+        self.cuts = defaultdict[int | None, dict[object, None]](dict)
+        """By layer: the axes over which its gradient was brought to reductions that cut it, in order."""
+        self.sent = defaultdict[tuple[str, int], dict[int, int]](dict)
+        """By kind and layer of a tensor: the rank to which that of a micro-batch was sent last."""
+        self.senders: dict[Labels, tuple[int, int]] = {}
+        """Of each tensor that came as a message: the rank that has sent it last, and the place of the receive."""
         self.operations = defaultdict[object, list[int]](list)
         """Of each coroutine, the places of its operations in the log."""
 
-    def look(self, log: Sequence[Any], writers: Mapping[int, object], first: object, lists: Brought) -> Past:
-        """Add what is new in the log, and return this. ``writers``: by place, who wrote it if not the ``first``."""
+    def look(
+        self,
+        log: Sequence[Any],
+        writers: Mapping[int, object],
+        first: object,
+        lists: Brought,
+        received: Sequence[tuple[Any, ...]],
+    ) -> Past:
+        """Add what is new in the log, and return this. ``writers``: by place, who wrote it if not the ``first``;
+        ``received``: the messages that came, each with the place of its receive as the last item."""
         for at in range(self.looked_at, len(log)):
             record = log[at]
             if record.kind not in MARKS:
@@ -104,10 +132,24 @@ class Past:
             if labels is None:
                 if makes_weight_grads(record.kind):
                     self.gradients[record.layer] |= record.batches
+                if record.kind in LOADS:
+                    self.loaded.add(record.layer)
+                elif stream_of(record.kind) == "compute":
+                    self.ran[record.kind, record.layer] |= record.batches
+            elif record.kind == SEND.kind:
+                self.sent[labels.kind, labels.layer] |= dict.fromkeys(labels.batches, record.peer)
             elif labels.kind == "WeightGrad" and sums(record.kind):
                 brought = [(record.layer, labels.batches)]
                 if record.layers:
                     brought = [(one.layer, one.batches) for one in lists[record.op] if one is not None]
-                self.reduced |= dict.fromkeys(brought, record.kind)
+                for layer, batches in brought:
+                    self.reduced[layer, batches] = record.kind, record.op, record.group
+                    if record.kind == SCATTERREDUCE.kind:
+                        self.cuts[layer][record.op[0]] = None
+                    self.summed[layer], self.brought[record.op, layer] = record.kind, batches
         self.looked_at = len(log)
+        for *_, at in received[self.came :]:
+            if log[at].labels is not None:
+                self.senders[log[at].labels] = log[at].peer, at
+        self.came = len(received)
         return self

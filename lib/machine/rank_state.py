@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.events import LOADS
+from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values
-from ..record.table import RECEIVE, sums, work_on_layers
+from ..record.table import RECEIVE, SEND, sums, work_on_layers
 from ..record.training import not_in_place
+from .asked import Asked
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
+from .mesh import Mesh
 from .past import Past, Taken
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
@@ -49,7 +51,10 @@ class Terms:
     values: Values
     graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece and each input taken once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
+    mesh: Mesh
     cuts: Cuts = field(default_factory=Cuts)
+    ranks: WeakValueDictionary[int, Asked] = field(default_factory=WeakValueDictionary)
+    """The ranks that are here: an error of one may ask what the others have done."""
     samples: dict[tuple[Elements, ...], tuple[Elements, ...]] = field(default_factory=dict)
     """Each sample of whole numbers once: ranks that do the same hold the same. A sixth of the memory of a run. (A
     fraction that is equal to a whole number is written in another way, so samples with fractions are not shared.)"""
@@ -236,18 +241,24 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         fix += (
             ", which takes its memory; or gather it again where it is needed. An update takes the shard, not the whole"
         )
-    if sums(kind) and rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind:
-        fix = not_in_place(kind)
-    return PuzzleError(problem, where=where, fix=fix)
+    if where.operation == kind and where.layer == layer:
+        fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
+    of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
+
+    def unused() -> str:
+        return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
+
+    return PuzzleError(problem, where=where, fix=unused if of_grad else fix)
 
 
-class RankState:
+class RankState(Asked):
     """One rank: its clock, its tensors, its memory, its log."""
 
     __slots__ = (
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
+        "mesh", "ranks",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -255,6 +266,8 @@ class RankState:
     def __init__(self, rank: int, layers: int, batches: int, terms: Terms, is_host: bool = False) -> None:
         self.rank, self.layers, self.batches, self.is_host = rank, layers, batches, is_host
         self.graded, self.strict = terms.graded, terms.strict
+        self.mesh, self.ranks = terms.mesh, terms.ranks
+        self.ranks[rank] = self
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
         self.clock: TimeUnits = 0
@@ -385,8 +398,15 @@ class RankState:
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"
-            fix = "tensors get from rank to rank by communication only"
-            raise PuzzleError(f"{tensor.labels} belongs to {owner}", where=self.place(operation, layer), fix=fix)
+            fix = (
+                "ranks share nothing, so what a global name or a closure keeps is not there on another rank: send it, "
+            )
+            fix += "await model.pass_to(rank, tensor), or meet in a collective"
+            raise PuzzleError(
+                f"{tensor.labels} belongs to {owner}, and rank {self.rank} uses it",
+                where=self.place(operation, layer),
+                fix=fix,
+            )
         if take and isinstance(tensor.origin, int):
             self._note_loaded(tensor, tensor.origin)
 
@@ -432,15 +452,7 @@ class RankState:
 
     def _past(self) -> Past:
         """Return what errors ask of the log, as it is now."""
-        return self.past.look(self.log, self.writers, self.temporaries, self.lists)
-
-    def reduced(self, layer: int, batches: frozenset[int]) -> str:
-        """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
-        return self._past().reduced.get((layer, batches), "")
-
-    def with_gradients(self, layer: int) -> frozenset[int]:
-        """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
-        return frozenset(self._past().gradients[layer])
+        return self.past.look(self.log, self.writers, self.temporaries, self.lists, self.received)
 
     def sample(self, operands: Sequence[TensorState], workspace: Elements = 0) -> tuple[Elements, ...]:
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
@@ -515,7 +527,14 @@ class RankState:
             own = self._past().operations[tensor.temporaries]
             at = own[bisect_left(own, tensor.since)]
         record = self.log[at]
+        if record.kind == SEND.kind:
+            return f"{record.kind}({record.peer})", None
         return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer
+
+    def past_record(self, index: int) -> Any:
+        """Return the last record before a place in the log that is of something done to its end, or None."""
+        done = (self.log[at] for at in range(index - 1, -1, -1))
+        return next((one for one in done if one.kind not in MARKS and one.end is not None), None)
 
     # -- the end --------------------------------------------------------------------------
 

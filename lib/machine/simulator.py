@@ -25,6 +25,7 @@ from .mesh import Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
 NEIGHBORS = (
     "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
@@ -71,7 +72,7 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict)
+        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.mesh)
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
@@ -243,7 +244,7 @@ class LocalSimulator:
         if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to")
         if receiver == rank.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix="keep it stored")
+            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT)
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
@@ -273,6 +274,17 @@ class LocalSimulator:
     def events(self, rank: RankState) -> list[Event]:
         return deferred_memory.events_so_far(self.network.links[rank.rank])
 
+    def sender(self, rank: RankState, tensor: TensorState) -> tuple[int, int] | None:
+        return rank.sender(tensor.labels)
+
+    def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
+        return rank.comes_from(kind, layer, batches)
+
+    has_run = staticmethod(RankState.has_run)
+    has_loaded = staticmethod(RankState.has_loaded)
+    sent_to = staticmethod(RankState.sent_to)
+    owner = staticmethod(RankState.elsewhere)
+
     def waiting(self, rank: RankState) -> list[Wait]:
         return [call.wait() for call in rank.log if isinstance(call, InFlight) and call.end is None]
 
@@ -292,6 +304,7 @@ class LocalSimulator:
         if layer.__class__ is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
         fix = "for layer in range(model.LAYERS), whatever their number is at this size"
+        fix = f"{_no_layer(rank, layer)}{fix}"
         return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
     def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
@@ -315,9 +328,20 @@ class LocalSimulator:
         if all(0 <= index(batch) < rank.batches for batch in batches):
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
-        fix = "for batch in range(model.BATCHES), whatever their number is at this size"
-        problem = "a micro-batch is out of range"
-        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=fix)
+        every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
+        dealt = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
+        if ranks == rank.batches:
+            dealt = "rank r has micro-batch r: model.get_activation([model.rank])"
+        elif ranks % rank.batches == 0:
+            share = ranks // rank.batches
+            dealt = f"{share} ranks share a micro-batch: model.rank // {share}, which is "
+            dealt += "model.rank // (model.RANKS // model.BATCHES)"
+
+        def which() -> str:
+            return dealt if ranks > 1 and rank.others_have(0) else every  # in a pipeline the first rank takes them all
+
+        problem, fix_for = "a micro-batch is out of range", {"weights_stay": every}
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:
@@ -331,9 +355,16 @@ def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleEr
     return PuzzleError(problem, where=rank.place(row.kind, layer), got=f"rank {rank.rank}, a host", fix=fix)
 
 
+def _no_layer(rank: RankState, layer: object) -> str:
+    """Return the beginning of a sentence on a layer after the last one, or an empty text."""
+    return f"there is no layer {layer}: LAYERS is {rank.layers}; " if type(layer) is int and layer > 0 else ""
+
+
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
     fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):
+        fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"
     return PuzzleError(problem, where=where, expected=expected, got=str(tensor.labels), fix=fix)
 

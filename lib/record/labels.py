@@ -275,7 +275,10 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
         fix = f"let each rank load its own shard, {load}"
-        if KINDS[first.kind].by_batch:
+        if first.kind == "WeightGrad":
+            fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
+            fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
+        elif KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
@@ -310,6 +313,13 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
             fix = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
+            if part.is_whole() or first.is_whole():
+                fix = "one is whole and the other is cut: reduce-scatter the whole one, too, or add up before that"
+            elif part.batches == first.batches and where != "+":
+                fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
+                fix += "all-gather joins pieces"
+            elif where == "+":
+                fix = "a sum is of the same piece of each: cut both in the same way"
             problem = "gradients of different shards do not add up"
             raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
         if strict and part.extra is not extra and part.extra != extra:

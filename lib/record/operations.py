@@ -86,8 +86,42 @@ class Rank(Protocol):
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, or an empty text."""
 
+    def reduced_alone(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought a gradient of these micro-batches, and the others of its
+        group nothing more, or an empty text."""
+
+    def never_reduced(self) -> tuple[str, list[int]]:
+        """Return a reduction to which this rank has brought gradients, and the layers whose gradients it has brought to
+        none; an empty text where it has brought all or none."""
+
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
+
+    def has_run(self, verb: str, layer: int) -> frozenset[int]:
+        """Return the micro-batches that this rank has carried through a layer with an operation."""
+
+    def others_have(self, layer: int) -> bool:
+        """Return whether other ranks work on a layer as well, as far as is known."""
+
+    def sender(self, labels: Labels) -> tuple[int, int] | None:
+        """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
+
+    def comes_from(self, kind: str, layer: int, batches: frozenset[int] = ...) -> str:
+        """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty
+        text where no other rank makes it."""
+
+    def cut_of(self, layer: int) -> str:
+        """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
+        cut, where these are not all ranks; or an empty text."""
+
+    def other_piece(self, layer: int, grad: Labels) -> str:
+        """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
+
+    def last_cut(self, layer: int) -> str:
+        """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
+
+    def whole_from_pieces(self, weight: Labels) -> str:
+        """Return how this rank gets all of a weight of which it has these pieces."""
 
 
 class Carrier(Protocol):

@@ -4,11 +4,12 @@ The values would find most of these mistakes at the end of a run. The rules find
 happen, and say what to write instead.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, numbered, show_set
+from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
 from .kinds import SAVED
 from .labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, coarsest, of_batches, of_weight, same_pieces, within
 from .operations import Computation, More, Rank, Values
@@ -27,14 +28,15 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
         where = rank.place("forward", layer, inp.batches)
+        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
         _weight_fits(rank, where, layer, weight, partial)
         _is_whole("input", where, inp)
         if inp.layer != layer:
-            given = f"what get_activation gives (layer 0) or forward({layer - 1}, ...) gives"
+            given = f"what forward({layer - 1}, ...) gives" if layer else "what get_activation gives"
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
-            fix = f"by habit: model.activations[{layer}], where forward({layer - 1}, ...) has stored what it gave"
-            fix = fix if layer else "what get_activation gives, by habit in model.activations[0]"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
+            own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
+            where_from = functools.partial(_whence, rank, inp, "Activation", layer, own)
+            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from)
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -56,22 +58,30 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     where = rank.place("backward", layer, inp.batches)
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
+    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
     if inp.layer != layer:
-        problem, fix = f"the input is that of layer {inp.layer}", f"by habit: model.activations[{layer}]"
+        problem = f"the input is that of layer {inp.layer}"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
+        fix = f"keep what forward({layer}, ...) reads until then, stored under its layer: model.activations[{layer}]"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     if grad.layer != layer:
-        problem = f"the gradient is that of layer {grad.layer}"
-        expected = f"what loss gives (the last layer) or backward({layer + 1}, ...) gives: layer={layer}"
-        fix = f"by habit: model.grad_activations[{layer + 1}]; run backward from the last layer down to the first"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=fix)
+        problem, last = f"the gradient is that of layer {grad.layer}", layer == rank.layers - 1
+        given = "what model.loss gives" if last else f"what backward({layer + 1}, ...) gives"
+        own = f"{given}, stored under its layer: model.grad_activations[{layer + 1}]; "
+        own += "backward goes from the last layer down to the first"
+        expected = f"an ActivationGrad with layer={layer}: {given}"
+        where_from = functools.partial(_whence, rank, grad, "ActivationGrad", layer + 1, own)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from)
     if inp.batches != grad.batches:
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
+        if came := rank.sender(grad):
+            fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
+            fix += "and receive each message once"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
     if "saved" in more:
         saved = more["saved"]
@@ -94,6 +104,29 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
     problem, fix = f"the inner activations are of another {differ}", "keep what forward gives under its layer and its "
     fix += "micro-batch, model.activations[layer, mb, 'saved'], and take it out there for backward"
     raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), fix=fix)
+
+
+def _named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
+    """Raise PuzzleError if all operands are of one layer, and that is not the one that is named."""
+    others = set(layers.values())
+    if layer not in others and len(others) == 1:
+        (own,), (*first, last) = others, layers
+        problem = f"{', '.join(first)} and {last} are of layer {own}"
+        fix = f"name their layer: {own} in place of {layer}"
+        if not 0 <= layer < rank.layers:
+            fix = f"there is no layer {layer}: LAYERS is {rank.layers}; {fix}"
+        raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=f"layer {own}", fix=fix)
+
+
+def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
+    """Return from which rank a tensor of the wrong layer has come, if it has, and which one makes what is wanted: an
+    activation of a layer, or its gradient. Where all this is the rank's ``own``, return that text."""
+    came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
+    if came is None:
+        return wanted or own
+    if f"src={came[0]})" in wanted:
+        return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
+    return f"it came from rank {came[0]}; {wanted or own}"
 
 
 def _is_whole(name: str, where: Place, labels: Labels) -> None:
@@ -142,14 +175,15 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        fix = f"by habit: model.weights[{layer}]"
+        fix = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if not partial and not weight.is_whole():
-        missing = show_set(frozenset(range(weight.total)) - weight.shards)
-        gather = f"weight = await model.allgather(model.weights[{layer}], {layer})"
-        fix = f"{gather}; together its ranks must have loaded shards {missing} of {weight.total} as well"
-        expected = f"all shards of the weight of layer {layer}"
-        raise PuzzleError("the weight is not complete", where=where, expected=expected, got=str(weight), fix=fix)
+        expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
+        piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"
+        fix_for = {"partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"}
+        fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), f"load all of it: model.load_weights({layer})")
+        gather = functools.partial(rank.whole_from_pieces, weight)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
         expected = "the weight of step 0, for every micro-batch of the batch"
@@ -319,18 +353,14 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     ):
         return
     where = rank.place("update", layer)
+    _named_right(rank, where, layer, {"gradient": grad.layer, "weight": weight.layer, "state": opt_state.layer})
     _same_thing(where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
-        fix = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
-        if verb := rank.reduced(layer, grad.batches):
-            fix = not_in_place(verb)
-        elif own := missing & rank.with_gradients(layer):
-            fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
-            fix += f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
+        complete = functools.partial(_completed, rank, layer, grad, missing)
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
         fix = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
@@ -340,10 +370,45 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
         fix = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
-    problem = "the gradient does not cover the weight"
+    problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
+    cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
+    if within(grad, weight):
+        gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
+        fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
+        cover = functools.partial(_cut_alike, rank, layer, grad, f"{gather}; or ")
+    raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
+
+
+def _cut_alike(rank: Rank, layer: int, grad: Labels, before: str = "") -> str:
+    """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
-    fix += "i-th rank of its group; after two of them, one after the other, it is piece j of piece i"
-    raise PuzzleError(problem, where=where, expected=f"at least {pieces}", got=str(grad), fix=fix)
+    cut = rank.cut_of(layer) or rank.other_piece(layer, grad)
+    return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
+
+
+def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) -> str:
+    """Return how a rank gets the gradient of the micro-batches that its own one lacks."""
+    if verb := rank.reduced(layer, grad.batches):
+        return not_in_place(verb)
+    if verb := rank.reduced_alone(layer, grad.batches):
+        fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
+        return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
+    if own := missing & rank.with_gradients(layer):
+        fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
+        return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
+    if undone := missing & rank.has_run(FORWARD.kind, layer):
+        halves = rank.has_run(BACKWARD_INPUT.kind, layer) & undone
+        verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
+        what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
+        what += "" if halves else f" of {numbered('micro-batch', undone)}"
+        return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+    if rank.others_have(layer):
+        verb, left = rank.never_reduced()
+        if layer in left:
+            which = f"layer {layer} was" if len(left) == 1 else f"{show_layers(left)} were"
+            return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
+        return "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+    return "train on all micro-batches and add up their gradients, then update"
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:

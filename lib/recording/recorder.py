@@ -22,7 +22,10 @@ from .replay import MOST, Replay
 from .verbs import VERBS
 from .wire import ProtocolError
 
-QUESTIONS = ("time", "stored", "events", "waiting", "final_state", "finish_logs", "unfinished")
+QUESTIONS = (
+    "time", "stored", "events", "waiting", "final_state", "finish_logs", "unfinished", "sender", "comes_from",
+    "has_run", "has_loaded", "sent_to", "owner",
+)  # fmt: skip
 
 
 class RecordedTensor(TensorState):

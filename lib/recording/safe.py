@@ -51,6 +51,7 @@ def numbers(values: Any) -> frozenset[int]:
 
 def presentable(error: PuzzleError) -> PuzzleError:
     """Return the error with every part safe to show, and none too long: a worker may have written into it."""
+    error.settle()
     for part in TEXTS:
         setattr(error, part, shown(getattr(error, part), LONGEST_TEXT - len(" ...")))
     error.place = shown_place(error.place)

@@ -37,6 +37,12 @@ class Reader(Protocol):
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
 
 
+class Described(str):
+    """What a learner gave for a number, as its repr."""
+
+    __repr__ = str.__str__
+
+
 class Kind(NamedTuple):
     """A kind of argument. ``read`` raises ProtocolError for what ``write`` never writes, and PuzzleError for a
     learner's mistake. ``write`` gets the ``Recorder`` besides the argument; without it that is written as it is."""
@@ -79,6 +85,8 @@ def _read_operation(*types: type[Operation]) -> Callable[[Reader, Any], str]:
 
 def _read_anything(reader: Reader, value: Any) -> Any:
     """Return what should be a whole number for the simulator to check, and a text only after it was made safe."""
+    if type(value) is list and len(value) == 1 and type(value[0]) is str:
+        return Described(shown(value[0], 200))
     if type(value) is str:
         return shown(value, 200)
     return number(value) if type(value) is int else _read_plain(reader, value)
@@ -198,7 +206,7 @@ def _write_anything(writer: Any, value: Any) -> Any:
     try:
         known = index(value)
     except TypeError:
-        return value[:200] if type(value) is str else describe(value)
+        return value[:200] if type(value) is str else [describe(value)]
     return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
 
 

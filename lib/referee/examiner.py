@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 
+from ..grading.fitting import fitting
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..recording.safe import shown
@@ -40,7 +41,7 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     try:
         verdict = judge(
             puzzle,
-            lambda size: code.run(puzzle.name, size, printed, puzzle.cost),
+            fitting(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost)),
             lambda size, rank: code.run(puzzle.name, size, printed, puzzle.cost, rank),
         )
     except Missing:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..basics.errors import Place, PuzzleError
 from ..course.layouts import Size
 from ..course.specs import machine_of, puzzles
-from ..grading.submission import LONGEST_SUMMARY
+from ..grading.submission import AWAITS, LONGEST_SUMMARY
 from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
@@ -149,7 +149,12 @@ class Loaded:
 
     def _missing(self, name: str) -> Exception:
         if self.notes.failed:
-            return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), line="")
+            fix = (
+                f"async def {name}(model): a function that awaits begins in this way"
+                if AWAITS in self.notes.failed
+                else ""
+            )
+            return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), fix=fix, line="")
         return Missing()
 
     def _ask(self, task: dict[str, Any], seconds: float) -> None:

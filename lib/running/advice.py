@@ -28,13 +28,38 @@ ABSENT = {
     "wait": "await what a collective, pass_to or receive returns",
 }
 """Names that a model does not have, and what to do instead."""
+STEP = "model.update(layer, grad, weight, opt_state) does the optimizer step, with learning rate and all"
+SUMMED = "gradients are summed here, and the loss is already that of the whole batch: leave out the {}"
+OF_TENSORS = {
+    "backward": "a tensor has no graph: {backward}, layer by layer, from the last one down to the first",
+    "grad": "a tensor does not keep its gradient: {backward} gives it",
+    "requires_grad": "all layers are trained: leave it out",
+    "zero_": ABSENT["zero_grad"],
+    "data": "a tensor has no numbers in it: leave it out",
+    "item": "a tensor has no numbers in it: leave it out",
+    "detach": "a tensor has no graph: leave it out",
+    "clone": "an operation never changes its operands, so no copy is needed",
+    "shape": "its size is tensor.memory(), in elements",
+    "size": "its size is tensor.memory(), in elements",
+    "numel": "its size is tensor.memory(), in elements",
+    "chunk": "piece i of n equal ones is tensor.shard(i, n)",
+    "split": "piece i of n equal ones is tensor.shard(i, n)",
+}
+"""Names that a tensor of torch has and ours have not, and what to do instead."""
+A_TENSOR = "|".join(KINDS)
+SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//": "divided", "@": "multiplied"}
 WRONG_TYPES = {
-    "object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
-    **{f"object {one} can't be used in 'await'": "only what communicates is awaited: leave out await" for one in KINDS},
-    "unsupported operand type(s) for /: 'WeightGrad'":
-        "gradients are summed here, and the loss is already that of the whole batch: leave out the division",
-    "'float' object cannot be interpreted as an integer":
+    r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
+    rf"object (?:{A_TENSOR}|NoneType|tuple|list|int) can't be used in 'await'":
+        "only what communicates is awaited: leave out await",
+    r"'float' object cannot be interpreted as an integer":
         "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
+    r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
+    r"'int' object is not (?:callable|iterable)":
+        "model.rank, model.RANKS, model.LAYERS and model.BATCHES are numbers: range(model.LAYERS) counts up to one",
+    r"unhashable type: '(?:list|set|dict)'": "a pair as key is written without brackets: model.activations[layer, mb]",
+    rf"'(?:<|>|<=|>=)' not supported between .*'(?:{A_TENSOR})'":
+        "tensors have labels and no numbers: compare grad.layer, or model.rank",
 }  # fmt: skip
 """How a TypeError begins, and what to write instead."""
 
@@ -45,12 +70,60 @@ def advice(error: BaseException) -> tuple[str, str]:
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        return "", f"did you mean {near}?" if near else ""
+        return (
+            "",
+            f"did you mean {near}?" if near else f"{error.name} = ... before that: no line has given it a value yet",
+        )
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     if isinstance(error, TypeError):
-        return "", next((fix for begins, fix in WRONG_TYPES.items() if str(error).startswith(begins)), "")
+        said = _of_tensors(str(error))
+        return said or ("", next((fix for begins, fix in WRONG_TYPES.items() if re.match(begins, str(error))), ""))
+    if isinstance(error, ValueError) and re.match(r"(?:not enough|too many) values to unpack", str(error)):
+        fix = "as many names to the left of the = as there are results: load_weights, backward and update give two"
+        return "", fix
+    if isinstance(error, KeyError):
+        return "", "nothing is in that dictionary under this key: was it put in on this rank, and before that?"
+    if isinstance(error, IndexError):
+        return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
+    if isinstance(error, ZeroDivisionError):
+        return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
+    if isinstance(error, UnboundLocalError):
+        return "", "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
     return "", ""
+
+
+def _of_tensors(said: str) -> tuple[str, str] | None:
+    """Return what is wrong, and what to write instead, where Python says that a tensor cannot do something."""
+    if found := re.match(r"unsupported operand type\(s\) for (\S+?)=?: '(\w+)' and '(\w+)'", said):
+        sign, *sides = found.groups()
+        kinds = [side for side in sides if side in KINDS]
+        if not kinds:
+            return None
+        done = SIGNS.get(sign, f"used with {sign}")
+        problem = f"there are no numbers in {_a(kinds[0])}, so it is not {done}"
+        if done == "subtracted" or (done == "multiplied" and len(kinds) > 1):
+            return problem, STEP
+        if kinds[0] == "WeightGrad" and done in ("multiplied", "divided"):
+            what = SUMMED.format("division" if done == "divided" else "factor")
+            return problem, f"{what}; {STEP}" if done == "multiplied" else what
+        return problem, "only operations make new tensors: model.forward, model.loss, model.backward, model.update"
+    if found := re.match(rf"cannot unpack non-iterable ({A_TENSOR}) object", said):
+        fix = "one name to the left of the =: this gives one tensor; load_weights, backward and update give two"
+        return f"{_a(found[1])} is one tensor, and not several", fix
+    if found := re.match(rf"'({A_TENSOR})' object (?:is not|does not|doesn't) (\S+)", said):
+        fix = (
+            "model.weights[layer] and model.activations[layer] are dictionaries of tensors; a tensor itself is used as "
+        )
+        fix += "a whole, or cut: tensor.shard(i, n)"
+        return f"{_a(found[1])} is no list and no function", fix
+    if found := re.match(rf"(?:bad operand type for .*|object of type) '({A_TENSOR})'", said):
+        return f"there are no numbers in {_a(found[1])}", STEP
+    return None
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AO' else 'a'} {kind}"
 
 
 def _attribute(owner: object, name: str) -> tuple[str, str]:
@@ -62,6 +135,8 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
     problem = f"{called} has no {name}"
     if isinstance(owner, Model) and name in ABSENT:
         return problem, ABSENT[name]
+    if isinstance(owner, Tensor) and name in OF_TENSORS:
+        return problem, OF_TENSORS[name].format(backward=written("backward"))
     known = [one for one in dir(owner) if not one.startswith("_")]
     near = _near(name, known)
     if isinstance(owner, Model):
@@ -80,7 +155,7 @@ def _called(owner: object) -> str:
         return f"model.{owner._name}"
     names = ((Model, "model"), (Dist, "model.dist"), (Answers, "model.final_weights"))
     kind = type(owner).__name__
-    return next((name for known, name in names if isinstance(owner, known)), f"a {kind}" * isinstance(owner, Tensor))
+    return next((name for known, name in names if isinstance(owner, known)), _a(kind) * isinstance(owner, Tensor))
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -90,10 +165,16 @@ def _near(name: str, known: Iterable[str]) -> str:
     return plain[found[0]] if found else ""
 
 
+def _is_of_lib(thing: object) -> bool:
+    """Return whether this is one of the functions that a notebook imports: grade is not what is meant by grad."""
+    return callable(thing) and str(getattr(thing, "__module__", "")).partition(".")[0] in ("lib", "drawing")
+
+
 def _names_at(trace: TracebackType | None) -> list[str]:
     """Return the names that are visible where an error was raised."""
     names: dict[str, Any] = {}
     for frame, _ in walk_tb(trace):
         if is_learners(frame.f_code):
             names = {**frame.f_builtins, **frame.f_globals, **frame.f_locals}
+            names = {name: one for name, one in names.items() if not _is_of_lib(one)}
     return [name for name in names if not name.startswith("_")]

@@ -44,6 +44,7 @@ def execute(
     errors.place()
     if errors or failed:
         first = cause([*errors, *failed])
+        PuzzleError.settle(first)
         raise first.with_traceback(None) from (first.__cause__ if failed else None)
 
 

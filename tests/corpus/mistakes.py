@@ -231,7 +231,7 @@ async def pipeline(model):
     changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="do not store what was gathered over it"),
     changed("fsdp", "shard and total changed places", ("model.rank, model.RANKS", "model.RANKS, model.rank"), says="model.load_weights(layer, shard, total)"),
     changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="together its ranks must have loaded shards {1} of 2 as well"),
-    changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='name the one that is meant, axis="replica" or axis="shard"'),
+    changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='hold the same shard, as they have loaded it; the shards differ along axis="shard"'),
     # -- asyncio --------------------------------------------------------------------------------------------------------------------------
     changed("fsdp", "no await at the gather", ("weight = await model", "weight = model"), says="did you forget `await`?"),
     changed("fsdp", "no await at the reduce-scatter", ("= await model.scatterreduce", "= model.scatterreduce"), says="did you forget `await`?"),

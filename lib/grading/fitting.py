@@ -1,0 +1,27 @@
+"""What to write instead, where that depends on the puzzle: a run knows of none."""
+
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+from ..basics.errors import Fix, PuzzleError
+from ..course.specs import Puzzle
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def fitting(puzzle: Puzzle, run: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that does what ``run`` does. The PuzzleError that it raises says what to write in this puzzle:
+    what its words grant, or what its rules or its layout ask for."""
+
+    def fitted(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return run(*args, **kwargs)
+        except PuzzleError as error:
+            fixes: Mapping[str, Fix] = getattr(error, "fix_for", {})
+            known = [fixes[name] for name in (*puzzle.words, *puzzle.rules, puzzle.layout) if name in fixes]
+            if known:
+                error.fix = known[0]
+            raise
+
+    return fitted
