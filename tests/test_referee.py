@@ -109,7 +109,7 @@ while frame:
 print(json.dumps(sorted(seen)))
 """
     keys = ["alone", "cost", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
-    keys += ["tasks", "text", "timeout", "view"]
+    keys += ["tasks", "text", "timeout", "view", "watched"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
