@@ -1,8 +1,9 @@
 """A slow and plain machine, written from the contract alone, to compare the real one with.
 
-It says what must come out of a program (see plain_programs): the log of every rank, or that nobody can go on. Nothing
-is clever here: everyone runs until all wait, then every start and end that follows from what was issued is worked out
-anew, and the one goes on that waits for what ends first. What memory held is asked when all is over.
+It says what must come out of a program (see plain_programs): the log of every rank, what it ends with and whether that
+is right, or that nobody can go on, or what is refused and why. Nothing is clever here: everyone runs until all wait,
+then every start and end that follows from what was issued is worked out anew, and the one goes on that waits for what
+ends first. What memory held is asked when all is over. What tensors are is in plain_tensors.
 """
 
 from __future__ import annotations
@@ -13,21 +14,14 @@ from fractions import Fraction
 from typing import Any
 
 from lib import HIDDEN, LENGTH, Cost
+from tests import plain_tensors as tensors
 from tests.plain_programs import STORED, Program, Step, carried
+from tests.plain_tensors import WHOLE, Thing
 
 KINDS = (*STORED, "in flight", "inbox")
+MESSAGES = ("pass_to", "receive")
 MARKS = ("load_weights", "load_adapter", "get_activation", "end")
-
-
-@dataclass(eq=False)
-class Thing:
-    """A tensor, as far as time and memory go."""
-
-    kind: str
-    elements: Fraction
-    layer: int = 0
-    batches: frozenset[int] = frozenset()
-    whole: Fraction = Fraction(HIDDEN * HIDDEN)  # elements of what it is a piece of, if that is a weight's
+ALWAYS = {"gaps", "shard twice", "not one thing", "taken before"}  # refused even where the rules about sets are off
 
 
 @dataclass(eq=False)
@@ -41,11 +35,13 @@ class Operation:
     operands: list[Thing]
     group: tuple[int, ...] = ()
     axis: str | None = None
+    layers: int | tuple[int, ...] = 0  # of a collective: a list is another call than a single tensor
     start: Fraction | None = None
     end: Fraction | None = None
     result: list[Thing] = field(default_factory=list)
     message: Operation | None = None
     fetched: float = float("inf")
+    refused: bool = False
 
 
 @dataclass
@@ -58,6 +54,9 @@ class Rank:
     stored: list[list[Any]] = field(default_factory=list)
     held: list[tuple[int, int, Thing]] = field(default_factory=list)
     open: int = 0
+    taken: list[Thing] = field(default_factory=list)  # what it has loaded and not dropped at once
+    finals: dict[int, Thing] = field(default_factory=dict)
+    refused: bool = False
 
 
 class Stuck(Exception):
@@ -68,14 +67,29 @@ class LeftOver(Exception):
     """All have ended, but a call was not awaited or a message not received."""
 
 
+@dataclass
+class Refused(Exception):
+    """An operation of a rank, or a collective of several, that the contract refuses, and all that is wrong with it."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    layer: int | None
+    wrong: set[str]
+
+
+class AllRefused(Exception):
+    """What was refused, by ranks that did not know of each other: each would have been the end of the run."""
+
+
 class Plain:
     """All ranks of a program: again and again, the one goes on that waits for what ends first.
 
     Nothing that is issued later can change that end, as long as a collective takes time, and a message does, in all.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program, self.cost = program, Cost(**program.prices)
+    def __init__(self, program: Program, strict: bool = True) -> None:
+        self.program, self.cost, self.strict = program, Cost(**program.prices), strict
+        self.refusals: list[Refused] = []
         self.trained = Fraction(16 * HIDDEN if program.adapters else HIDDEN * HIDDEN)  # elements of a gradient
         self.ranks = [Rank() for _ in program.scripts]
         self.waiting: list[tuple[Operation, int, Iterator[Any]]] = []
@@ -86,18 +100,32 @@ class Plain:
             self.settle()
             ready = [(call.end, call.at, at) for at, (call, _, _) in enumerate(self.waiting) if call.end is not None]
             if not ready:
+                self.refusals += self.different_calls()
+                if self.refusals:
+                    raise AllRefused(self.refusals)
                 raise Stuck
             call, rank, task = self.waiting.pop(min(ready)[2])
             self.ranks[rank].clock = max(self.ranks[rank].clock, call.end)
             call.fetched = self.step(rank)
             self.go_on(rank, task)
+        if self.refusals:
+            raise AllRefused(self.refusals)
         calls = [call for rank in self.ranks for call in rank.log if call.group]
         received = {id(call.message) for call in calls}
         if any(call.fetched == float("inf") or (call.kind == "pass_to" and id(call) not in received) for call in calls):
             raise LeftOver
 
     def go_on(self, rank: int, task: Iterator[Any]) -> None:
-        """Let a coroutine run until it waits, or has ended."""
+        """Let a coroutine run until it waits, or has ended. What is refused ends its rank."""
+        try:
+            self.run(rank, task)
+        except Refused as error:
+            self.refusals.append(error)
+            self.ranks[rank].refused = True
+            self.waiting = [wait for wait in self.waiting if wait[1] != rank]
+
+    def run(self, rank: int, task: Iterator[Any]) -> None:
+        """It yields a call that it waits for, or a list of branches, after which the main one goes on."""
         for wish in task:
             if isinstance(wish, Operation):
                 self.waiting.append((wish, rank, task))
@@ -106,7 +134,7 @@ class Plain:
             for branch in wish:
                 self.go_on(rank, branch)
             return
-        if task is not self.mains[rank]:
+        if task is not self.mains[rank] and not self.ranks[rank].refused:
             self.ranks[rank].open -= 1
             if self.ranks[rank].open == 0:
                 self.go_on(rank, self.mains[rank])
@@ -152,12 +180,19 @@ class Plain:
             for rank in range(len(self.ranks)):
                 call = next((call for call in self.network(rank) if call.end is None), None)
                 members = [call] if call is None or call.kind == "pass_to" else self.meeting(call)
-                if call is not None and members:
-                    begin = max(max(member.issued, self.lane_end(member)) for member in members)
+                if call is None or not members or call.refused or any(self.differ(call, one) for one in members):
+                    continue
+                try:
+                    results = [self.collected(member, members) for member in members]
+                except Refused as error:
+                    self.refusals.append(error)
                     for member in members:
-                        member.start, member.end = begin, begin + self.takes(call)
-                        member.result = self.collected(member, members)
-                    moved = True
+                        member.refused = True
+                    continue
+                begin = max(max(member.issued, self.lane_end(member)) for member in members)
+                for member, result in zip(members, results, strict=True):
+                    member.start, member.end, member.result = begin, begin + self.takes(call), result
+                moved = True
         for rank in range(len(self.ranks)):
             self.settle_receives(rank)
 
@@ -170,6 +205,21 @@ class Plain:
             same = self.network(member, call)
             met += [other for other in same if same.index(other) == mine.index(call) and other is first]
         return met if len(met) == len(call.group) else []
+
+    def differ(self, one: Operation, other: Operation) -> bool:
+        """Whether members of a group call different collectives, or for different layers."""
+        return (one.kind, one.layers) != (other.kind, other.layers)
+
+    def different_calls(self) -> list[Refused]:
+        """Collectives that never take place because another member calls another one there: the third of the one, say,
+        is not the third of the other."""
+        found = []
+        for one in [call for rank in self.ranks for call in rank.log if call.group and call.kind not in MESSAGES]:
+            number = self.network(one.rank, one).index(one)
+            if any(self.differ(one, other) for rank in one.group for other in self.network(rank, one)[number:][:1]):
+                layer = one.layers[0] if isinstance(one.layers, tuple) else one.layers
+                found.append(Refused((one.rank,), one.kind, layer, {"different calls"}))
+        return found
 
     def network(self, rank: int, like: Operation | None = None) -> list[Operation]:
         """What is in a rank's network link; only collectives of the same axis and group, if one is given."""
@@ -210,25 +260,35 @@ class Plain:
             return []
         found = []
         for place, own in enumerate(call.operands):
-            batches = frozenset().union(*[member.operands[place].batches for member in members])
-            whole = Fraction(HIDDEN * HIDDEN) if own.kind == "Weight" else self.trained if batches else Fraction(0)
-            part = len(members) if call.kind == "scatterreduce" else 1
-            found.append(Thing(own.kind, whole / part, own.layer, batches, own.whole))
+            parts = [member.operands[place] for member in members]
+            whole, wrong = tensors.join(parts) if call.kind == "allgather" else tensors.add(parts)
+            self.insist(call.group, call.kind, own.layer, wrong)
+            if call.kind == "scatterreduce":
+                whole, wrong = tensors.cut(whole, call.group.index(call.rank), len(call.group))
+                self.insist(call.group, call.kind, own.layer, wrong)
+            found.append(replace(whole))
         return found
+
+    def insist(self, ranks: tuple[int, ...], kind: str, layer: int | None, wrong: set[str]) -> None:
+        """Refuse what is wrong; where the rules about sets are off, what cannot be done at all."""
+        if wrong and (self.strict or wrong & ALWAYS):
+            raise Refused(ranks, kind, layer, wrong)
 
     # -- what the ranks do
 
     def main(self, rank: int) -> Iterator[Any]:
         before, branches, after = self.program.scripts[rank]
-        for _ in range(self.program.layers):
-            base = self.issue(rank, "load_weights", [])
-            for kind in KINDS[:2]:
-                self.ranks[rank].stored.append([base.at, float("inf"), Thing(kind, Fraction(HIDDEN * HIDDEN))])
-            if self.program.adapters:
-                beside = self.issue(rank, "load_adapter", [])
-                for kind in KINDS[:2]:
-                    self.ranks[rank].stored.append([beside.at, float("inf"), Thing(kind, self.trained)])
         slots: dict[Any, list[Any]] = {}
+        for layer in range(self.program.layers if self.program.loaded else 0):
+            for verb, whole, names in (
+                ("load_weights", Fraction(HIDDEN * HIDDEN), ("W", "S")),
+                ("load_adapter", self.trained, ("A", "B")),
+            )[: 1 + self.program.adapters]:
+                at = self.issue(rank, verb, []).at
+                for kind, name, value in zip(KINDS, names, ("weight", "state"), strict=False):
+                    thing = Thing(kind, whole, layer, value=(value, layer))
+                    slots["before", f"{name}{layer}"] = [at, float("inf"), thing]
+                    self.ranks[rank].stored.append(slots["before", f"{name}{layer}"])
         yield from self.act(rank, slots, "before", before)
         yield [self.act(rank, slots, str(place), steps) for place, steps in enumerate(branches)]
         yield from self.act(rank, slots, "after", after)
@@ -252,10 +312,10 @@ class Plain:
             now = self.step(rank)
             if slot is None:
                 hand = (now, thing)
-                return
-            drop(slot)
-            slots[key(slot)] = [now, float("inf"), thing]
-            me.stored.append(slots[key(slot)])
+            elif slot:
+                drop(slot)
+                slots[key(slot)] = [now, float("inf"), thing]
+                me.stored.append(slots[key(slot)])
 
         def drop(slot: str) -> None:
             if key(slot) in slots:
@@ -264,23 +324,22 @@ class Plain:
         def key(slot: str) -> tuple[str, str]:
             return ("before" if slot.isupper() else name, slot)
 
-        def at(slot: str | None) -> Thing | None:
+        def at(slot: str | None) -> Any:
             return (hand and hand[1]) if slot is None else slots[key(slot)][2] if key(slot) in slots else None
 
-        def fits(slot: str | None, kind: str, layer: int) -> bool:
+        def fits(slot: str | None, kind: str, layer: int | None = None) -> bool:
             thing = at(slot)
-            return thing is not None and (thing.kind, thing.layer) == (kind, layer)
+            return thing is not None and thing.kind == kind and layer in (None, thing.layer)
 
-        def derive(of: str | None, to: str | None, part: int) -> None:
-            """Keep something that is made of a tensor without an operation: of what is in the hand, that is a use."""
+        def derive(of: tuple[str | None, ...], to: str | None, made: tuple[Thing, set[str]]) -> None:
+            """Keep something that is made of tensors without an operation: of what is in the hand, that is a use."""
             nonlocal hand
-            thing = at(of)
-            assert thing is not None
-            if of is None:
+            insist("", None, made[1])
+            if None in of:
                 now = self.step(rank)
-                me.held.append((hand[0], now, thing))
-                hand = (now, thing)
-            keep(to, replace(thing, elements=thing.elements / part))
+                me.held.append((hand[0], now, hand[1]))
+                hand = (now, hand[1])
+            keep(to, made[0])
 
         def use(kind: str, *of: str | None, group: tuple[int, ...] = ()) -> Operation:
             """Issue an operation; what is in the hand is used by it, or gone."""
@@ -291,25 +350,77 @@ class Plain:
             hand = None
             return done
 
-        def compute(kind: str, *of: str | None, makes: str, layer: int = 0, whole: bool = True) -> None:
-            nonlocal hand
-            first = at(of[0])
+        def compute(kind: str, *of: str | None) -> None:
+            """Issue an operation that takes compute time."""
+            times = len(at(of[0]).batches) if kind in ("forward", "backward") else 1
             done = use(kind, *of)
-            me.clock += self.price(kind, times=len(first.batches) if kind in ("forward", "backward") else 1)
+            me.clock += self.price(kind, times=times)
             done.end = me.clock
-            size = self.trained if makes in KINDS[:3] else HIDDEN * LENGTH * len(first.batches)
-            hand = (done.at, Thing(makes, Fraction(size), layer, first.batches, self.trained))
+
+        def made(kind: str, whole: int | Fraction, like: Thing, layer: int, value: Any) -> Thing:
+            return Thing(kind, Fraction(whole), layer, like.batches, like.piece, value=value)
+
+        def insist(kind: str, layer: int | None, wrong: set[str]) -> None:
+            self.insist((rank,), kind, layer, wrong)
+
+        def forward(layer: int, of: str | None, weight: str) -> None:
+            nonlocal hand
+            inp, by = at(of), at(weight)
+            insist("forward", layer, self.unfit(by, layer))
+            out = made("Activation", inp.whole, inp, layer + 1, tensors.forward(inp, by))
+            compute("forward", of, weight)
+            hand = (me.at, out)
+
+        def backward(layer: int, of: str | None, above: str | None, weight: str, below: str) -> None:
+            nonlocal hand
+            inp, grad, by = at(of), at(above), at(weight)
+            other = {"other micro-batches"} if inp.batches != grad.batches else set()
+            insist("backward", layer, self.unfit(by, layer) | other)
+            values = tensors.backward(inp, grad, by)
+            compute("backward", of, above, weight)
+            hand = (me.at, made("WeightGrad", self.trained, inp, layer, values[0]))
+            keep(below, made("ActivationGrad", inp.whole, inp, layer - 1, values[1]))
+
+        def update(layer: int, of: str | None, weight: str, state: str, to: str) -> None:
+            nonlocal hand
+            grad, old, own = at(of), at(weight), at(state)
+            insist("update", layer, self.no_update(layer, grad, old, own))
+            value = tensors.update(grad, old, own)
+            compute("update", of, weight, state)
+            hand = (me.at, replace(old, step=old.step + 1, value=value))
+            keep(to, replace(own, step=own.step + 1, value=("state after", value)))
+
+        def meet(kind: str, axis: str | None, of: Any, call: str, layers: Any) -> None:
+            slots = of if isinstance(of, tuple) else (of,)
+            for slot, layer in zip(slots, layers if isinstance(layers, tuple) else (layers,), strict=True):
+                insist(kind, layer, {"other layer"} if at(slot).layer != layer else set())
+            calls[call] = use(kind, *slots, group=self.group(rank, axis))
+            calls[call].axis, calls[call].layers = axis, layers
 
         for verb, *rest in steps:
             match verb, *rest:
-                case "take", count, to:
+                case "take", count, to, *first:
                     self.issue(rank, "get_activation", [])
-                    batches = frozenset(range(rank * own, rank * own + count))
-                    keep(to, Thing("Activation", Fraction(HIDDEN * LENGTH * count), 0, batches))
+                    start = rank * own + sum(first)
+                    batches = frozenset(range(start, start + count))
+                    value = frozenset((mb, ("input", mb)) for mb in batches)
+                    keep(to, Thing("Activation", Fraction(HIDDEN * LENGTH * count), 0, batches, value=value))
+                case "load", layer, index, total, *to:
+                    self.issue(rank, "load_weights", [])
+                    for kind, slot, value in zip(KINDS, to, ("weight", "state"), strict=False):
+                        whole = Thing(kind, Fraction(HIDDEN * HIDDEN), layer, value=(value, layer))
+                        thing, _ = tensors.cut(whole, index, total)
+                        before = [one.piece for one in me.taken if (one.kind, one.layer) == (kind, layer)]
+                        if slot:
+                            twice = any(tensors.overlap([piece, thing.piece]) for piece in before)
+                            insist("load_weights", layer, {"taken before"} if twice else set())
+                            me.taken.append(thing)
+                        keep(slot, thing)
                 case "cut", axis, to, layer:
-                    keep(to, Thing("Weight", Fraction(HIDDEN * HIDDEN, len(self.group(rank, axis))), layer))
+                    group = self.group(rank, axis)
+                    keep(to, tensors.cut(at(f"W{layer}"), group.index(rank), len(group))[0])
                 case "zero", to, layer:
-                    keep(to, Thing("WeightGrad", Fraction(0), layer, whole=self.trained))
+                    keep(to, Thing("WeightGrad", self.trained, layer))
                 case "pop", slot if at(slot) is not None:
                     hand = (me.at + 1, at(slot))
                     drop(slot)
@@ -322,26 +433,45 @@ class Plain:
                 case "drop", slot:
                     drop(slot)
                 case "half", of, to if fits(of, "Weight", 0) or fits(of, "WeightGrad", 0):
-                    derive(of, to, 2)
+                    derive((of,), to, tensors.cut(at(of), 0, 2))
                 case "plus", of, to if fits(of, "WeightGrad", 0):
-                    derive(of, to, 1)
+                    derive((of,), to, (replace(at(of)), set()))
+                case "shard", of, to, index, total if at(of) is not None and at(of).kind in KINDS[:3]:
+                    derive((of,), to, tensors.cut(at(of), index, total))
+                case "combine", of, other, to if at(of) is not None and at(of).kind in KINDS[:3]:
+                    if fits(other, at(of).kind):
+                        derive((of, other), to, tensors.join([at(of), at(other)]))
+                case "add", of, other, to if fits(of, "WeightGrad") and fits(other, "WeightGrad"):
+                    derive((of, other), to, tensors.add([at(of), at(other)]))
                 case "forward", of if fits(of, "Activation", 0):
-                    compute("forward", of, makes="Activation", layer=1)
+                    forward(0, of, "W0")
+                case "forward", layer, of, weight if fits(of, "Activation", layer) and fits(weight, "Weight"):
+                    forward(layer, of, weight)
                 case "loss", of if fits(of, "Activation", self.program.layers):
-                    compute("loss", of, makes="ActivationGrad")
+                    first = made("ActivationGrad", at(of).whole, at(of), self.program.layers - 1, tensors.loss(at(of)))
+                    compute("loss", of)
+                    hand = (me.at, first)
                 case "backward", of, grad if fits(of, "Activation", 0) and fits(grad, "ActivationGrad", 0):
                     if at(of).batches == at(grad).batches:
-                        compute("backward", of, grad, makes="WeightGrad")
+                        backward(0, of, grad, "W0", "")
+                case "backward", layer, of, grad, weight, below if fits(of, "Activation", layer):
+                    if fits(grad, "ActivationGrad", layer) and fits(weight, "Weight"):
+                        backward(layer, of, grad, weight, below)
                 case "update", of if fits(of, "WeightGrad", 0) and self.complete(at(of)):
-                    compute("update", of, makes="Weight")
-                case "meet", kind, axis, of, call if at(of) is not None:
-                    calls[call] = use(kind, of, group=self.group(rank, axis))
-                    calls[call].axis = axis
+                    update(0, of, *(("A0", "B0") if self.program.adapters else ("W0", "S0")), "")
+                case "update", layer, of, weight, state, to if fits(of, "WeightGrad"):
+                    if fits(weight, "Weight") and fits(state, "OptState"):
+                        update(layer, of, weight, state, to)
+                case "final", layer, of if fits(of, "Weight"):
+                    insist("set_final_weight", layer, {"other layer"} if at(of).layer != layer else set())
+                    me.finals[layer] = at(of)
+                case "meet", kind, axis, of, call, *layer if at(of) is not None:
+                    if at(of).kind in (KINDS[:3] if kind == "allgather" else KINDS[2:3]):
+                        meet(kind, axis, of, call, sum(layer))
                 case "meets", kind, axis, of, call if all(
                     fits(slot, carried(kind), layer) for layer, slot in enumerate(of)
                 ):
-                    calls[call] = use(kind, *of, group=self.group(rank, axis))
-                    calls[call].axis = axis
+                    meet(kind, axis, of, call, tuple(range(len(of))))
                 case "send", other, of, call if of == "text" or at(of) is not None:
                     calls[call] = use("pass_to", of, group=(rank, other))
                 case "receive", source, call:
@@ -351,6 +481,37 @@ class Plain:
                     yield done
                     for slot, thing in zip(to if isinstance(to, tuple) else (to,), done.result, strict=False):
                         keep(slot, thing)
+
+    def unfit(self, weight: Thing, layer: int) -> set[str]:
+        """What is wrong with computing a layer with this weight."""
+        wrong = {"other layer"} if weight.layer != layer else set()
+        wrong |= {"incomplete"} if weight.piece != WHOLE else set()
+        return wrong | ({"updated"} if weight.step else set())
+
+    def no_update(self, layer: int, grad: Thing, weight: Thing, state: Thing) -> set[str]:
+        """What is wrong with an update of these."""
+        wrong = {"other layer"} if {grad.layer, weight.layer, state.layer} != {layer} else set()
+        wrong |= {"micro-batch missing"} if len(grad.batches) < len(self.ranks) * self.program.own else set()
+        wrong |= {"other step"} if weight.step != state.step else set()
+        wrong |= {"other shards"} if weight.piece != state.piece else set()
+        return wrong | ({"not covered"} if tensors.union([weight.piece, grad.piece]) != grad.piece else set())
+
+    @property
+    def right(self) -> bool:
+        """Whether the final weights are together complete, and each is what training on one device gives."""
+        right = tensors.trained(self.program.layers, len(self.ranks) * self.program.own)
+        for layer, value in enumerate(right):
+            finals = [me.finals[layer] for me in self.ranks if layer in me.finals]
+            if tensors.union([one.piece for one in finals]) != WHOLE:
+                return False
+            if any((one.layer, one.step, one.value) != (layer, 1, value) for one in finals):
+                return False
+        return True
+
+    def left(self, rank: int) -> list[tuple[Any, ...]]:
+        """What a rank ends with: which pieces of what."""
+        ends = [thing for _, until, thing in self.ranks[rank].stored if until == float("inf")]
+        return sorted((one.kind, one.layer, one.step, sorted(one.batches), one.piece) for one in ends)
 
     def complete(self, grad: Thing) -> bool:
         every = len(self.ranks) * self.program.own

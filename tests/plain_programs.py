@@ -15,6 +15,18 @@ capital letters are shared). A step whose operand is not there, or is of another
     ("meet", kind, axis, of, call)  ("send", rank, of or text, call)  ("receive", source, call)
     ("meets", kind, axis, of, call)  one call for layers 0, 1, ...: ``of`` has a slot for each
     ("await", call, to)              ``to`` has a slot for each layer, if it was a call for several
+
+These compute with layer 0 and what every rank begins with: weight and state of layer l in the slots Wl and Sl. The
+others name all that they need. They are left out for another kind only, so they can be wrong. A result that goes to
+the slot "" is thrown away.
+
+    ("load", layer, index, total, weight, state)            a piece of a weight and of its state, to two slots
+    ("take", count, to, first)                              not from the rank's first micro-batch on
+    ("shard", of, to, index, total)  ("combine", of, other, to)  ("add", of, other, to)
+    ("forward", layer, of, weight)                          the output is in the hand
+    ("backward", layer, of, gradient, weight, to)           the weight's gradient is in the hand, the input's in ``to``
+    ("update", layer, gradient, weight, state, to)          the weight is in the hand, the state in ``to``
+    ("meet", kind, axis, of, call, layer)                   ("final", layer, of)
 """
 
 from __future__ import annotations
@@ -46,6 +58,7 @@ class Program:
     prices: dict[str, Any] = field(default_factory=dict)
     layers: int = 1  # only the last one has a loss, so more than one are not trained
     adapters: bool = False  # whether an adapter of each layer is trained, beside its weight
+    loaded: bool = True  # whether every rank begins with all weights and states, whole
 
     @property
     def size(self) -> dict[str, Any]:
@@ -62,12 +75,19 @@ def perform(program: Program) -> Callable[[Model], Any]:
     """The function of a model that does what the program says."""
 
     async def function(model: Model) -> None:
-        for layer in range(model.LAYERS):
-            model.weights["base", layer], model.opt_states["base", layer] = model.load_weights(layer)
-            if program.adapters:
-                model.weights["adapter", layer], model.opt_states["adapter", layer] = model.load_adapter(layer)
-        before, branches, after = program.scripts[model.rank]
         where: dict[Any, Any] = {}  # the dictionary that a slot is in
+
+        def begin(layer: int, load: Any, *names: str) -> None:
+            stores = (model.weights, model.opt_states)
+            for name, store, thing in zip(names, stores, load(layer), strict=True):
+                slot = "before", f"{name}{layer}"
+                where[slot], store[slot] = store, thing
+
+        for layer in range(model.LAYERS if program.loaded else 0):
+            begin(layer, model.load_weights, "W", "S")
+            if program.adapters:
+                begin(layer, model.load_adapter, "A", "B")
+        before, branches, after = program.scripts[model.rank]
         await act(program, model, where, "before", before)
         await asyncio.gather(*[act(program, model, where, str(at), steps) for at, steps in enumerate(branches)])
         await act(program, model, where, "after", after)
@@ -82,17 +102,16 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
     )
     calls: dict[str, Any] = {}
     hand: Any = None
-    beside = {"adapter": model.weights["adapter", 0]} if program.adapters else {}
-    trains = ("adapter" if program.adapters else "base", 0)
+    beside = {"adapter": model.weights["before", "A0"]} if program.adapters else {}
 
     def keep(slot: str | None, thing: Any) -> None:
         nonlocal hand
         if slot is None:
             hand = thing
-            return
-        drop(slot)
-        where[key(slot)] = stores[type(thing).__name__]
-        where[key(slot)][key(slot)] = thing
+        elif slot:
+            drop(slot)
+            where[key(slot)] = stores[type(thing).__name__]
+            where[key(slot)][key(slot)] = thing
 
     def drop(slot: str) -> Any:
         return where.pop(key(slot)).pop(key(slot)) if key(slot) in where else None
@@ -103,16 +122,20 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
     def at(slot: str | None) -> Any:
         return hand if slot is None else where[key(slot)][key(slot)] if key(slot) in where else None
 
-    def fits(thing: Any, kind: str, layer: int) -> bool:
-        return type(thing).__name__ == kind and thing.layer == layer
+    def fits(thing: Any, kind: str, layer: int | None = None) -> bool:
+        return type(thing).__name__ == kind and layer in (None, thing.layer)
 
     for verb, *rest in steps:
         match verb, *rest:
-            case "take", count, to:
-                keep(to, model.get_activation(range(model.rank * program.own, model.rank * program.own + count)))
+            case "take", count, to, *first:
+                start = model.rank * program.own + sum(first)
+                keep(to, model.get_activation(range(start, start + count)))
+            case "load", layer, index, total, *to:
+                for slot, thing in zip(to, model.load_weights(layer, index, total), strict=True):
+                    keep(slot, thing)
             case "cut", axis, to, layer:
                 place = (model.axis_index(axis), model.axis_size(axis)) if axis else (model.rank, model.RANKS)
-                keep(to, model.weights["base", layer].shard(*place))
+                keep(to, model.weights["before", f"W{layer}"].shard(*place))
             case "zero", to, layer:
                 keep(to, model.fake_grad(layer, []))
             case "pop", slot if at(slot) is not None:
@@ -128,20 +151,40 @@ async def act(program: Program, model: Model, where: dict[Any, Any], name: str, 
                 keep(to, at(of).shard(0, 2))
             case "plus", of, to if fits(at(of), "WeightGrad", 0):
                 keep(to, at(of) + model.fake_grad(0, []))
+            case "shard", of, to, index, total if type(at(of)).__name__ in STORED[:3]:
+                keep(to, at(of).shard(index, total))
+            case "combine", of, other, to if type(at(of)).__name__ in STORED[:3] and type(at(of)) is type(at(other)):
+                keep(to, at(of).combine(at(other)))
+            case "add", of, other, to if fits(at(of), "WeightGrad") and fits(at(other), "WeightGrad"):
+                keep(to, at(of) + at(other))
             case "forward", of if fits(at(of), "Activation", 0):
-                hand = model.forward(0, at(of), model.weights["base", 0], **beside)
+                hand = model.forward(0, at(of), at("W0"), **beside)
+            case "forward", layer, of, weight if fits(at(of), "Activation", layer) and fits(at(weight), "Weight"):
+                hand = model.forward(layer, at(of), at(weight))
             case "loss", of if fits(at(of), "Activation", model.LAYERS):
                 hand = model.loss(at(of))
             case "backward", of, grad if fits(at(of), "Activation", 0) and fits(at(grad), "ActivationGrad", 0):
                 if at(of).batches == at(grad).batches:
-                    hand = model.backward(0, at(of), at(grad), model.weights["base", 0], **beside)[0]
+                    hand = model.backward(0, at(of), at(grad), at("W0"), **beside)[0]
+            case "backward", layer, of, grad, weight, below if fits(at(of), "Activation", layer):
+                if fits(at(grad), "ActivationGrad", layer) and fits(at(weight), "Weight"):
+                    hand, to_input = model.backward(layer, at(of), at(grad), at(weight))
+                    keep(below, to_input)
             case "update", of if (
                 fits(at(of), "WeightGrad", 0) and at(of).is_complete() and len(at(of).batches) == model.BATCHES
             ):
-                hand = model.update(0, at(of), model.weights[trains], model.opt_states[trains])[0]
-            case "meet", kind, axis, of, call if at(of) is not None:
-                calls[call] = getattr(model, kind)(at(of), 0, axis)
-                hand = None
+                trains = ("A0", "B0") if program.adapters else ("W0", "S0")
+                hand = model.update(0, at(of), *map(at, trains))[0]
+            case "update", layer, of, weight, state, to if fits(at(of), "WeightGrad"):
+                if fits(at(weight), "Weight") and fits(at(state), "OptState"):
+                    hand, after = model.update(layer, at(of), at(weight), at(state))
+                    keep(to, after)
+            case "final", layer, of if fits(at(of), "Weight"):
+                model.set_final_weight(layer, at(of))
+            case "meet", kind, axis, of, call, *layer if at(of) is not None:
+                if type(at(of)).__name__ in (STORED[:3] if kind == "allgather" else STORED[2:3]):
+                    calls[call] = getattr(model, kind)(at(of), sum(layer), axis)
+                    hand = None
             case "meets", kind, axis, of, call if all(
                 fits(at(slot), carried(kind), layer) for layer, slot in enumerate(of)
             ):

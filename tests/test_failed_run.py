@@ -6,6 +6,7 @@ import ast
 import pickle
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -309,6 +310,33 @@ def test_ranks_in_different_collectives_are_told_so_where_one_never_comes() -> N
 
     error = told(program, {"ranks": 4, "layers": 1, "batches": 4})
     assert error.problem == "rank 0 calls allreduce(layer 0) where rank 2 calls scatterreduce(layer 0)"
+
+
+@pytest.mark.parametrize("other", [None, 0, 1])
+def test_ranks_in_different_collectives_are_told_so_where_a_later_call_is_awaited_first(other: int | None) -> None:
+    """Nobody hears the error of the first calls, and the second ones stand behind them: that is no riddle of a deadlock
+    in which everybody waits and nobody is missing."""
+
+    async def program(model: Model) -> None:
+        model.weights[0], _ = model.load_weights(0, model.rank, 2)
+        first = model.scatterreduce(model.fake_grad(0, []), 0) if model.rank else model.allgather(model.weights[0], 0)
+        if model.rank == other:
+            await first
+        model.weights[1] = await model.allgather(model.weights[0], 0)
+        await first
+
+    error = told(program, {"ranks": 2, "layers": 1, "batches": 2})
+    assert error.problem == "rank 0 calls allgather(layer 0) where rank 1 calls scatterreduce(layer 0)"
+
+
+def test_an_error_that_was_caught_is_told_and_not_the_deadlock_that_came_of_it() -> None:
+    async def program(model: Model) -> None:
+        with suppress(PuzzleError):
+            model.load_weights(9 if model.rank else 0)
+            await model.allreduce(model.fake_grad(0, []), 0)
+
+    error = told(program, SIZE)
+    assert error.place.rank == 1 and "load_weights" in str(error)
 
 
 def test_of_errors_at_several_ticks_the_earliest_is_told_however_it_was_made() -> None:

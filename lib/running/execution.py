@@ -12,7 +12,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside, waited_for
-from ..basics.errors import NOWHERE, Place, PuzzleError, is_learners, show_line, witnessed
+from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
@@ -76,12 +76,13 @@ def place_at(error: PuzzleError, rank: int, tick: float) -> None:
 
 
 def cause(errors: Sequence[PuzzleError]) -> PuzzleError:
-    """Return the root cause of several errors: that of the earliest tick, then of the lowest rank, then the first."""
+    """Return the root cause of several errors: that of the earliest tick, then of the lowest rank, then the first. A
+    deadlock comes after all others, and may have come of them."""
 
-    def order(error: PuzzleError) -> tuple[float, int, list[int]]:
+    def order(error: PuzzleError) -> tuple[bool, float, int, list[int]]:
         place = getattr(error, "place", NOWHERE)
-        rank = -1 if place.rank is None else place.rank
-        return place.tick or 0.0, rank, [int(number) for number in re.findall(r"\d+", str(place.detail))]
+        rank, numbers = -1 if place.rank is None else place.rank, re.findall(r"\d+", str(place.detail))
+        return isinstance(error, Deadlock), place.tick or 0.0, rank, [*map(int, numbers)]
 
     return min(errors, key=order)
 
