@@ -254,7 +254,7 @@ def test_operations_may_share_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator = LocalSimulator(Shape.of(1), graded=True)
     rank = simulator.open(0, 2, 1)
     weight, _ = simulator.load_weights(rank, 0, 0, 1)
-    with pytest.raises(PuzzleError, match=r"toy_forward\(layer 1\), .*the weight is that of layer 0"):
+    with pytest.raises(PuzzleError, match=r"toy_forward\(layer 1\), .*input and weight are of layer 0"):
         simulator.compute(rank, "toy_forward", 1, [simulator.get_activation(rank, frozenset({0})), weight])
 
 

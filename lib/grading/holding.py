@@ -18,7 +18,7 @@ from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import HOSTS
 from ..record.table import stream_of
-from ..record.training import KEEP, UPDATE
+from ..record.training import UPDATE
 
 MADE_AGAIN = "inner activations that a backward makes again"
 
@@ -139,7 +139,9 @@ class Excess:
         unread = sum(is_unread(held, peak) for held in rows)
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
-        self.number_of_calls = 0
+        # A call is known by what it carries, which it has read, or by what it has made.
+        flying = [held for held in peak.held if held.memory == "in_flight"]
+        self.calls = sorted({held.made if held.last is None else held.last for held in flying})
         self.twice = twice[0] if len(twice) >= len(self.rows) else None
         known = {*map(id, self.rows)}
         self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
@@ -202,12 +204,8 @@ class Excess:
 
     def _calls(self) -> str:
         """Return which calls are on their way at the peak."""
-        calls = sorted({
-            held.made if held.last is None or held.last > self.peak.at else held.last
-            for held in self.peak.held if held.memory == self.memory
-        })  # fmt: skip
-        self.number_of_calls = len(calls)
-        one = self.number_of_calls == 1
+        calls = self.calls
+        one = len(calls) == 1
         said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
         said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
         line = next((line for place in calls if (line := _line(self.peak, place))), "")
@@ -243,14 +241,14 @@ class Excess:
         if self.memory == "in_flight":
             if self.unread:
                 return ""
-            if self.number_of_calls == 1:
+            if len(self.calls) == 1:
                 return "await it before the work that goes on beside it, or let that work need less."
             return "await a call before the next one is made, so that fewer are on their way at a time."
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."
         if kind == SAVED:
             fewer = "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
-            return fewer if KEEP[0] in self.puzzle.words or "keep" in self.puzzle.words else ""
+            return fewer if "keep" in self.puzzle.words else ""
         if self.twice:
             return f"take the old one out before the new one is stored, or store it in the place of the old one, {pop}."
         if held.following is None and (held.stays or self._in_use(held)):

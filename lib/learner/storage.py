@@ -9,6 +9,7 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
@@ -78,12 +79,12 @@ class Storage(dict[Hashable, Any]):
             return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
         if name in ACTIVATIONS:
             return self._made_here(name, layer, batches)
-        if name == "grad_weights" and simulator.has_run(rank, "forward", layer):
+        if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
             if simulator.has_run(rank, "update", layer):
                 return f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
             if not popped:
                 return FIRST
-            if not any(simulator.has_run(rank, verb, layer) for verb in ("backward", "backward_weight")):
+            if not any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
                 return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
 
@@ -91,7 +92,7 @@ class Storage(dict[Hashable, Any]):
         """Return what this rank's own log says of an activation, or of a gradient of one, that is not stored."""
         simulator, rank = self._simulator, self._rank
         backward = ACTIVATIONS[name] == "ActivationGrad"
-        verb, made = ("backward", layer) if backward else ("forward", layer - 1)
+        verb, made = (BACKWARD.kind, layer) if backward else (FORWARD.kind, layer - 1)
         if backward and layer == rank.layers:
             verb = "loss"
         call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
@@ -109,7 +110,7 @@ class Storage(dict[Hashable, Any]):
             return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
         if not backward and layer == 0:
             return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
-        if not simulator.has_run(rank, "forward", layer - 1 if verb == "loss" or not backward else layer):
+        if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
         if verb == "loss":
             return "model.loss makes the first gradient"

@@ -7,7 +7,6 @@ fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended
 interface     the narrow interface to all that decides
 past          what a rank has done before, for rules and errors that ask
-asked         what errors ask of the logs of all ranks
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's links
 log           the log of a rank, whose records are made when they are read

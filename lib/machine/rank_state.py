@@ -25,12 +25,11 @@ from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, SEND, sums, work_on_layers
 from ..record.training import not_in_place
-from .asked import Asked
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
 from .mesh import Mesh
-from .past import Past, Taken
+from .past import Asked, Past, Taken
 
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None

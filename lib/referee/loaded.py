@@ -186,12 +186,13 @@ class Loaded:
             with watchdog(deadline - time.monotonic()):
                 if recording is not None:
                     replay.play(recording, deadline)
-                match ending:
-                    case ["done", list() as lines]:
+                match ending, replay.simulator:
+                    case ["done", list() as lines], WatchedSimulator() as noted:
                         outcome = replay.outcome(name)
-                        if isinstance(replay.simulator, WatchedSimulator):
-                            outcome.peak = replay.simulator.peak._replace(lines=_lines(lines))
+                        outcome.peak = noted.peak._replace(lines=_lines(lines))
                         return outcome
+                    case ["done"], _:
+                        return replay.outcome(name)
         except TimeoutError:
             late = "the run did not end within its time: its calls take too long to be carried out again"
             wrong = PuzzleError(late, where=name, fix="fewer calls", line="")

@@ -132,8 +132,9 @@ def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
         dist = Dist.of(shape, recorder.as_simulator)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
-        lines = [] if task["watched"] is None else [str(line or "") for line in models[task["watched"]].lines()]
-        return [recorder.recording(), "done", lines]
+        if task["watched"] is None:
+            return [recorder.recording(), "done"]
+        return [recorder.recording(), "done", [str(line or "") for line in models[task["watched"]].lines()]]
     except BaseException as error:
         return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
 

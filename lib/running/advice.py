@@ -15,6 +15,7 @@ from ..learner.storage import Answers, Storage
 from ..learner.tensors import Tensor
 from ..record.kinds import KINDS
 from ..record.table import OPERATIONS
+from ..record.training import BACKWARD
 
 ELSEWHERE = {
     "get_rank": "rank", "world_size": "RANKS", "get_world_size": "RANKS", "num_layers": "LAYERS", "n_layers": "LAYERS",
@@ -31,7 +32,7 @@ ABSENT = {
 STEP = "model.update(layer, grad, weight, opt_state) does the optimizer step, with learning rate and all"
 SUMMED = "gradients are summed here, and the loss is already that of the whole batch: leave out the {}"
 OF_TENSORS = {
-    "backward": "a tensor has no graph: {backward}, layer by layer, from the last one down to the first",
+    BACKWARD.kind: "a tensor has no graph: {backward}, layer by layer, from the last one down to the first",
     "grad": "a tensor does not keep its gradient: {backward} gives it",
     "requires_grad": "all layers are trained: leave it out",
     "zero_": ABSENT["zero_grad"],
@@ -136,7 +137,7 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
     if isinstance(owner, Model) and name in ABSENT:
         return problem, ABSENT[name]
     if isinstance(owner, Tensor) and name in OF_TENSORS:
-        return problem, OF_TENSORS[name].format(backward=written("backward"))
+        return problem, OF_TENSORS[name].format(backward=written(BACKWARD.kind))
     known = [one for one in dir(owner) if not one.startswith("_")]
     near = _near(name, known)
     if isinstance(owner, Model):

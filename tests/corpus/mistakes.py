@@ -250,6 +250,9 @@ async def pipeline(model):
     # -- Python ---------------------------------------------------------------------------------------------------------------------------
     changed("fsdp", "a name misspelt", ("model.grad_weights.pop", "model.grads_weight.pop"), says="did you mean model.grad_weights?"),
     changed("fsdp", "a local misspelt", ("grad_out, weight)", "grad_in, weight)"), says="name 'grad_in' is not defined"),
+    changed("gpipe", "a key in two arguments", ("model.activations.pop((end, mb))", "model.activations.pop(end, mb)"), says="a pair as key"),
+    changed("fsdp", "a number in place of a gradient", ("model.grad_weights[layer] = await model.scatterreduce(grad, layer)", "model.grad_weights[layer] = 0"), says="only tensors can be stored in grad_weights"),
+    changed("fsdp", "the next layer is named", ("model.forward(layer, model.activations[layer]", "model.forward(layer + 1, model.activations[layer]"), says="are of layer 0"),
     changed("fsdp", "taken out twice", (POPS, POPS + "\n        model.activations.pop(layer)"), says="nothing is stored in activations under 5"),
     changed("fsdp", "a layer that is text", ("model.load_weights(\n            layer,", "model.load_weights(\n            str(layer),"), says="layer is out of range"),
     changed("fsdp", "None for a tensor", ("layer, inp, grad_out, weight)", "layer, None, grad_out, weight)"), says="inp must be an Activation"),
