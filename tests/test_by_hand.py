@@ -210,3 +210,19 @@ def test_loops_within_loops_that_swallow_everything_are_ended(depth: int, line: 
     command = [sys.executable, "-c", ENDLESS, str(depth), line]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "the run did not end within 0.1 seconds\n", done.stderr
+
+
+def test_ranks_in_different_collectives_are_told_so_by_hand_where_a_later_call_is_awaited_first() -> None:
+    async def program(model: Model) -> None:
+        weight, _ = model.load_weights(0, model.rank, 2)
+        model.weights[0] = weight
+        first = model.scatterreduce(model.fake_grad(0, []), 0) if model.rank else model.allgather(weight, 0)
+        model.weights[1] = await model.allgather(weight, 0)
+        await first
+
+    async def notebook() -> None:
+        dist = Dist(2)
+        await asyncio.gather(*[program(Model(rank, dist, 1, 2)) for rank in range(2)])
+
+    with pytest.raises(PuzzleError, match=r"rank 0 calls allgather.* where rank 1 calls scatterreduce"):
+        asyncio.run(notebook())

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import repeat
+from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
@@ -239,13 +239,14 @@ class Network:
         return f"without an axis all ranks take part; name the one that is meant, {axes}"
 
     def _refuse_mixed(self) -> None:
-        """End collectives that differ between members, each member's with an error. Nobody else will come any more."""
+        """End collectives that differ between members, each member's with an error, and so what stands behind them in a
+        link. Nobody else will come any more."""
         for meeting in self.mixed:
             calls = [call for call in meeting.calls if call is not None]
             for call in calls:
                 other = next(one for one in calls if one.what != call.what)
                 one, two = sorted((call, other), key=lambda call: call.rank.rank)
-                call.result = PuzzleError(
+                error = PuzzleError(
                     f"rank {one.rank.rank} calls {show_call(*one.what)} "
                     f"where rank {two.rank.rank} calls {show_call(*two.what)}",
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
@@ -254,9 +255,12 @@ class Network:
                     fix=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
                     line="",
                 )
-                waiter, call.waiter = call.waiter, None
-                if waiter is not None:
-                    waiter()
+                queue = call.link.queue
+                for ended in [*islice(queue, queue.index(call), None)]:
+                    ended.result = ended.result or error
+                    waiter, ended.waiter = ended.waiter, None
+                    if waiter is not None:
+                        waiter()
         self.mixed.clear()
 
     # -- point to point -----------------------------------------------------------------
