@@ -640,6 +640,7 @@ def _not_awaited(tree: ast.AST, statement: ast.stmt, call: ast.Call) -> bool:
 GRANTS = {"partial=True", "keep=", "saved=", "adapter=", "backward_input", "backward_weight", "load_adapter", "is_host"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("puzzle", SLIPS_OF)
 def test_every_slip_is_told_what_to_write(puzzle: str) -> None:
     told = 0

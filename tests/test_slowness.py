@@ -56,6 +56,7 @@ def look(puzzle: Puzzle, done: Run) -> str:
     return said
 
 
+@pytest.mark.long
 def test_what_is_said_of_slow_programs_of_the_corpus_is_true() -> None:
     tried = 0
     for program in MISTAKES:

@@ -47,14 +47,19 @@ def mistakes_in(puzzle: str, source: str) -> Iterator[Mistake]:
         pops = isinstance(known, ast.Call) and getattr(known.func, "attr", "") == "pop"
         if not (_verb(known) or pops or isinstance(known, ast.Await | ast.Subscript)):
             continue
+        node, parents, changed = _copied(tree, at)
         for what, change in CHANGES.items():
-            changed = copy.deepcopy(tree)
-            node = [*ast.walk(changed)][at]
-            parents = {id(child): parent for parent in ast.walk(changed) for child in ast.iter_child_nodes(parent)}
             line = ast.unparse(node) if isinstance(node, ast.expr) else ""
-            if change(node, parents):
-                text = ast.unparse(ast.fix_missing_locations(changed))
-                yield Mistake(puzzle, what, line, text)
+            if change(node, parents):  # or else nothing was changed, and the copy serves the next one
+                yield Mistake(puzzle, what, line, ast.unparse(ast.fix_missing_locations(changed)))
+                node, parents, changed = _copied(tree, at)
+
+
+def _copied(tree: ast.Module, at: int) -> tuple[ast.AST, dict[int, ast.AST], ast.Module]:
+    """Return of a copy of a tree the node of this number, the parent of each node, and the copy."""
+    changed = copy.deepcopy(tree)
+    every = [*ast.walk(changed)]
+    return every[at], {id(child): parent for parent in every for child in ast.iter_child_nodes(parent)}, changed
 
 
 def _verb(node: ast.AST) -> str:
