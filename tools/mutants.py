@@ -51,7 +51,7 @@ DECIDE = {
     "lib.machine.network": ("network", "plain_machine"),
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
     "lib.machine.simulator": ("simulator", "errors", "operations"),
-    "lib.machine.check": (),
+    "lib.machine.check": ("adapters",),
     "lib.recording.verbs": ("recording", "lists"),
     "lib.recording.replay": ("recording", "lists"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
