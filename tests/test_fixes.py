@@ -441,6 +441,51 @@ ROWS = [
         ("store it",),
         ("write grad = await",),
     ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "stage and pipeline exchanged",
+            ("model.rank % stages, model.rank // stages", "model.rank // stages, model.rank % stages"),
+        ),
+        ("rank 0 has sent Activation of layer 1, micro-batch {0} to rank 1, which runs layer 0 too", "runs layer 1"),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the same stage of the next pipeline for a neighbor",
+            ("model.pass_to(model.rank + 1", "model.pass_to((model.rank + 4) % model.RANKS"),
+            ("receive(src=model.rank - 1)", "receive(src=(model.rank - 4) % model.RANKS)"),
+        ),
+        ("rank 0 has sent", "to rank 4, which runs layer 0 too: send it to the rank that runs layer 1"),
+        ("in the same order",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "sent to the wrong neighbor",
+            ("model.pass_to(model.rank + 1", "model.pass_to((model.rank + 4) % model.RANKS"),
+        ),
+        ("rank 1 waits for rank 0: await model.pass_to(1, ...) on rank 0",),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a gradient from the rank before",
+            ("receive(src=model.rank + 1)", "receive(src=model.rank - 1)"),
+        ),
+        ("rank 3 has sent ActivationGrad of layer 2, micro-batch {0} to rank 2", "model.receive(src=3) on rank 2"),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the first stage of all pipelines is rank 0",
+            ("stage == 0, stage == stages - 1", "model.rank == 0, model.rank == model.RANKS - 1"),
+        ),
+        ("a rank whose own first layer is 0 receives nothing there",),
+    ),
 ]
 
 
@@ -479,7 +524,7 @@ def test_what_was_taken_out_is_told_where_it_went(line: str) -> None:
     assert TWICE[line] in here.message and here.message == near(program).message, here.message
 
 
-OF_SEVERAL = ("pipeline", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
+OF_SEVERAL = ("pipeline", "pipeline_fsdp", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
 OTHERWISE = ("the updated state is not kept", "a global dict")
 """What only the grader finds, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER
-from ..record.kinds import IN_FLIGHT
+from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import OPERATIONS, RECEIVE, SEND
@@ -539,7 +539,7 @@ class Network:
                     "also one that has nothing to add"
                 )
         receives = [call for call in waits if not call.sends and call.group is None]
-        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), "") or self._sent_astray(receives):
             return elsewhere
         if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
             have = "has" if len(quiet) == 1 else "have"
@@ -568,7 +568,13 @@ class Network:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
         been received; an empty text where that is not so."""
         rank, peer = call.rank.rank, call.peer
-        if peer is None or peer not in self.links or self.links[peer].sent.get(rank):
+        if peer is None or peer not in self.links:
+            return ""
+        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
+            if mailbox and self._is_what_it_needs(call, mailbox[0]):
+                have = f"rank {sender} has sent {_carried(mailbox[0])} to rank {rank}, which waits for rank {peer}"
+                return f"{have}: await model.receive(src={sender}) on rank {rank}"
+        if self.links[peer].sent.get(rank):
             return ""
         for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
             if mailbox and len(mailbox) == self.links[sender].sent[rank]:
@@ -579,6 +585,37 @@ class Network:
                         return f"{have}: await model.pass_to({other}, ...) on rank {sender}"
                 have = f"rank {sender} has sent to rank {rank}, and rank {peer} has not"
                 return f"{have}: await model.receive(src={sender}) on rank {rank}"
+        return ""
+
+    def _is_what_it_needs(self, call: InFlight, sent: Message) -> bool:
+        """Return whether a message is a gradient for a layer that the receiving rank has run, and that the rank from
+        which it wants to receive cannot have."""
+        labels, peer = sent.labels, self.links[call.peer].rank if call.peer is not None else None
+        if labels is None or peer is None or labels.kind != "ActivationGrad":
+            return False
+        after = peer.has_run(FORWARD.kind, labels.layer + 1)
+        return labels.batches <= call.rank.has_run(FORWARD.kind, labels.layer) and not labels.batches <= after
+
+    def _sent_astray(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about a message that no receive has taken, as it has gone to a rank of the sender's own
+        stage; an empty text where there is none. ``receives``: those for which ranks wait."""
+        left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
+        for sender, receiver in sorted(left):
+            mailbox = self.mailboxes[receiver][sender]
+            labels = mailbox[0].labels if mailbox else None
+            if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
+                continue
+            reads, rank = labels.layer, self.links[receiver].rank
+            made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
+            if not rank.has_run(FORWARD.kind, made) or rank.has_run(FORWARD.kind, reads):
+                continue
+            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
+            waits = next((call.rank.rank for call in receives if call.peer == sender), None)
+            if waits is not None:
+                call = f"await model.pass_to({waits}, ...) on rank {sender}"
+                return f"{sent}, and rank {waits} waits for rank {sender}: {call}"
+            right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"
+            return f"{sent}: {right}, and let that one receive from rank {sender}"
         return ""
 
 
@@ -635,9 +672,11 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := _unsent([other]):
                 return waits_for + unsent[0]
+            first = other.what[1] == 0 and not call.rank.has_run(FORWARD.kind, 0)
             return (
-                f"{waits_for}receive only after the collectives that the sender joins before it sends; in a loop over "
-                "all layers that is in the turn of the first layer of your own"
+                f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
+                "layers that this rank does not run; in a loop over all layers that is in the turn of the first layer "
+                "of your own" + "; and a rank whose own first layer is 0 receives nothing there" * first
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
 
