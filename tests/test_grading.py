@@ -239,7 +239,9 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                     if name == "kept":
                         swapped = (*rest, states_of[0]._replace(labels=all_of_it))
                     error = refused(layout, size, states, rank, **{name: swapped})
-                    assert ("no gather after it" if name == "finals" else "its own piece of the state only") in error.fix
+                    assert (
+                        "no gather after it" if name == "finals" else "its own piece of the state only"
+                    ) in error.fix
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))

@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, Shards, coarsest, union, within
+from ..record.labels import Labels, Shards, coarsest, show_part, union, within
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
@@ -263,7 +263,9 @@ _MORE = {
     "OptState": "here each rank keeps and updates its own piece of the state only: opt_state.shard(...) where all of "
     "it is loaded, and model.update({0}, ...) with the same piece of the weight",
 }
-_FROZEN_MORE = "leave the part that this rank has loaded in model.weights[{0}]: what is gathered is for use, not to keep"
+_FROZEN_MORE = (
+    "leave the part that this rank has loaded in model.weights[{0}]: what is gathered is for use, not to keep"
+)
 """What to do about a part that is less, or more, than what a rank should end with, in words and in code."""
 
 
@@ -278,7 +280,4 @@ def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
 
 
 def _show(part: Part | None) -> str:
-    if part is None:
-        return "nothing of it"
-    shards, total = part
-    return "all of it" if len(shards) == total else f"shard {show_set(shards)} of {total}"
+    return "nothing of it" if part is None else show_part(*part)

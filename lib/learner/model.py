@@ -579,6 +579,8 @@ class Model(Verbs):
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
+        if sums(row.kind) and isinstance(v, (Weight, OptState)):
+            fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif isinstance(v, Storage):

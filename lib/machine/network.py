@@ -20,7 +20,7 @@ from ..record.collectives import ALLGATHER
 from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import OPERATIONS, RECEIVE, SEND
+from ..record.table import OPERATIONS, RECEIVE, SEND, sums
 from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
@@ -52,6 +52,13 @@ first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
+EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
+WHOLE_ALREADY = {
+    "whole": "here each rank has all of the weight: use it as it is, without a gather",
+    "states_sharded": "each rank has all of the weight, until it is updated: gather the pieces that update gives, "
+    "await model.allgather(piece, layer)",
+}
+"""What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
 
 
 class Network:
@@ -180,11 +187,13 @@ class Network:
             outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
-            plain = error.fix or self._which_axis(axis)
+            plain = error.fix or self._which_axis(axis) or EACH_ITS_OWN * (meeting.row is ALLGATHER)
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            error.fix = lambda: self._pieces(meeting, layer, brought) or plain
+            error.fix = lambda: self._pieces(meeting, layer, brought) or _summed_twice(meeting, layer, brought) or plain
+            if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
+                error.fix_for = WHOLE_ALREADY
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -209,7 +218,14 @@ class Network:
         loaded = [rank.has_brought_what_it_loaded(one.labels) for rank, one in zip(ranks, brought, strict=False)]
         axis, right = meeting.op[0], ranks[0].axis_of_pieces(layer, labels[0].adapter) if ranks else None
         if right is None or right == (axis or "") or any(one.is_whole() for one in labels):
-            if any(loaded) or any(one.is_whole() for one in labels):
+            whole = [rank for rank, one in zip(ranks, labels, strict=False) if one.is_whole()]
+            if whole and all(rank.has_gathered(labels[0].changed(shards=frozenset({0}), total=1)) for rank in whole):
+                key = f"model.weights[{layer}]"
+                return (
+                    "it was gathered before, and is whole already: keep the piece that each rank has loaded, "
+                    f"weight = await model.allgather({key}, {layer}), and store nothing else in {key}"
+                )
+            if any(loaded) or whole:
                 return ""
         elif any(loaded):
             over = f'along axis="{right}"' if right else "over all ranks"
@@ -627,6 +643,21 @@ def _row(what: str, ranks: Sequence[int]) -> str:
     return f"{who} {'waits' if one else 'wait'} for {what}"
 
 
+def _summed_twice(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a reduction in which the micro-batch of a gradient comes twice, by what the ranks have
+    run; an empty text for another one, and where a rank brings what has been summed before."""
+    ranks = [(one.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
+    if not sums(meeting.row.kind) or any(one.layer != layer for _, one in ranks):
+        return ""
+    if not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks):
+        return ""
+    seen, twice = set[int](), set[int]()
+    for _, one in ranks:
+        twice |= seen & one.batches
+        seen |= one.batches
+    return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
+
+
 def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
     """Return a place with what is known of a collective that cannot be held, because of the tensors of this layer."""
     first = cast(InFlight, meeting.calls[0])
@@ -656,7 +687,7 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     if one.kind == two.kind and (one.layers or two.layers):
         return "every rank brings a list of the same layers in the same order; a list meets lists only"
     if one.kind == two.kind:
-        return "do the layers in the same order on every rank, whatever its number"
+        return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
     return (
         "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
         "sum brings model.fake_grad(layer, [])"

@@ -71,10 +71,8 @@ def advice(error: BaseException) -> tuple[str, str]:
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        return (
-            "",
-            f"did you mean {near}?" if near else f"{error.name} = ... before that: no line has given it a value yet",
-        )
+        made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name)}"
+        return "", f"did you mean {near}?" if near else made
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     if isinstance(error, TypeError):
@@ -90,8 +88,16 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ZeroDivisionError):
         return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
     if isinstance(error, UnboundLocalError):
-        return "", "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
+        some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
+        zero = f"{_maker(str(error))}, and a rank that has not run the layer has model.fake_grad(layer, [])"
+        return "", some + zero * ("grad" in str(error))
     return "", ""
+
+
+def _maker(name: str) -> str:
+    """Return what gives a learner what a name stands for, as the end of a sentence, or an empty text."""
+    kinds = {"grad": written(BACKWARD.kind), "weight": "model.weights[layer]", "state": "model.opt_states[layer]"}
+    return next((f"; {call} gives it" for part, call in kinds.items() if part in name.lower()), "")
 
 
 def _of_tensors(said: str) -> tuple[str, str] | None:
