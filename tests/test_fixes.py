@@ -841,6 +841,24 @@ def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "line", ["model.pass_to((model.rank + 1) % model.RANKS, 'x')", "model.allreduce(model.fake_grad(0, []), 0)"]
+)
+def test_what_was_started_and_never_awaited_has_its_line(line: str) -> None:
+    program = changed("ddp", line, ("    return model", f"    {line}\n    return model"))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "was started and never awaited" in here.message and here.error is not None and line in here.error.line
+    assert here.message == near(program).message
+
+
+def test_a_message_that_nobody_receives_has_the_line_of_its_sender() -> None:
+    line = "await model.pass_to((model.rank + 1) % model.RANKS, 'x')"
+    program = changed("ddp", line, ("    return model", f"    {line}\n    return model"))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "never received" in here.message and here.error is not None and line in here.error.line
+    assert here.message == near(program).message
+
+
 TWICE = {
     "await model.pass_to(model.rank + 1, model.activations.pop(end))": "it was sent to rank 1: pop takes it out, so send it once",
     "await model.pass_to(model.rank - 1, model.grad_activations.pop(first))": "it was sent to rank 2: pop takes it out",

@@ -177,15 +177,17 @@ class Model(Verbs):
         count = len(self.log)
         return [*lines, *[None] * (count - len(lines))] if len(lines) <= count else [None] * count
 
+    def _line_of(self, call: int) -> Line | None:
+        """Return the line of a call, by its place in the log."""
+        code = self._codes[call] if call < len(self._codes) else None
+        return Line(code, line_at(code, self._places[call])) if code is not None and is_learners(code) else None
+
     def _waits_for(self, place: Place) -> Wait | None:
         """Return the first unfinished call that the rank waits for, or that has failed there, with its line."""
         for call in self._simulator.waiting(self._handle):
             layers = call.layers or (call.layer,)
             if call.awaited or (call.kind == place.operation and place.layer in layers):
-                code = self._codes[call.at] if call.at < len(self._codes) else None
-                if code is None or not is_learners(code):
-                    return call
-                return call._replace(line=Line(code, line_at(code, self._places[call.at])))
+                return call._replace(line=self._line_of(call.at))
         return None
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:

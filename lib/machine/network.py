@@ -493,13 +493,13 @@ class Network:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
                     problem = f"{what} was started and never awaited"
                     fix = f"await model.{call.kind}(...), on the spot or later"
-                    return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
+                    return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
                     problem = f"a message was sent and never received: {mailbox[0].labels or repr(mailbox[0].value)}"
                     fix = f"rank {rank} must await model.receive() once for every pass_to"
                     where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
-                    return PuzzleError(problem, where=where, fix=fix, line="")
+                    return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
@@ -633,6 +633,12 @@ class Network:
             right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"
             return f"{sent}: {right}, and let that one receive from rank {sender}"
         return ""
+
+
+def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
+    """Return the error of a call that is left over, which then names the place of that call."""
+    error.call = call.index
+    return error
 
 
 def _row(what: str, ranks: Sequence[int]) -> str:
