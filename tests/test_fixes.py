@@ -703,7 +703,7 @@ ROWS = [
                 "        grad = await model.scatterreduce(grad, layer)\n        if first <= layer <= last:\n            model.grad_weights[layer] = grad\n",
             ),
         ),
-        ("model.grad_weights[0] = await model.scatterreduce(grad, 0) on every rank",),
+        ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives, on every rank",),
         ("own layers only",),
     ),
     Row(
@@ -733,7 +733,9 @@ ROWS = [
     ),
     Row(
         changed(
-            "zero2", "four pieces at any size", ("state.shard(model.rank, model.RANKS)", "state.shard(model.rank, 4)")
+            "zero2",
+            "four pieces at any size",
+            ("state.shard(model.rank, model.RANKS)", "state.shard(model.rank, 4)"),
         ),
         ("is there a number where model.RANKS", "cut both alike", "expected: all of it, as the weight"),
     ),
@@ -817,6 +819,79 @@ ROWS = [
         ),
         ("model.backward(layer, inp, grad, weight) gives it",),
     ),
+    Row(
+        changed(
+            "fsdp",
+            "the pieces of the sum are gathered",
+            (
+                "layer, model.grad_weights.pop(layer), model.w",
+                "layer, await model.allgather(model.grad_weights.pop(layer), layer), model.w",
+            ),
+        ),
+        ("leave out the gather: model.update(5, grad, ...)",),
+        ("model.scatterreduce",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "each rank has all layers",
+            (
+                "for layer in range(first, end):\n        model.weights[layer], model.opt",
+                "for layer in range(model.LAYERS):\n        model.weights[layer], model.opt",
+            ),
+        ),
+        ("layer 0 is that of rank 0: let each rank do this for its own layers only",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the first sum without an axis",
+            ('model.scatterreduce(grad, layer, axis="shard")', "model.scatterreduce(grad, layer)"),
+        ),
+        ('model.scatterreduce without an axis is over all ranks: first over axis="shard"',),
+        ("all-gather joins pieces",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "no sum over the replicas",
+            (
+                'await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")',
+                "model.grad_weights.pop(layer).shard(replica, replicas)",
+            ),
+        ),
+        ('sum over axis="replica" as well',),
+        ("(by a reduction)", "model.scatterreduce(grad, 0)"),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "pieces by rank",
+            ("model.load_weights(layer, shard, shards)", "model.load_weights(layer, model.rank, model.RANKS)"),
+        ),
+        ('model.load_weights(0, model.axis_index("shard"), model.axis_size("shard"))',),
+        ("keep a copy",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the last gather over the other axis",
+            ('model.allgather(weight, layer, axis="replica")', 'model.allgather(weight, layer, axis="shard")'),
+        ),
+        ("pieces are gathered over the axis along which they were cut",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "pop with two arguments",
+            ('model.activations.pop((layer, "saved"), None)', 'model.activations.pop(layer, "saved")'),
+        ),
+        ("a pair as key: model.activations.pop((11, 'saved'))",),
+    ),
+    Row(
+        changed("prefetch", "the last sum is never fetched", ("    model.grad_weights[0] = await sums.pop(0)\n", "")),
+        ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives",),
+    ),
 ]
 
 
@@ -886,7 +961,7 @@ OF_SEVERAL = (
 )
 OTHERWISE = (
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
-    "four pieces at any size",
+    "four pieces at any size", "the pieces of the sum are gathered", "the last gather over the other axis",
 )  # fmt: skip
 """What only the grader finds, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]

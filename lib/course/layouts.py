@@ -234,6 +234,8 @@ def _compare(
                 fix = (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
             else:
                 fix = "each rank ends with the part that is its own, updated: the one that is expected here"
+                if have is not None and len(have[0]) > 1:
+                    fix += "; pieces are gathered over the axis along which they were cut"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
 
 

@@ -147,10 +147,10 @@ class Storage(dict[Hashable, Any]):
                 return f"{made} before that; or is it under another key?"
             return ""
         loaded = simulator.has_loaded(rank, layer)
-        owner = None if loaded else simulator.owner(rank, layer)
+        owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
-            kept = f"model.grad_weights[{layer}] = await model.{verb}(grad, {layer})"
-            return f"{kept} on every rank that updates a piece of the layer, also where it has brought model.fake_grad"
+            kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
+            return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":
@@ -179,19 +179,23 @@ class Storage(dict[Hashable, Any]):
             _delete(self, key)
             self._drop(self._rank, tensor._token)
             return tensor
-        if type(default) is int and (key, default) in self:
-            problem, pair = f"pop got two arguments, {key!r} and {default}", (key, default)
-            raise PuzzleError(problem, where=self._place(pair), fix=f"a pair as key: pop(({key!r}, {default}))")
+        self._refuse_pair("pop", key, default)
         return self.__missing__(key, popped=True) if default is _MISSING else default
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key, or what is given for the case that there is none."""
-        if key not in self and type(default) is int and default:
-            problem, pair = f"get got two arguments, {key!r} and {default}", (key, default)
-            raise PuzzleError(
-                problem, where=self._place(pair), fix=f"a pair as key: model.{self._name}.get(({key!r}, {default}))"
-            )
+        if key not in self:
+            self._refuse_pair("get", key, default)
         return super().get(key, default)
+
+    def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
+        """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""
+        if type(key) is int and (
+            type(default) is str or (type(default) is int and (default or (key, default) in self))
+        ):
+            problem, pair = f"{verb} got two arguments, {key!r} and {default!r}", (key, default)
+            fix = f"a pair as key: model.{self._name}.{verb}(({key!r}, {default!r}))"
+            raise PuzzleError(problem, where=self._place(pair), fix=fix)
 
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""

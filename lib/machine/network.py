@@ -191,7 +191,9 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            error.fix = lambda: self._pieces(meeting, layer, brought) or _summed_twice(meeting, layer, brought) or plain
+            error.fix = lambda: (
+                self._pieces(meeting, layer, brought) or _summed_before(meeting, layer, brought) or plain
+            )
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
                 error.fix_for = WHOLE_ALREADY
             raise
@@ -649,14 +651,14 @@ def _row(what: str, ranks: Sequence[int]) -> str:
     return f"{who} {'waits' if one else 'wait'} for {what}"
 
 
-def _summed_twice(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return what to do about a reduction in which the micro-batch of a gradient comes twice, by what the ranks have
     run; an empty text for another one, and where a rank brings what has been summed before."""
     ranks = [(one.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
     if not sums(meeting.row.kind) or any(one.layer != layer for _, one in ranks):
         return ""
     if not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks):
-        return ""
+        return ranks[0][0].summed_over_all(layer) if meeting.op[0] else ""
     seen, twice = set[int](), set[int]()
     for _, one in ranks:
         twice |= seen & one.batches

@@ -90,7 +90,7 @@ class Past:
 
     __slots__ = (
         "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "sent", "cuts",
-        "operations", "met",
+        "operations", "met", "axes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -116,6 +116,8 @@ class Past:
         """Of each tensor that came as a message: the rank that has sent it last, and the place of the receive."""
         self.operations = defaultdict[object, list[int]](list)
         """Of each coroutine, the places of its operations in the log."""
+        self.axes = defaultdict[int | None, dict[object, None]](dict)
+        """By layer: the axes over which its gradient was brought to reductions, in order."""
         self.met: dict[tuple[str, int | None], str] = {}
         """By kind of a tensor, and layer: the last collective to which the rank has brought one."""
 
@@ -153,6 +155,7 @@ class Past:
                     self.reduced[layer, batches] = record.kind, record.op, record.group
                     if record.kind == SCATTERREDUCE.kind:
                         self.cuts[layer][record.op[0]] = None
+                    self.axes[layer][record.op[0]] = None
                     self.summed[layer], self.brought[record.op, layer] = record.kind, batches
         self.looked_at = len(log)
         for *_, at in received[self.came :]:
@@ -378,6 +381,29 @@ class Asked:
         right = f'over axis="{own}"' if own else "over all ranks"
         return f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
 
+    def axes_left(self, layer: int) -> str:
+        """Return over which axis of the mesh the gradient of a layer was not summed, where it was over another; or an
+        empty text."""
+        done = [*self._past().axes.get(layer, {})]
+        left = [axis for axis in self.mesh.axes if axis not in done and self._others_along(axis, layer)]
+        if not done or None in done or not left:
+            return ""
+        over, other = f'axis="{done[-1]}"', f'axis="{left[0]}"'
+        return f"over {over} are added up the micro-batches of some of the ranks: sum over {other} as well"
+
+    def _others_along(self, axis: str, layer: int) -> bool:
+        """Return whether ranks along an axis have computed the gradient of a layer for other micro-batches."""
+        others = [self.ranks[rank] for rank in self.mesh.group(self.rank, axis).ranks if rank in self.ranks]
+        return any(not one.with_gradients(layer) <= self.with_gradients(layer) for one in others)
+
+    def summed_over_all(self, layer: int) -> str:
+        """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
+        an axis; or an empty text."""
+        axis, verb = self.axis_of_pieces(layer), self._past().summed.get(layer)
+        if not axis or None not in self._past().axes.get(layer, {}):
+            return ""
+        return f'model.{verb} without an axis is over all ranks: first over axis="{axis}", then over the other one'
+
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
         own = self._loaded_piece(layer, grad.adapter)
@@ -415,6 +441,15 @@ class Asked:
             return fix
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+
+    def whole_on_mesh(self, weight: Labels) -> str:
+        """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
+        it together."""
+        if self.axis_of_pieces(weight.layer, weight.adapter) == "" and self.mesh.axes:
+            axis = [*self.mesh.axes][-1]
+            piece = f'model.axis_index("{axis}"), model.axis_size("{axis}")'
+            return f"load the piece of this place along the axis, model.load_weights({weight.layer}, {piece})"
+        return self.whole_from_pieces(weight)
 
     def whole_weight(self, layer: int) -> str:
         """Return how this rank gets all of the weight of a layer, where it has loaded a piece of it; or nothing."""

@@ -199,9 +199,12 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
         piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"
-        fix_for = {"partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"}
+        fix_for: dict[str, Fix] = {
+            "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"
+        }
         fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), f"load all of it: model.load_weights({layer})")
         gather = functools.partial(rank.whole_from_pieces, weight)
+        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
@@ -440,6 +443,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
+    if axis := rank.axes_left(layer):
+        return axis
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
         return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
