@@ -892,6 +892,70 @@ ROWS = [
         changed("prefetch", "the last sum is never fetched", ("    model.grad_weights[0] = await sums.pop(0)\n", "")),
         ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives",),
     ),
+    Row(
+        changed(
+            "wsdp",
+            "loaded again for the backward",
+            (
+                "reversed(range(model.LAYERS)):\n        " + GATHERED,
+                "reversed(range(model.LAYERS)):\n        weight, _ = model.load_weights(layer)",
+            ),
+        ),
+        ("gets all of it from the others: await model.allgather(..., 5)",),
+        ("cut the piece",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "a piece joined with itself",
+            (GATHERED, "weight = model.weights[layer].combine(model.weights[layer])"),
+        ),
+        ("the other pieces are on other ranks",),
+        ("load its own shard",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the shard is taken out to be gathered",
+            (GATHERED, GATHERED.replace("weights[layer]", "weights.pop(layer)")),
+        ),
+        ("model.weights[5] without pop keeps it",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "arguments of set_final_weight exchanged",
+            ("set_final_weight(layer, model.weights[layer])", "set_final_weight(model.weights[layer], layer)"),
+        ),
+        ("model.set_final_weight(layer, weight)", "rank 0, set_final_weight: weight"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "backward in forward order",
+            ("for layer in reversed(range(model.LAYERS))", "for layer in range(model.LAYERS)"),
+        ),
+        ("from the last one down to the first, reversed(range(model.LAYERS))",),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the zero gradient of own layers",
+            ("            grad, model.grad_activations[layer] =", "            _, model.grad_activations[layer] ="),
+        ),
+        ("it brings what backward gives: grad, model.grad_activations[3] = model.backward(3, ...)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "gradients of each micro-batch",
+            ("model.grad_weights.get(layer)", "model.grad_weights.get((layer, mb))"),
+            ("model.grad_weights[layer] = so_far", "model.grad_weights[layer, mb] = so_far"),
+        ),
+        ("add up the gradients of all micro-batches: model.grad_weights[0, 0] + model.grad_weights[0, 4]",),
+        ("did you mean",),
+    ),
 ]
 
 

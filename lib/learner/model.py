@@ -467,7 +467,8 @@ class Model(Verbs):
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
         Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
-            expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
+            where = self._place("set_final_weight", layer if isinstance(layer, int) else None)
+            expect(where, "weight", weight, "Weight", written("set_final_weight"))
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 

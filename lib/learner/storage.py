@@ -51,7 +51,13 @@ class Storage(dict[Hashable, Any]):
         near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
         plain = f"model.{self._name}[{_written(key)}] = ... before that; or was it taken out already, or stored under "
         plain += "another key?"
+        several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
+        if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
+            plain += f" model.{self._name}[{key}] without pop keeps it"
         meant = "" if near is None else f"did you mean model.{self._name}[{_written(near)}]?"
+        if self._name == "grad_weights" and len(several) > 1:
+            parts = " + ".join(f"model.grad_weights[{_written(one)}]" for one in several[:2])
+            meant = f"add up the gradients of all micro-batches: {parts}" + " + ..." * (len(several) > 2)
         own = self._own_past(key, popped)
 
         def fix() -> str:

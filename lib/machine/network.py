@@ -21,7 +21,7 @@ from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import OPERATIONS, RECEIVE, SEND, sums
-from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -711,6 +711,8 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := _unsent([other]):
                 return waits_for + unsent[0]
+            if backward := _in_forward_order(call.rank, other.layer):
+                return waits_for + backward
             first = other.what[1] == 0 and not call.rank.has_run(FORWARD.kind, 0)
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
@@ -718,6 +720,16 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 "of your own" + "; and a rank whose own first layer is 0 receives nothing there" * first
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
+
+
+def _in_forward_order(rank: RankState, layer: int | None) -> str:
+    """Return what to do where a rank has come back to a layer for its backward, and no rank has run the backward of the
+    next layer; an empty text where that is not so."""
+    if layer is None or layer + 1 >= rank.layers or not rank.has_run(FORWARD.kind, layer):
+        return ""
+    if any(one.has_run(BACKWARD.kind, layer + 1) for one in rank.ranks.values()):
+        return ""
+    return "the backward of the layers goes from the last one down to the first, reversed(range(model.LAYERS))"
 
 
 def _missing_send(

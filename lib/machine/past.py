@@ -337,7 +337,11 @@ class Asked:
         if backward and labels.layer < 0:
             return "nobody needs the gradient of the input of layer 0: leave out pass_to on this rank"
         other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
-        return "" if other is None else f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
+        if other is not None:
+            return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
+        if labels.kind == "Activation":
+            return f"an activation goes on to the rank that runs layer {labels.layer}: in a row model.rank + 1"
+        return ""
 
     def sent_instead(self, sender: int, kind: str, labels: Labels, layer: int) -> str:
         """Return what to write where a rank has sent a tensor with these labels, and not the one of a layer that it has

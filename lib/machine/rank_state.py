@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
+from ..basics.errors import NO_OTHERS, NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
@@ -252,6 +252,9 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
             fix += ". An update takes the shard, not the whole"
     if tensor.labels.kind == "WeightGrad" and where.operation == UPDATE and kind == ALLGATHER.kind:
         fix += "; or leave out that gather: an update takes the pieces of weight and state that this rank has"
+    if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
+        fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
+        fix += f"grad, model.grad_activations[{tensor.labels.layer}] = model.backward({tensor.labels.layer}, ...)"
     if where.operation == kind and where.layer == layer:
         fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
@@ -453,7 +456,11 @@ class RankState(Asked):
             fix = "this piece is in what was loaded before: cut it from that, tensor.shard(...), and load it once"
         elif within(other, labels) and not same_pieces(labels, other):
             fix = "load all of it once, and cut the piece from it, tensor.shard(...)"
-        return PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
+        gather = (
+            f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
+        )
+        got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
         """Return the error of an input that a rank has asked for twice."""

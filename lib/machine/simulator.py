@@ -363,7 +363,7 @@ def _no_layer(rank: RankState, layer: object) -> str:
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
-    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
     if tensor.labels.kind == "ActivationGrad" and tensor.labels.of == 1 == tensor.labels.total:
         fix = "what ranks add up is the gradient of the weight, the first of the two that backward gives: "
         fix += f"grad, model.grad_activations[{layer}] = model.backward({layer}, ...)"

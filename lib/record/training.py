@@ -466,7 +466,10 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
     for name, one in labels.items():
         if one.layer != layer:
-            problem, fix = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            problem, fix = (
+                f"{name} is of layer {one.layer}",
+                f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another?",
+            )
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:

@@ -90,13 +90,17 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, UnboundLocalError):
         some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
         zero = f"{_maker(str(error))}, and a rank that has not run the layer has model.fake_grad(layer, [])"
-        return "", some + zero * ("grad" in str(error))
+        return "", some + (zero if "grad" in str(error) else _maker(str(error)))
     return "", ""
 
 
 def _maker(name: str) -> str:
     """Return what gives a learner what a name stands for, as the end of a sentence, or an empty text."""
-    kinds = {"grad": written(BACKWARD.kind), "weight": "model.weights[layer]", "state": "model.opt_states[layer]"}
+    kinds = {
+        "grad": written(BACKWARD.kind),
+        "weight": "model.weights[layer], or what is gathered of it,",
+        "state": "model.opt_states[layer]",
+    }
     return next((f"; {call} gives it" for part, call in kinds.items() if part in name.lower()), "")
 
 
