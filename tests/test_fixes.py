@@ -910,8 +910,7 @@ ROWS = [
             "a piece joined with itself",
             (GATHERED, "weight = model.weights[layer].combine(model.weights[layer])"),
         ),
-        ("the other pieces are on other ranks",),
-        ("load its own shard",),
+        ("the pieces of other ranks come by await model.allgather(tensor, layer)",),
     ),
     Row(
         changed(

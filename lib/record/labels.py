@@ -301,7 +301,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         found = Counter(show_part(part.shards, part.total) for part in parts)
         got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
         if where == "combine":
-            fix = "the other pieces are on other ranks, and come together by await model.allgather(tensor, layer)"
+            if KINDS[first.kind].stepped:
+                fix = f"{fix}; the pieces of other ranks come by await model.allgather(tensor, layer)"
             got = " and ".join(show_part(part.shards, part.total) for part in parts)
         raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, fix=fix)
     return another_part(first, shards, total)

@@ -142,7 +142,7 @@ MISTAKES: list[Program] = [
     changed("pipeline", "one forward, one backward", base="one_forward_one_backward", says="it works on micro-batch 0 alone"),
     changed("grad_accum", "all at once", base="basic", says="one micro-batch after the other"),
     changed("replica_fsdp", "sharded over everything", base="fsdp_on_nodes", says="begins with the wrong part"),
-    changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="wrong pieces of the OptState"),
+    changed("replica_fsdp", "states over the shard axis only", ("state.shard(replica, replicas)", "state"), ("model.weights[layer].shard(replica, replicas), model.opt_states[layer]", "model.weights[layer], model.opt_states[layer]"), ('await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")', 'await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")'), ('await model.allgather(weight, layer, axis="replica")', "weight"), says="optimizer state of layer 0"),
     changed("replica_fsdp", "the axes changed places", ('model.axis_index("shard"), model.axis_size("shard")', 'model.axis_index("replica"), model.axis_size("replica")'), says="these are not parts of one thing|a shard comes twice"),
     changed("pipeline_fsdp", "a stage with every layer", ("if first <= layer <= last", "if layer <= last"), says="nothing is stored in activations|the function raised"),
     # -- a whole gradient where a piece is enough (test_whole_gradient.py has more ways) ----------------------------------
@@ -228,7 +228,7 @@ async def pipeline(model):
     changed("fsdp", "another kind than the operation takes", ("layer, inp, grad_out, weight)", "layer, weight, grad_out, inp)"), says="model.backward(layer, inp, grad, weight)"),
     changed("fsdp", "nothing added to a gradient", (LOSS, LOSS + "    model.fake_grad(0, []) + None\n"), says="store the first gradient as it is"),
     changed("fsdp", "gradients gathered", ("await model.scatterreduce(", "await model.allgather("), says="gradients of different micro-batches are summed"),
-    changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="do not store what was gathered over it"),
+    changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="it was gathered before, and is whole already"),
     changed("fsdp", "shard and total changed places", ("model.rank, model.RANKS", "model.RANKS, model.rank"), says="model.load_weights(layer, shard, total)"),
     changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="together its ranks must have loaded shards {1} of 2 as well"),
     changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='hold the same shard, as they have loaded it; the shards differ along axis="shard"'),
