@@ -14,7 +14,7 @@ from lib import Model, PuzzleError, grade, run
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
 from lib.grading.verdict import FAIL
-from tests.corpus import Program, changed, whole
+from tests.corpus import Program, changed, of_each_puzzle, whole
 from tests.corpus import function as solution_of
 from tests.test_corpus import LONG, function, near
 
@@ -954,6 +954,47 @@ ROWS = [
         ),
         ("add up the gradients of all micro-batches: model.grad_weights[0, 0] + model.grad_weights[0, 4]",),
         ("did you mean",),
+    ),
+    Row(
+        next(one for one in of_each_puzzle("MISTAKES") if one.name == "an update with the last micro-batch alone"),
+        ("receive all of them, add them up",),
+        ("model.allreduce",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the activation is cut",
+            (
+                "model.get_activation([model.rank])",
+                "model.get_activation(range(model.BATCHES)).shard(model.rank, model.RANKS)",
+            ),
+        ),
+        ("leave activations uncut",),
+        ("gather the slices",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the weight is cut before it is used",
+            (
+                "        model.opt_states[layer] = state",
+                "        model.weights[layer] = model.weights[layer].shard(model.rank, model.RANKS)\n        model.opt_states[layer] = state",
+            ),
+        ),
+        ("keep all of it until its last forward and backward",),
+    ),
+    Row(
+        changed("zero2", "None is added", ("so_far + grad if so_far else grad", "so_far + grad")),
+        ("instead",),
+        ("the function raised TypeError",),
+    ),
+    Row(
+        changed("zero2", "a sum with None", ("so_far + grad if so_far else grad", "sum([so_far, grad])")),
+        ("get(key) gives None where nothing is stored",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "the first stage receives", ("elif layer == first:", "elif layer == last + 1:")),
+        ("model.get_activation gives the first one its input",),
     ),
 ]
 

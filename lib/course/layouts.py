@@ -262,8 +262,8 @@ _LESS = {
 _MORE = {
     "Weight": "here each rank ends with its own piece only: model.set_final_weight({0}, weight) with what update gives "
     "for that piece, and no gather after it",
-    "OptState": "here each rank keeps and updates its own piece of the state only: opt_state.shard(...) where all of "
-    "it is loaded, and model.update({0}, ...) with the same piece of the weight",
+    "OptState": "here each rank keeps and updates its own piece of the state only: no gather after "
+    "model.update({0}, ...), and where all of it is loaded, opt_state.shard(...) before that",
 }
 _FROZEN_MORE = (
     "leave the part that this rank has loaded in model.weights[{0}]: what is gathered is for use, not to keep"

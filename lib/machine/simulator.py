@@ -319,6 +319,9 @@ class LocalSimulator:
         except PuzzleError as error:
             if tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
+            elif operation == "receive":
+                error.fix = f"{NEIGHBORS}; model.get_activation gives the first one its input, and model.loss the last "
+                error.fix += "one its gradient"
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:

@@ -79,6 +79,7 @@ class Rank(Protocol):
     layers: int
     batches: int
     graded: bool
+    is_host: bool
 
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""

@@ -14,6 +14,7 @@ from .kinds import SAVED
 from .labels import (
     NO_EXTRA,
     OF_ADAPTER,
+    SLICES,
     ExtraLabels,
     Labels,
     coarsest,
@@ -153,7 +154,11 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
         fix = f"gather the slices of all ranks of the group: {call}"
-        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix)
+        uncut = (
+            "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
+        )
+        fix_for = {SLICES: fix} | dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
+        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
@@ -202,7 +207,8 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         fix_for: dict[str, Fix] = {
             "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"
         }
-        fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), f"load all of it: model.load_weights({layer})")
+        whole = f"load all of it, model.load_weights({layer}), and keep all of it until its last forward and backward"
+        fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), whole)
         gather = functools.partial(rank.whole_from_pieces, weight)
         fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
@@ -220,7 +226,8 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         where = rank.place("loss", None, inp.batches)
         problem = "the loss reads the output of the last layer"
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        fix = "run every layer from 0 to model.LAYERS - 1 first, usually model.loss(model.activations[model.LAYERS]); "
+        fix = "run every layer from 0 to model.LAYERS - 1 first, and then the loss once: "
+        fix += "model.loss(model.activations[model.LAYERS]); "
         fix += "in a pipeline only the last stage has that"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     if inp.total != 1 or inp.extra.of != 1:
@@ -436,6 +443,9 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
         return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+    if rank.is_host:
+        fix = "gradients come from the devices, one message for each micro-batch: receive all of them, add them up, "
+        return fix + f"model.grad_weights[{layer}] + grad, and then update"
     if none := rank.run_by_none(layer, missing):
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):

@@ -58,6 +58,8 @@ WRONG_TYPES = {
     r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
     r"'int' object is not (?:callable|iterable)":
         "model.rank, model.RANKS, model.LAYERS and model.BATCHES are numbers: range(model.LAYERS) counts up to one",
+    r"unsupported operand type\(s\) for .*'NoneType'":
+        "one of them is None: get(key) gives None where nothing is stored, and so does a function without return",
     r"unhashable type: '(?:list|set|dict)'": "a pair as key is written without brackets: model.activations[layer, mb]",
     rf"'(?:<|>|<=|>=)' not supported between .*'(?:{A_TENSOR})'":
         "tensors have labels and no numbers: compare grad.layer, or model.rank",
