@@ -452,8 +452,8 @@ def test_frozen_weights_begin_and_end_where_the_layout_says() -> None:
 
     check_layout("frozen_shards", size, run(sharded, **size).final_states)
     for change, says in (
-        (lambda model: model.weights.pop(3) and None, "ends with .stored, as it was loaded.*layer 3"),
-        (lambda model: model.opt_states.pop(2) and None, "ends with .stored after its update.*layer 2"),
+        (lambda model: model.weights.pop(3) and None, "ends without the frozen weight of layer 3"),
+        (lambda model: model.opt_states.pop(2) and None, "ends without the updated adapter state of layer 2"),
     ):
         with refuses(says):
             check_layout("frozen_shards", size, with_end(change).final_states)

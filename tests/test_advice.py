@@ -100,7 +100,7 @@ async def program(model):
         "model.allreduce(grad, 0)": unused.format("allreduce"),
         "later = await model.allreduce(grad, 0)": unused.format("allreduce"),
         "await model.scatterreduce(grad, 0)": unused.format("scatterreduce"),
-        "pass": "add up the gradients of all micro-batches",
+        "pass": "add up the gradients of all ranks before the update: grad = await model.allreduce(grad, 0)",
     }
     for line, fix in lines.items():
         with pytest.raises(PuzzleError, match="the gradient is missing micro-batch 1") as failed:
@@ -134,7 +134,11 @@ def test_half_written_code_is_told_what_comes_next(steps: int) -> None:
     if 0 < steps < len(COMES):
         assert COMES[steps] in verdict.message
     else:
-        says = {0: "not attempted yet", 6: "layer 0: no rank has set a", 7: "rank 0: it ends with (stored after"}
+        says = {
+            0: "not attempted yet",
+            6: "layer 0: no rank has set a",
+            7: "rank 0: it ends without the updated optimizer state",
+        }
         assert verdict.message.startswith(says[steps])
 
 
@@ -161,13 +165,14 @@ SHARDED = {
         OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, 0, 4) on this rank",
     ),
     "shard and total exchanged": (OWN, "layer, model.RANKS, model.rank", "number `shard` of `total` equal pieces"),
-    "whole weights loaded": (OWN, "layer", "one of them is whole already: let each rank load its own shard"),
+    "whole weights loaded": (OWN, "layer", "it is whole already, and a gather joins pieces: let each rank load its own shard"),
     "not gathered": (
         GATHER, "weight = model.weights[layer]\n        model.activations",
         "weight = await model.allgather(model.weights[0], 0)",
     ),
     "gathered over one's own": (
-        GATHER, GATHER.replace("weight =", "weight = model.weights[layer] ="), "do not store what was gathered over it",
+        GATHER, GATHER.replace("weight =", "weight = model.weights[layer] ="),
+        "it was gathered before, and is whole already: keep the piece that each rank has loaded",
     ),
     "a smaller gradient": (
         "layer, grad, model.weights", "layer, grad.shard(0, 2), model.weights", "as a reduce-scatter gives piece i",
@@ -191,7 +196,7 @@ SUM = "grad = await model.allreduce(grad, layer)"
 ADDED = "grad if mb == 0 else model.grad_weights[layer] + grad"
 FIRST_INPUT = "        model.activations[0] = model.get_activation([mb])"
 UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update("
-ALL_MICRO_BATCHES = "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+ALL_MICRO_BATCHES = "add up the gradients of all ranks before the update: grad = await model.allreduce(grad, 1)"
 TABLE = [
     ("forgotten await", "ddp", [(SUM, "grad = model.allreduce(grad, layer)")],
      "weight_grad must be a WeightGrad", "did you forget `await`?", UPDATED),
@@ -212,7 +217,7 @@ TABLE = [
      "nothing is stored in grad_weights under 1", "store the first gradient as it is, and add to it from the second on",
      "model.grad_weights[layer] + grad"),
     ("the same micro-batch everywhere", "ddp", [("[model.rank])", "[0])")],
-     "micro-batch 0 is in more than one gradient, and would be counted twice", "train each micro-batch on one rank", SUM),
+     "micro-batch 0 is in more than one gradient, and would be counted twice", "ranks 0-3 have run layer 1 on micro-batch 0, and only one of them should; rank r has micro-batch r", SUM),
     ("a running sum reduced each time", "repair_twice",
      [("            if layer in model.grad_weights", "            grad = await model.allreduce(grad, layer)\n            if layer in model.grad_weights")],
      "micro-batches 0-1, 4-5 are in more than one gradient|would be counted twice", "reduce each gradient once", "allreduce"),
@@ -220,7 +225,7 @@ TABLE = [
      "model.allreduce does not change the gradient that it is given, it returns a new one: "
      "write grad = await model.allreduce(grad, layer), and update with that", UPDATED),
     ("only one rank reduces", "ddp", [("        " + SUM, "        if model.rank == 0:\n            " + SUM)],
-     "the gradient is missing micro-batches 0, 2, 3", ALL_MICRO_BATCHES, UPDATED),
+     "the gradient is missing micro-batches 0, 2, 3", "rank 0 calls model.allreduce(..., 1), and rank 1 does not", UPDATED),
     ("layers in another order", "ddp",
      [("for layer in reversed(range(model.LAYERS)):\n        inp", "grads = {}\n    for layer in reversed(range(model.LAYERS)):\n        inp"),
       (SUM, "model.grad_weights[layer] = grad\n    for layer in range(model.LAYERS) if model.rank else reversed(range(model.LAYERS)):\n"

@@ -14,13 +14,16 @@ from lib import Model, PuzzleError, grade, run
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
 from lib.grading.verdict import FAIL
-from tests.corpus import Program, changed, whole
+from tests.corpus import Program, changed, of_each_puzzle, whole
 from tests.corpus import function as solution_of
 from tests.test_corpus import LONG, function, near
 
 PIPE_IN = "model.activations[first] = await model.receive(src=model.rank - 1)"
 GATHERED = "weight = await model.allgather(model.weights[layer], layer)"
 SUMMED = "        grad = await model.allreduce(grad, layer)\n"
+SCATTERED = "            grad = await model.scatterreduce(grad, layer)\n"
+SO_FAR = "            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n"
+SCATTERED_SUM = "            model.grad_weights[layer] = await model.scatterreduce(model.grad_weights[layer], layer)\n"
 BACKWARD = "grad, model.grad_activations[layer] = model.backward("
 
 
@@ -441,6 +444,558 @@ ROWS = [
         ("store it",),
         ("write grad = await",),
     ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "stage and pipeline exchanged",
+            ("model.rank % stages, model.rank // stages", "model.rank // stages, model.rank % stages"),
+        ),
+        ("rank 0 has sent Activation of layer 1, micro-batch {0} to rank 1, which runs layer 0 too", "runs layer 1"),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the same stage of the next pipeline for a neighbor",
+            ("model.pass_to(model.rank + 1", "model.pass_to((model.rank + 4) % model.RANKS"),
+            ("receive(src=model.rank - 1)", "receive(src=(model.rank - 4) % model.RANKS)"),
+        ),
+        ("rank 0 has sent", "to rank 4, which runs layer 0 too: send it to the rank that runs layer 1"),
+        ("in the same order",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "sent to the wrong neighbor",
+            ("model.pass_to(model.rank + 1", "model.pass_to((model.rank + 4) % model.RANKS"),
+        ),
+        ("rank 1 waits for rank 0: await model.pass_to(1, ...) on rank 0",),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a gradient from the rank before",
+            ("receive(src=model.rank + 1)", "receive(src=model.rank - 1)"),
+        ),
+        ("rank 3 has sent ActivationGrad of layer 2, micro-batch {0} to rank 2", "model.receive(src=3) on rank 2"),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the first stage of all pipelines is rank 0",
+            ("stage == 0, stage == stages - 1", "model.rank == 0, model.rank == model.RANKS - 1"),
+        ),
+        ("a rank whose own first layer is 0 receives nothing there",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the gathered weight is stored over the shard",
+            (GATHERED, GATHERED.replace("=", "= model.weights[layer] =", 1)),
+        ),
+        ("keep the piece that each rank has loaded", "all of it from 4 ranks"),
+        ("cut both alike", "of 1,"),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the gathered weight is stored over the shard before an update",
+            (
+                "reversed(range(model.LAYERS)):\n        " + GATHERED,
+                "reversed(range(model.LAYERS)):\n        " + GATHERED.replace("=", "= model.weights[layer] =", 1),
+            ),
+        ),
+        ("update the piece that this rank has loaded, and not what was gathered", "expected: all of it, as the weight"),
+        ("cut both alike", "of 1,"),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the sum is made before the backward",
+            (SUMMED, ""),
+            (
+                "        " + GATHERED + "\n        inp",
+                "        grad = await model.allreduce(model.fake_grad(layer, []), layer)\n        "
+                + GATHERED
+                + "\n        inp",
+            ),
+        ),
+        ("was called with another gradient: call it after this backward",),
+        ("(by a reduction)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "only rank 0 gathers",
+            (GATHERED, "weight = model.weights[layer]\n        if model.rank == 0:\n            " + GATHERED),
+        ),
+        ("rank 0 calls model.allgather(..., 0), and rank 1 does not", "no `if` of a rank"),
+    ),
+    Row(
+        changed("wsdp", "only rank 0 sums", (SUMMED, "        if model.rank == 0:\n    " + SUMMED)),
+        ("rank 0 calls model.allreduce(..., 5), and rank 1 does not", "no `if` of a rank"),
+        ("(by a reduction)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "a gathered weight is kept in a local variable",
+            ("(range(model.LAYERS)):\n        " + GATHERED + "\n        inp", "(range(model.LAYERS)):\n        inp"),
+        ),
+        ("gather it again where it is needed",),
+        ("An update takes the shard",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "each rank loads its own layers",
+            (
+                "    for layer in range(model.LAYERS):\n        model.weights",
+                "    for layer in range(model.rank, model.LAYERS, model.RANKS):\n        model.weights",
+            ),
+        ),
+        ("here each rank loads its shard of every layer", "model.load_weights(0, model.rank, model.RANKS)"),
+        ("own layers only",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "all is gathered for the update",
+            (
+                "layer, grad, model.weights[layer], model",
+                "layer, grad, await model.allgather(model.weights[layer], layer), model",
+            ),
+        ),
+        ("leave out that gather: an update takes the pieces",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the new weight is gathered",
+            (
+                "set_final_weight(layer, model.weights[layer])",
+                "set_final_weight(layer, await model.allgather(model.weights[layer], layer))",
+            ),
+        ),
+        ("its own piece only", "no gather after it", "it ends with the wrong part of the final weight of layer 0"),
+        ("(set_final_weight)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "activations are gathered",
+            ("model.get_activation([model.rank])", "await model.allgather(model.get_activation([model.rank]), 0)"),
+        ),
+        ("of different micro-batches, and stay apart",),
+        ("join shards",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "gradients of activations are summed",
+            (
+                SUMMED,
+                SUMMED.replace("grad = ", "model.grad_activations[layer] = ").replace(
+                    "(grad,", "(model.grad_activations[layer],"
+                ),
+            ),
+        ),
+        ("the gradient of the weight, the first of the two that backward gives",),
+        ("name the layer", "partial=True"),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "gradients of activations are summed under their layer",
+            (
+                SUMMED,
+                SUMMED.replace("grad = ", "model.grad_activations[layer] = ").replace(
+                    "(grad, layer", "(model.grad_activations[layer], layer - 1"
+                ),
+            ),
+        ),
+        ("what ranks add up is the gradient of the weight",),
+        ("partial=True",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "always layer 0 is gathered",
+            ("model.allgather(model.weights[layer], layer)", "model.allgather(model.weights[0], 0)"),
+        ),
+        ("weight = await model.allgather(model.weights[1], 1)",),
+        ("what load_weights(1",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the micro-batch is the stage",
+            ("model.rank % stages, model.rank // stages", "model.rank % stages, model.rank % stages"),
+        ),
+        ("ranks 3, 7, 11, 15 have run layer 3 on micro-batch 0, and only one of them should", "model.rank // 4"),
+        ("then everyone has the whole sum",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "every rank runs all layers",
+            ("first, last = stage * share, (stage + 1) * share - 1", "first, last = 0, model.LAYERS - 1"),
+            ("is_first, is_last = stage == 0, stage == stages - 1", "is_first, is_last = True, True"),
+        ),
+        (
+            "ranks 0-3 have run layer 3 on micro-batch 0",
+            "let each of them run layers of its own",
+            "model.fake_grad(layer, [])",
+        ),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp", "the last stage passes on, too", ("if layer == last and not is_last:", "if layer == last:")
+        ),
+        ("the output of the last layer goes to no other rank",),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the first stage passes back, too",
+            ("if layer == first and not is_first:", "if layer == first:"),
+        ),
+        ("nobody needs the gradient of the input of layer 0",),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "gradients go on to the next rank",
+            ("model.pass_to(model.rank - 1", "model.pass_to(model.rank + 1"),
+        ),
+        ("layer 2 is on rank 14: await model.pass_to(14, ...)",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the input is passed on",
+            ("model.activations.pop(last + 1))\n\n", "model.activations[first])\n\n"),
+        ),
+        ("on rank 0: await model.pass_to(1, model.activations[1])",),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "ranks update their own layers",
+            (
+                "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update",
+                "    for layer in range(first, last + 1):\n        model.weights[layer], model.opt_states[layer] = model.update",
+            ),
+        ),
+        ("ranks 1-3, 5-7, 9-11, 13-15 have loaded a piece of it too", "of every layer"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "sums of own layers are kept",
+            (
+                "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n",
+                "        grad = await model.scatterreduce(grad, layer)\n        if first <= layer <= last:\n            model.grad_weights[layer] = grad\n",
+            ),
+        ),
+        ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives, on every rank",),
+        ("own layers only",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp", "pieces within a pipeline", ("layer, model.rank, model.RANKS", "layer, stage, stages")
+        ),
+        ("shard {0} of 4 from 4 ranks", "model.load_weights(layer, model.rank, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "an axis where there is none",
+            (
+                "model.allgather(model.weights[layer], layer)",
+                "model.allgather(model.weights[layer], layer, axis='shard')",
+            ),
+        ),
+        ("leave out axis",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "no zero gradient", ("        grad = model.fake_grad(layer, [])\n", "")),
+        ("a rank that has not run the layer has model.fake_grad(layer, [])",),
+    ),
+    Row(
+        changed("zero2", "whole and piece are added", (SCATTERED + SO_FAR, SO_FAR + SCATTERED_SUM)),
+        ("reduce-scatter the whole one first, too, grad = await model.scatterreduce(grad, 5)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "four pieces at any size",
+            ("state.shard(model.rank, model.RANKS)", "state.shard(model.rank, 4)"),
+        ),
+        ("is there a number where model.RANKS", "cut both alike", "expected: all of it, as the weight"),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "a shard beside the whole",
+            (
+                "state = model.load_weights(layer)\n        model.opt_states[layer] = state.shard(model.rank, model.RANKS)",
+                "_ = model.load_weights(layer)\n        model.weights['mine', layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)",
+            ),
+        ),
+        ("this piece is in what was loaded before: cut it from that",),
+        ("by communication",),
+    ),
+    Row(
+        changed(
+            "zero2", "get with two arguments", ("model.grad_weights.get(layer)", "model.grad_weights.get(layer, mb)")
+        ),
+        ("a pair as key: model.grad_weights.get((5, 1))",),
+        ("only weight gradients add up",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the whole weight is gathered again",
+            ("await model.allgather(piece, layer)", "await model.allgather(model.weights[layer], layer)"),
+        ),
+        ("gather the pieces that update gives, await model.allgather(piece, layer)",),
+        ("let each rank load",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "weights are summed",
+            ("await model.allgather(piece, layer)", "await model.allreduce(piece, layer)"),
+        ),
+        ("the pieces of a weight are joined: await model.allgather(v, layer)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "pieces of gradients are summed",
+            ("model.scatterreduce(grad, layer)", "model.allreduce(grad.shard(model.rank, model.RANKS), layer)"),
+        ),
+        ("bring whole gradients, and model.scatterreduce",),
+        ("ranks that hold the same piece",),
+    ),
+    Row(
+        changed(
+            "zero2", "half of the micro-batches", ("range(model.rank, model.BATCHES, model.RANKS)", "[model.rank]")
+        ),
+        ("has not run on micro-batches 4-7 by then, on any rank", "range(model.rank, model.BATCHES, model.RANKS)"),
+        ("(by a reduction)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "micro-batches of several ranks",
+            ("range(model.rank, model.BATCHES, model.RANKS)", "range(model.rank, model.rank + 2)"),
+        ),
+        ("ranks 0, 1 have run layer 5 on micro-batch 1",),
+        ("was it added before",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "arguments of shard exchanged",
+            ("state.shard(model.rank, model.RANKS)", "state.shard(model.RANKS, model.rank)"),
+        ),
+        ("tensor.shard(index, total)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the backward is left out",
+            (
+                "            grad, model.grad_activations[layer] = model.backward(\n                layer, inp, grad_out, model.weights[layer]\n            )\n",
+                "",
+            ),
+        ),
+        ("model.backward(layer, inp, grad, weight) gives it",),
+    ),
+    Row(
+        changed(
+            "fsdp",
+            "the pieces of the sum are gathered",
+            (
+                "layer, model.grad_weights.pop(layer), model.w",
+                "layer, await model.allgather(model.grad_weights.pop(layer), layer), model.w",
+            ),
+        ),
+        ("leave out the gather: model.update(5, grad, ...)",),
+        ("model.scatterreduce",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "each rank has all layers",
+            (
+                "for layer in range(first, end):\n        model.weights[layer], model.opt",
+                "for layer in range(model.LAYERS):\n        model.weights[layer], model.opt",
+            ),
+        ),
+        ("layer 0 is that of rank 0: let each rank do this for its own layers only",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the first sum without an axis",
+            ('model.scatterreduce(grad, layer, axis="shard")', "model.scatterreduce(grad, layer)"),
+        ),
+        ('model.scatterreduce without an axis is over all ranks: first over axis="shard"',),
+        ("all-gather joins pieces",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "no sum over the replicas",
+            (
+                'await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")',
+                "model.grad_weights.pop(layer).shard(replica, replicas)",
+            ),
+        ),
+        ('sum over axis="replica" as well',),
+        ("(by a reduction)", "model.scatterreduce(grad, 0)"),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "pieces by rank",
+            ("model.load_weights(layer, shard, shards)", "model.load_weights(layer, model.rank, model.RANKS)"),
+        ),
+        ('model.load_weights(0, model.axis_index("shard"), model.axis_size("shard"))',),
+        ("keep a copy",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the last gather over the other axis",
+            ('model.allgather(weight, layer, axis="replica")', 'model.allgather(weight, layer, axis="shard")'),
+        ),
+        ("pieces are gathered over the axis along which they were cut",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "pop with two arguments",
+            ('model.activations.pop((layer, "saved"), None)', 'model.activations.pop(layer, "saved")'),
+        ),
+        ("a pair as key: model.activations.pop((11, 'saved'))",),
+    ),
+    Row(
+        changed("prefetch", "the last sum is never fetched", ("    model.grad_weights[0] = await sums.pop(0)\n", "")),
+        ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "loaded again for the backward",
+            (
+                "reversed(range(model.LAYERS)):\n        " + GATHERED,
+                "reversed(range(model.LAYERS)):\n        weight, _ = model.load_weights(layer)",
+            ),
+        ),
+        ("gets all of it from the others: await model.allgather(..., 5)",),
+        ("cut the piece",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "a piece joined with itself",
+            (GATHERED, "weight = model.weights[layer].combine(model.weights[layer])"),
+        ),
+        ("the pieces of other ranks come by await model.allgather(tensor, layer)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the shard is taken out to be gathered",
+            (GATHERED, GATHERED.replace("weights[layer]", "weights.pop(layer)")),
+        ),
+        ("model.weights[5] without pop keeps it",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "arguments of set_final_weight exchanged",
+            ("set_final_weight(layer, model.weights[layer])", "set_final_weight(model.weights[layer], layer)"),
+        ),
+        ("model.set_final_weight(layer, weight)", "rank 0, set_final_weight: weight"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "backward in forward order",
+            ("for layer in reversed(range(model.LAYERS))", "for layer in range(model.LAYERS)"),
+        ),
+        ("from the last one down to the first, reversed(range(model.LAYERS))",),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the zero gradient of own layers",
+            ("            grad, model.grad_activations[layer] =", "            _, model.grad_activations[layer] ="),
+        ),
+        ("it brings what backward gives: grad, model.grad_activations[3] = model.backward(3, ...)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "gradients of each micro-batch",
+            ("model.grad_weights.get(layer)", "model.grad_weights.get((layer, mb))"),
+            ("model.grad_weights[layer] = so_far", "model.grad_weights[layer, mb] = so_far"),
+        ),
+        ("add up the gradients of all micro-batches: model.grad_weights[0, 0] + model.grad_weights[0, 4]",),
+        ("did you mean",),
+    ),
+    Row(
+        next(one for one in of_each_puzzle("MISTAKES") if one.name == "an update with the last micro-batch alone"),
+        ("receive all of them, add them up",),
+        ("model.allreduce",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the activation is cut",
+            (
+                "model.get_activation([model.rank])",
+                "model.get_activation(range(model.BATCHES)).shard(model.rank, model.RANKS)",
+            ),
+        ),
+        ("leave activations uncut",),
+        ("gather the slices",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the weight is cut before it is used",
+            (
+                "        model.opt_states[layer] = state",
+                "        model.weights[layer] = model.weights[layer].shard(model.rank, model.RANKS)\n        model.opt_states[layer] = state",
+            ),
+        ),
+        ("keep all of it until its last forward and backward",),
+    ),
+    Row(
+        changed("zero2", "None is added", ("so_far + grad if so_far else grad", "so_far + grad")),
+        ("instead",),
+        ("the function raised TypeError",),
+    ),
+    Row(
+        changed("zero2", "a sum with None", ("so_far + grad if so_far else grad", "sum([so_far, grad])")),
+        ("get(key) gives None where nothing is stored",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "the first stage receives", ("elif layer == first:", "elif layer == last + 1:")),
+        ("model.get_activation gives the first one its input",),
+    ),
 ]
 
 
@@ -465,6 +1020,24 @@ def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "line", ["model.pass_to((model.rank + 1) % model.RANKS, 'x')", "model.allreduce(model.fake_grad(0, []), 0)"]
+)
+def test_what_was_started_and_never_awaited_has_its_line(line: str) -> None:
+    program = changed("ddp", line, ("    return model", f"    {line}\n    return model"))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "was started and never awaited" in here.message and here.error is not None and line in here.error.line
+    assert here.message == near(program).message
+
+
+def test_a_message_that_nobody_receives_has_the_line_of_its_sender() -> None:
+    line = "await model.pass_to((model.rank + 1) % model.RANKS, 'x')"
+    program = changed("ddp", line, ("    return model", f"    {line}\n    return model"))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "never received" in here.message and here.error is not None and line in here.error.line
+    assert here.message == near(program).message
+
+
 TWICE = {
     "await model.pass_to(model.rank + 1, model.activations.pop(end))": "it was sent to rank 1: pop takes it out, so send it once",
     "await model.pass_to(model.rank - 1, model.grad_activations.pop(first))": "it was sent to rank 2: pop takes it out",
@@ -479,8 +1052,21 @@ def test_what_was_taken_out_is_told_where_it_went(line: str) -> None:
     assert TWICE[line] in here.message and here.message == near(program).message, here.message
 
 
-OF_SEVERAL = ("pipeline", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
-OTHERWISE = ("the updated state is not kept", "a global dict")
+OF_SEVERAL = (
+    "pipeline",
+    "pipeline_fsdp",
+    "wsdp",
+    "zero2",
+    "gpipe",
+    "one_f_one_b",
+    "interleaved",
+    "replica_fsdp",
+    "ddp",
+)
+OTHERWISE = (
+    "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
+    "four pieces at any size", "the pieces of the sum are gathered", "the last gather over the other axis",
+)  # fmt: skip
 """What only the grader finds, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]
 

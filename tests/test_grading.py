@@ -33,6 +33,7 @@ from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
 from lib.machine.interface import FinalState
 from lib.record.codes import legend
+from lib.record.kinds import KINDS
 from lib.record.labels import within
 from lib.record.table import OPERATIONS
 from solutions import build
@@ -198,10 +199,11 @@ def refused(layout: str, size: dict[str, Any], states: Sequence[FinalState], ran
 def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> None:
     size, states = ended(layout)
     fixes = {
-        "finals": "model.set_final_weight({0}, weight)",
+        "finals": "model.set_final_weight({0}, weight), with the weight that update has given",
         "kept": "the updated state is not in opt_states: "
         "model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
     }
+    ended_with = {"Weight": "final weight", "OptState": "updated optimizer state"}
     gather = "gather what update gives, weight = await model.allgather(weight, {0}), and set that"
     more = "keep every piece that this rank has updated: model.opt_states[...]"
     for state in states:
@@ -215,8 +217,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                 less = {key: one for key, one in state.finals.items() if key != layer}
                 rest: Any = less if name == "finals" else tuple(one for one in state.kept if one not in states_of)
                 error = refused(layout, size, states, rank, **{name: rest})
-                assert error.problem.endswith(f"the wrong pieces of the {part.kind} of layer {layer}")
-                assert error.problem.startswith("it ends with")
+                assert error.problem == f"it ends without the {ended_with[part.kind]} of layer {layer}"
                 wanted = f"shard {{{min(part.shards)}}} of {part.total}" if part.total > 1 else "all of it"
                 assert (error.expected, error.got) == (wanted, "nothing of it")
                 assert error.fix == fixes[name].format(layer)
@@ -225,12 +226,22 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                 if name == "kept":
                     swapped = (*rest, states_of[0]._replace(labels=other))
                 error = refused(layout, size, states, rank, **{name: swapped})
-                keep = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
+                assert error.problem == f"it ends with the wrong part of the {ended_with[part.kind]} of layer {layer}"
+                keep = "each rank ends with the part that is its own, updated: the one that is expected here"
                 assert error.got == f"shard {show_set(other.shards)} of 7"
                 if not within(other, part):
                     assert error.fix == keep
                 else:  # a piece of what it should have
                     assert error.fix.endswith(gather.format(layer)) if name == "finals" else error.fix == more
+                if not part.is_whole():  # all of it where a piece is wanted
+                    all_of_it = part.changed(shards=frozenset({0}), total=1)
+                    swapped = less | {layer: final._replace(labels=all_of_it)}
+                    if name == "kept":
+                        swapped = (*rest, states_of[0]._replace(labels=all_of_it))
+                    error = refused(layout, size, states, rank, **{name: swapped})
+                    assert (
+                        "no gather after it" if name == "finals" else "its own piece of the state only"
+                    ) in error.fix
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))
@@ -239,7 +250,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
         error = refused(
             layout, size, states, rank, finals=state.finals | {9: one._replace(labels=one.labels.changed(layer=9))}
         )
-        assert error.problem.endswith("the Weight of layer 9") and error.expected == "nothing of it"
+        assert error.problem.endswith("the final weight of layer 9") and error.expected == "nothing of it"
         assert error.fix == "layer 9 is not for this rank: leave it to those that hold it"
 
 
@@ -259,9 +270,8 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
                 ((*rest, part.changed(shards=frozenset({2}), total=5)), "shard {2} of 5"),
             ):
                 error = refused(layout, size, states, state.rank, began=began)
-                assert error.problem == (
-                    f"it begins with (load_weights) the wrong pieces of the {part.kind} of layer {part.layer}"
-                )
+                how_much = "without the" if got == "nothing of it" else "with the wrong part of the"
+                assert error.problem == f"it begins {how_much} {KINDS[part.kind].word} of layer {part.layer}"
                 assert (error.got, error.fix) == (got, fix)
 
 
@@ -1033,5 +1043,5 @@ def test_pieces_of_any_form_may_be_anywhere_and_are_handed_in() -> None:
                 piece = model.load_weights(layer, model.rank % total, total)
                 model.weights[layer], model.opt_states[layer] = piece
 
-    with pytest.raises(PuzzleError, match=r"it ends with \(set_final_weight\) the wrong pieces of the Weight"):
+    with pytest.raises(PuzzleError, match=r"it ends without the final weight"):
         anywhere(uneven)

@@ -324,8 +324,9 @@ async def _never_set(model: Model) -> None:
 WAYS_OUT = {
     _ring_of_receives: "all wait to receive, and nobody has sent: some rank has to send before it receives",
     _message_or_sum: "rank 0 waits for a message of rank 1, which waits in allreduce(layer 0) for rank 0: receive only "
-    "after the collectives that the sender joins before it sends; in a loop over all layers that is in the turn of the "
-    "first layer of your own",
+    "after the collectives that the sender joins before it sends, also those of layers that this rank does not run; in "
+    "a loop over all layers that is in the turn of the first layer of your own; and a rank whose own first layer is 0 "
+    "receives nothing there",
     _two_groups: "let every rank of the group call the same collectives in the same order",
     _once_too_often: "rank 0 waits for any message, and no rank sends to it any more: compare who sends to whom, "
     "and how often",

@@ -30,7 +30,7 @@ from lib.recording.replay import MOST, MOST_ERRORS, Replay
 from lib.recording.safe import LONGEST_TEXT, presentable, shown
 from lib.recording.verbs import VERBS
 from lib.recording.wire import LONGEST, ProtocolError, Wire
-from lib.running.execution import cause, execute
+from lib.running.execution import cause, execute, left_over
 from lib.running.limits import TimeIsUp, watchdog
 from tests import plain_programs
 from tests.corpus import Program
@@ -194,15 +194,18 @@ def test_a_random_program_that_is_replayed_is_the_same(seed: int) -> None:
     shape = Shape.of(size["ranks"], size["mesh"], size["node_size"], cost)
     recorder = recorder_for(shape, size["layers"], size["batches"])
     dist = Dist.of(shape, recorder.as_simulator)
+    models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)]
 
     def there() -> Outcome:
         with contextlib.suppress(PuzzleError):
-            execute(fn, [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.everyone)], 60)
+            execute(fn, models, 60)
         recording = json.loads(json.dumps(recorder.recording()))
         replay = Replay(LocalSimulator(shape, graded=True), size["layers"], size["batches"])
         replay.play(recording, math.inf)
         if replay.stuck is not None:
             raise cause([*replay.errors, replay.stuck])
+        if not replay.errors and (left := left_over(models)) is not None:
+            raise left  # as a worker does, who knows the line
         return replay.outcome("program")
 
     (near, here), (far, elsewhere) = judged(lambda: run(fn, **size, cost=cost)), judged(there)

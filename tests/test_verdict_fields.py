@@ -15,7 +15,7 @@ from lib.basics.errors import Place
 from lib.course.outlines import solution_work
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
-from lib.grading.judge import judge
+from lib.grading.judge import WRITTEN_OUT, judge
 from lib.grading.slowness import Slowness
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
 from lib.record.chain import chain_of
@@ -56,7 +56,7 @@ def told(verdict: Verdict) -> str:
     assert verdict.error is not None
     problem, place, *texts = verdict.error
     error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
-    held = f"right at its own size, but not with {verdict.failed_at}\n" if verdict.failed_at else ""
+    held = f"right at its own size, but not with {verdict.failed_at}{WRITTEN_OUT}\n" if verdict.failed_at else ""
     return f"{held}{error}"
 
 

@@ -94,6 +94,7 @@ class PuzzleError(AssertionError):
 
     sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
+    call: int | None = None  # of a call that is found after its run: its place in its rank's log
     _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts
     fix_for: Mapping[str, Fix] = NO_OTHERS
 

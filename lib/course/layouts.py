@@ -12,7 +12,8 @@ from ..basics.errors import Place, PuzzleError, show_set
 from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
-from ..record.labels import Labels, Shards, coarsest, union, within
+from ..record.kinds import KINDS
+from ..record.labels import Labels, Shards, coarsest, show_part, union, within
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
@@ -217,9 +218,10 @@ def _compare(
         have = got.get(layer)
         if have != want:
             end, how = _ENDS["frozen" if frozen else kind]
-            when = f"begins with ({LOADS[adapters]})" if begins else f"ends with ({end})"
-            what = f"{kind} of the adapter" if adapters else kind
-            problem = f"it {when} the wrong pieces of the {what} of layer {layer}"
+            what = KINDS[kind].of_adapter if adapters else KINDS[kind].word
+            what = what if begins else f"{end} {what}"
+            how_much = "without the" if have is None else "with the wrong part of the"
+            problem = f"it {'begins' if begins else 'ends'} {how_much} {what} of layer {layer}"
             if layer not in wanted:
                 fix = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
@@ -227,11 +229,13 @@ def _compare(
             elif have is None:
                 fix = how.format(layer)
             elif want is not None and _is_less(have, want):
-                fix = f"here each rank ends with {'all of it' if len(want[0]) == want[1] else 'more of it'}: "
-                fix += f"gather what update gives, weight = await model.allgather(weight, {layer}), and set that"
-                fix = fix if kind == "Weight" else "keep every piece that this rank has updated: model.opt_states[...]"
+                fix = _LESS[kind].format(layer, "all of it" if len(want[0]) == want[1] else "more of it")
+            elif want is not None and _is_less(want, have):
+                fix = (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
             else:
-                fix = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
+                fix = "each rank ends with the part that is its own, updated: the one that is expected here"
+                if have is not None and len(have[0]) > 1:
+                    fix += "; pieces are gathered over the axis along which they were cut"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
 
 
@@ -242,14 +246,29 @@ def _is_less(have: Part, want: Part) -> bool:
 
 
 _ENDS = {
-    "frozen": ("stored, as it was loaded", "leave the part that this rank has loaded in model.weights[{0}]"),
-    "Weight": ("set_final_weight", "model.set_final_weight({0}, weight)"),
+    "frozen": ("frozen", "leave the part that this rank has loaded in model.weights[{0}]"),
+    "Weight": ("final", "model.set_final_weight({0}, weight), with the weight that update has given"),
     "OptState": (
-        "stored after its update",
+        "updated",
         "the updated state is not in opt_states: model.weights[{0}], model.opt_states[{0}] = model.update({0}, ...)",
     ),
 }
-"""The way in which a rank must end with its tensors, in words and in code."""
+"""What a rank must end with, and how, in words and in code."""
+_LESS = {
+    "Weight": "here each rank ends with {1}: gather what update gives, weight = await model.allgather(weight, {0}), "
+    "and set that",
+    "OptState": "keep every piece that this rank has updated: model.opt_states[...]",
+}
+_MORE = {
+    "Weight": "here each rank ends with its own piece only: model.set_final_weight({0}, weight) with what update gives "
+    "for that piece, and no gather after it",
+    "OptState": "here each rank keeps and updates its own piece of the state only: no gather after "
+    "model.update({0}, ...), and where all of it is loaded, opt_state.shard(...) before that",
+}
+_FROZEN_MORE = (
+    "leave the part that this rank has loaded in model.weights[{0}]: what is gathered is for use, not to keep"
+)
+"""What to do about a part that is less, or more, than what a rank should end with, in words and in code."""
 
 
 def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
@@ -263,7 +282,4 @@ def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
 
 
 def _show(part: Part | None) -> str:
-    if part is None:
-        return "nothing of it"
-    shards, total = part
-    return "all of it" if len(shards) == total else f"shard {show_set(shards)} of {total}"
+    return "nothing of it" if part is None else show_part(*part)

@@ -214,6 +214,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
             expected = "no rank ever receives a whole gradient, neither at once nor piece by piece"
             axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
             fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
+            if whole[-1].event.kind == ALLGATHER.kind:
+                fix = f"leave out the gather: model.update({layer}, grad, ...) takes the piece of the sum that it has"
             raise _broken(whole[-1].event, problem, expected, fix)
 
 

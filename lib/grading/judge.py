@@ -68,7 +68,7 @@ def _judged(
             check(outcome_there, puzzle, size)
             check_limits(outcome_there, puzzle, there, watch)
         except PuzzleError as error:
-            message = f"right at its own size, but not with {show_size(size)}\n{error}"
+            message = f"right at its own size, but not with {show_size(size)}{WRITTEN_OUT}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -142,6 +142,7 @@ def comes_next(outcome: Outcome) -> str:
     return f"{so_far} comes {written(left[0])}"
 
 
+WRITTEN_OUT = " (is there a number where model.RANKS, model.LAYERS or model.BATCHES is meant?)"
 EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
 
 

@@ -177,15 +177,17 @@ class Model(Verbs):
         count = len(self.log)
         return [*lines, *[None] * (count - len(lines))] if len(lines) <= count else [None] * count
 
+    def _line_of(self, call: int) -> Line | None:
+        """Return the line of a call, by its place in the log."""
+        code = self._codes[call] if call < len(self._codes) else None
+        return Line(code, line_at(code, self._places[call])) if code is not None and is_learners(code) else None
+
     def _waits_for(self, place: Place) -> Wait | None:
         """Return the first unfinished call that the rank waits for, or that has failed there, with its line."""
         for call in self._simulator.waiting(self._handle):
             layers = call.layers or (call.layer,)
             if call.awaited or (call.kind == place.operation and place.layer in layers):
-                code = self._codes[call.at] if call.at < len(self._codes) else None
-                if code is None or not is_learners(code):
-                    return call
-                return call._replace(line=Line(code, line_at(code, self._places[call.at])))
+                return call._replace(line=self._line_of(call.at))
         return None
 
     def storage(self) -> tuple[Storage, Storage, Storage, Storage, Storage]:
@@ -465,7 +467,8 @@ class Model(Verbs):
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
         Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
-            expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
+            where = self._place("set_final_weight", layer if isinstance(layer, int) else None)
+            expect(where, "weight", weight, "Weight", written("set_final_weight"))
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 
@@ -579,6 +582,8 @@ class Model(Verbs):
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
+        if sums(row.kind) and isinstance(v, (Weight, OptState)):
+            fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif isinstance(v, Storage):

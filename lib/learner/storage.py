@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD
@@ -15,7 +15,7 @@ from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
-"""What is stored under its layer by habit, for a layer more than there are."""
+"""What is usually stored under its layer, for a layer more than there are."""
 
 
 class Storage(dict[Hashable, Any]):
@@ -49,10 +49,15 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
-        plain = (
-            f"model.{self._name}[{key!r}] = ... before that; or was it taken out already, or stored under another key?"
-        )
-        meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
+        plain = f"model.{self._name}[{_written(key)}] = ... before that; or was it taken out already, or stored under "
+        plain += "another key?"
+        several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
+        if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
+            plain += f" model.{self._name}[{key}] without pop keeps it"
+        meant = "" if near is None else f"did you mean model.{self._name}[{_written(near)}]?"
+        if self._name == "grad_weights" and len(several) > 1:
+            parts = " + ".join(f"model.grad_weights[{_written(one)}]" for one in several[:2])
+            meant = f"add up the gradients of all micro-batches: {parts}" + " + ..." * (len(several) > 2)
         own = self._own_past(key, popped)
 
         def fix() -> str:
@@ -60,10 +65,22 @@ class Storage(dict[Hashable, Any]):
 
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
-        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
+        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=self._loads(key))
+
+    def _loads(self, key: Hashable) -> Mapping[str, Fix]:
+        """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
+        layer = key
+        if self._name not in ("weights", "opt_states") or type(layer) is not int or not 0 <= layer < self._rank.layers:
+            return NO_OTHERS
+        if self._simulator.has_loaded(self._rank, layer):
+            return NO_OTHERS
+        into = f"model.weights[{layer}], model.opt_states[{layer}]"
+        whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
+        shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "
+        return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
-        """Return the layer and the micro-batches that a key means by habit: a layer, or a layer and a micro-batch."""
+        """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch."""
         layer, *more = key if isinstance(key, tuple) and key else (key,)
         batches = frozenset(one for one in more[:1] if type(one) is int)
         return (layer, batches) if type(layer) is int else None
@@ -81,7 +98,8 @@ class Storage(dict[Hashable, Any]):
             return self._made_here(name, layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
             if simulator.has_run(rank, "update", layer):
-                return f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
+                updated = f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
+                return f"{updated}; or is {layer} left over from another loop?"
             if not popped:
                 return FIRST
             if not any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
@@ -134,24 +152,31 @@ class Storage(dict[Hashable, Any]):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
                 return f"{made} before that; or is it under another key?"
             return ""
-        owner = simulator.owner(rank, layer)
+        loaded = simulator.has_loaded(rank, layer)
+        owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
+        if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
+            kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
+            return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":
             return "" if popped else FIRST
-        if not simulator.has_loaded(rank, layer):
+        if not loaded:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
             beside = [", 'saved'" * (type(one) is Saved) for one in thing]
-            stores = [f"model.{KINDS[type(thing[at]).__name__].store}[{key!r}{beside[at]}]" for at in range(len(thing))]
+            stores = [
+                f"model.{KINDS[type(thing[at]).__name__].store}[{_written(key)}{beside[at]}]"
+                for at in range(len(thing))
+            ]
             return f"each in a place of its own: {', '.join(stores)} = ..."
         return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 
     def _place(self, key: Hashable) -> Place:
-        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{key!r}]")
+        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{_written(key)}]")
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
@@ -160,10 +185,23 @@ class Storage(dict[Hashable, Any]):
             _delete(self, key)
             self._drop(self._rank, tensor._token)
             return tensor
-        if type(default) is int and (key, default) in self:
-            problem, pair = f"pop got two arguments, {key!r} and {default}", (key, default)
-            raise PuzzleError(problem, where=self._place(pair), fix=f"a pair as key: pop(({key!r}, {default}))")
+        self._refuse_pair("pop", key, default)
         return self.__missing__(key, popped=True) if default is _MISSING else default
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """Return the tensor under a key, or what is given for the case that there is none."""
+        if key not in self:
+            self._refuse_pair("get", key, default)
+        return super().get(key, default)
+
+    def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
+        """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""
+        if type(key) is int and (
+            type(default) is str or (type(default) is int and (default or (key, default) in self))
+        ):
+            problem, pair = f"{verb} got two arguments, {key!r} and {default!r}", (key, default)
+            fix = f"a pair as key: model.{self._name}.{verb}(({key!r}, {default!r}))"
+            raise PuzzleError(problem, where=self._place(pair), fix=fix)
 
     def popitem(self) -> tuple[Hashable, Any]:
         """Take the latest tensor out, and return its key and it."""
@@ -202,6 +240,11 @@ class Storage(dict[Hashable, Any]):
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
+
+
+def _written(key: Hashable) -> str:
+    """Return a key as it is written between brackets: a pair without parentheses."""
+    return ", ".join(map(repr, key)) if isinstance(key, tuple) and len(key) > 1 else repr(key)
 
 
 class Answers(dict[int, Any]):

@@ -91,7 +91,8 @@ class Sharded(Tensor):
     def shard(self, index: int, total: int) -> Self:
         """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
         for an index out of range or a tensor with gaps."""
-        total = whole_number(f"shard of {self}: total", total)
+        call = "tensor.shard(index, total): piece number `index` of `total` equal ones, such as shard(0, model.RANKS)"
+        total = whole_number(f"shard of {self}: total", total, fix=call)
         index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 

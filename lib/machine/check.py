@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..basics.arguments import one_of_names
-from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, numbered, show_set
 from ..record.labels import Labels, union
 from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState, Piece
@@ -39,7 +39,7 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
         if any(final.value == NOT_COMPUTED for _, final in finals):
             fix = "run all ranks, without represent=..., at a smaller size if need be"
             raise PuzzleError("the final weights are not known", where=Place(layer=layer), fix=fix, line="")
-        _check_complete(layer, finals, adapters)
+        _check_complete(layer, finals, adapters, states)
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
@@ -48,7 +48,9 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
     return made_up
 
 
-def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool) -> None:
+def _check_complete(
+    layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool, states: Sequence[FinalState]
+) -> None:
     """Raise PuzzleError unless these are weights of a layer, or its adapter, after one step, and together all of it."""
     for rank, final in finals:
         labels = final.labels
@@ -67,6 +69,11 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
             expected = "all ranks' shards together make the whole weight"
             got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
         fix = f"after update: model.set_final_weight({layer}, weight)"
+        handed_in = {rank for rank, _ in finals}
+        loaded = [state.rank for state in states if any(one.layer == layer for one in state.began)]
+        if finals and (without := [rank for rank in loaded if rank not in handed_in]):
+            fix = f"{numbered('rank', without)} {'has' if len(without) == 1 else 'have'} loaded a piece of it too, and "
+            fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

@@ -98,6 +98,7 @@ class Mesh:
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
             near = get_close_matches(str(axis), self.axes, n=1)
             fix = f"did you mean axis={near[0]!r}?" if near else " or ".join(f"axis={name!r}" for name in self.axes)
+            fix = fix or "leave out axis: this machine has no mesh, and all ranks take part"
             raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
         return self.axes[axis]
 

@@ -17,11 +17,11 @@ from typing import Any, Protocol, cast
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER
-from ..record.kinds import IN_FLIGHT
+from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import OPERATIONS, RECEIVE, SEND
-from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
+from ..record.table import OPERATIONS, RECEIVE, SEND, sums
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -52,6 +52,13 @@ first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
+EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
+WHOLE_ALREADY = {
+    "whole": "here each rank has all of the weight: use it as it is, without a gather",
+    "states_sharded": "each rank has all of the weight, until it is updated: gather the pieces that update gives, "
+    "await model.allgather(piece, layer)",
+}
+"""What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
 
 
 class Network:
@@ -180,11 +187,15 @@ class Network:
             outputs = self._outputs(meeting, everyone)
         except PuzzleError as error:
             error.place = _held_at(meeting, layer, error.place)
-            plain = error.fix or self._which_axis(axis)
+            plain = error.fix or self._which_axis(axis) or EACH_ITS_OWN * (meeting.row is ALLGATHER)
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            error.fix = lambda: self._pieces(meeting, layer, brought) or plain
+            error.fix = lambda: (
+                self._pieces(meeting, layer, brought) or _summed_before(meeting, layer, brought) or plain
+            )
+            if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
+                error.fix_for = WHOLE_ALREADY
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -209,7 +220,14 @@ class Network:
         loaded = [rank.has_brought_what_it_loaded(one.labels) for rank, one in zip(ranks, brought, strict=False)]
         axis, right = meeting.op[0], ranks[0].axis_of_pieces(layer, labels[0].adapter) if ranks else None
         if right is None or right == (axis or "") or any(one.is_whole() for one in labels):
-            if any(loaded) or any(one.is_whole() for one in labels):
+            whole = [rank for rank, one in zip(ranks, labels, strict=False) if one.is_whole()]
+            if whole and all(rank.has_gathered(labels[0].changed(shards=frozenset({0}), total=1)) for rank in whole):
+                key = f"model.weights[{layer}]"
+                return (
+                    "it was gathered before, and is whole already: keep the piece that each rank has loaded, "
+                    f"weight = await model.allgather({key}, {layer}), and store nothing else in {key}"
+                )
+            if any(loaded) or whole:
                 return ""
         elif any(loaded):
             over = f'along axis="{right}"' if right else "over all ranks"
@@ -477,13 +495,13 @@ class Network:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
                     problem = f"{what} was started and never awaited"
                     fix = f"await model.{call.kind}(...), on the spot or later"
-                    return PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line="")
+                    return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
                     problem = f"a message was sent and never received: {mailbox[0].labels or repr(mailbox[0].value)}"
                     fix = f"rank {rank} must await model.receive() once for every pass_to"
                     where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
-                    return PuzzleError(problem, where=where, fix=fix, line="")
+                    return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
         return None
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
@@ -539,7 +557,7 @@ class Network:
                     "also one that has nothing to add"
                 )
         receives = [call for call in waits if not call.sends and call.group is None]
-        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), "") or self._sent_astray(receives):
             return elsewhere
         if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
             have = "has" if len(quiet) == 1 else "have"
@@ -568,7 +586,13 @@ class Network:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
         been received; an empty text where that is not so."""
         rank, peer = call.rank.rank, call.peer
-        if peer is None or peer not in self.links or self.links[peer].sent.get(rank):
+        if peer is None or peer not in self.links:
+            return ""
+        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
+            if mailbox and self._is_what_it_needs(call, mailbox[0]):
+                have = f"rank {sender} has sent {_carried(mailbox[0])} to rank {rank}, which waits for rank {peer}"
+                return f"{have}: await model.receive(src={sender}) on rank {rank}"
+        if self.links[peer].sent.get(rank):
             return ""
         for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
             if mailbox and len(mailbox) == self.links[sender].sent[rank]:
@@ -581,6 +605,43 @@ class Network:
                 return f"{have}: await model.receive(src={sender}) on rank {rank}"
         return ""
 
+    def _is_what_it_needs(self, call: InFlight, sent: Message) -> bool:
+        """Return whether a message is a gradient for a layer that the receiving rank has run, and that the rank from
+        which it wants to receive cannot have."""
+        labels, peer = sent.labels, self.links[call.peer].rank if call.peer is not None else None
+        if labels is None or peer is None or labels.kind != "ActivationGrad":
+            return False
+        after = peer.has_run(FORWARD.kind, labels.layer + 1)
+        return labels.batches <= call.rank.has_run(FORWARD.kind, labels.layer) and not labels.batches <= after
+
+    def _sent_astray(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about a message that no receive has taken, as it has gone to a rank of the sender's own
+        stage; an empty text where there is none. ``receives``: those for which ranks wait."""
+        left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
+        for sender, receiver in sorted(left):
+            mailbox = self.mailboxes[receiver][sender]
+            labels = mailbox[0].labels if mailbox else None
+            if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
+                continue
+            reads, rank = labels.layer, self.links[receiver].rank
+            made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
+            if not rank.has_run(FORWARD.kind, made) or rank.has_run(FORWARD.kind, reads):
+                continue
+            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
+            waits = next((call.rank.rank for call in receives if call.peer == sender), None)
+            if waits is not None:
+                call = f"await model.pass_to({waits}, ...) on rank {sender}"
+                return f"{sent}, and rank {waits} waits for rank {sender}: {call}"
+            right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"
+            return f"{sent}: {right}, and let that one receive from rank {sender}"
+        return ""
+
+
+def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
+    """Return the error of a call that is left over, which then names the place of that call."""
+    error.call = call.index
+    return error
+
 
 def _row(what: str, ranks: Sequence[int]) -> str:
     """Return what some ranks wait for, as a row of the report of a deadlock."""
@@ -588,6 +649,21 @@ def _row(what: str, ranks: Sequence[int]) -> str:
     if what == "finished":
         return f"{who} {'has' if one else 'have'} finished"
     return f"{who} {'waits' if one else 'wait'} for {what}"
+
+
+def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a reduction in which the micro-batch of a gradient comes twice, by what the ranks have
+    run; an empty text for another one, and where a rank brings what has been summed before."""
+    ranks = [(one.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
+    if not sums(meeting.row.kind) or any(one.layer != layer for _, one in ranks):
+        return ""
+    if not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks):
+        return ranks[0][0].summed_over_all(layer) if meeting.op[0] else ""
+    seen, twice = set[int](), set[int]()
+    for _, one in ranks:
+        twice |= seen & one.batches
+        seen |= one.batches
+    return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
 
 
 def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
@@ -619,7 +695,7 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     if one.kind == two.kind and (one.layers or two.layers):
         return "every rank brings a list of the same layers in the same order; a list meets lists only"
     if one.kind == two.kind:
-        return "do the layers in the same order on every rank, whatever its number"
+        return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
     return (
         "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
         "sum brings model.fake_grad(layer, [])"
@@ -635,11 +711,25 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := _unsent([other]):
                 return waits_for + unsent[0]
+            if backward := _in_forward_order(call.rank, other.layer):
+                return waits_for + backward
+            first = other.what[1] == 0 and not call.rank.has_run(FORWARD.kind, 0)
             return (
-                f"{waits_for}receive only after the collectives that the sender joins before it sends; in a loop over "
-                "all layers that is in the turn of the first layer of your own"
+                f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
+                "layers that this rank does not run; in a loop over all layers that is in the turn of the first layer "
+                "of your own" + "; and a rank whose own first layer is 0 receives nothing there" * first
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
+
+
+def _in_forward_order(rank: RankState, layer: int | None) -> str:
+    """Return what to do where a rank has come back to a layer for its backward, and no rank has run the backward of the
+    next layer; an empty text where that is not so."""
+    if layer is None or layer + 1 >= rank.layers or not rank.has_run(FORWARD.kind, layer):
+        return ""
+    if any(one.has_run(BACKWARD.kind, layer + 1) for one in rank.ranks.values()):
+        return ""
+    return "the backward of the layers goes from the last one down to the first, reversed(range(model.LAYERS))"
 
 
 def _missing_send(

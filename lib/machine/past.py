@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import show_set
+from ..basics.errors import numbered, show_set
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
+from ..record.kinds import KINDS
 from ..record.labels import NONE, Labels, same_pieces, within
 from ..record.table import SEND, makes_weight_grads, stream_of, sums
 from ..record.training import FORWARD
@@ -89,7 +90,7 @@ class Past:
 
     __slots__ = (
         "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "sent", "cuts",
-        "operations",
+        "operations", "met", "axes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -115,6 +116,10 @@ class Past:
         """Of each tensor that came as a message: the rank that has sent it last, and the place of the receive."""
         self.operations = defaultdict[object, list[int]](list)
         """Of each coroutine, the places of its operations in the log."""
+        self.axes = defaultdict[int | None, dict[object, None]](dict)
+        """By layer: the axes over which its gradient was brought to reductions, in order."""
+        self.met: dict[tuple[str, int | None], str] = {}
+        """By kind of a tensor, and layer: the last collective to which the rank has brought one."""
 
     def look(
         self,
@@ -140,7 +145,9 @@ class Past:
                     self.ran[record.kind, record.layer] |= record.batches
             elif record.kind == SEND.kind:
                 self.sent[labels.kind, labels.layer] |= dict.fromkeys(labels.batches, record.peer)
-            elif labels.kind == "WeightGrad" and sums(record.kind):
+            elif record.group is not None:
+                self.met |= dict.fromkeys([(labels.kind, one) for one in record.layers or [record.layer]], record.kind)
+            if labels is not None and labels.kind == "WeightGrad" and sums(record.kind):
                 brought = [(record.layer, labels.batches)]
                 if record.layers:
                     brought = [(one.layer, one.batches) for one in lists[record.op] if one is not None]
@@ -148,6 +155,7 @@ class Past:
                     self.reduced[layer, batches] = record.kind, record.op, record.group
                     if record.kind == SCATTERREDUCE.kind:
                         self.cuts[layer][record.op[0]] = None
+                    self.axes[layer][record.op[0]] = None
                     self.summed[layer], self.brought[record.op, layer] = record.kind, batches
         self.looked_at = len(log)
         for *_, at in received[self.came :]:
@@ -167,6 +175,7 @@ class Asked:
     __slots__ = ()
     rank: int
     layers: int
+    batches: int
     is_host: bool
     mesh: Mesh
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
@@ -194,6 +203,8 @@ class Asked:
         if (layer, batches) not in self._past().reduced:
             return "", False
         verb, op, group = self._past().reduced[layer, batches]
+        if len(group.position) == 1:
+            return "", False
         others = [self.ranks.get(rank) for rank in group.position if rank != self.rank]
         return verb, all(one and one._past().brought.get((op, layer), NONE) <= batches for one in others)
 
@@ -203,6 +214,68 @@ class Asked:
         past = self._past()
         left = sorted(layer for layer in past.gradients if layer is not None and layer not in past.summed)
         return (next(iter(past.summed.values())), left) if past.summed and left else ("", [])
+
+    def met_by_others(self, kind: str, layer: int) -> str:
+        """Return which other rank has brought a tensor of a kind and a layer to a collective, where this one has not,
+        and what to do; or an empty text."""
+        if (kind, layer) in self._past().met:
+            return ""
+        for rank, one in sorted(self.ranks.items()):
+            if verb := one._past().met.get((kind, layer)):
+                calls = f"rank {rank} calls model.{verb}(..., {layer}), and rank {self.rank} does not"
+                return (
+                    f"{calls}: a collective is called by every rank of its group, so it stands below no `if` of a rank"
+                )
+        return ""
+
+    def not_brought(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought another gradient of a layer than the one of these micro-
+        batches, which it has computed; or an empty text."""
+        past = self._past()
+        own = batches <= past.gradients.get(layer, NONE) and (layer, batches) not in past.reduced
+        return past.summed.get(layer, "") if own else ""
+
+    def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
+        """Return those of these micro-batches that no rank has carried through a layer; none where not all ranks are
+        here."""
+        if len(self.ranks) < self.mesh.everyone:
+            return NONE
+        return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
+
+    def runs_too(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an
+        empty text where no micro-batch has gone through it on several ranks."""
+        for batch in sorted(batches):
+            ran = [rank for rank, one in sorted(self.ranks.items()) if batch in one.has_run(FORWARD.kind, layer)]
+            if len(ran) > 1:
+                problem = (
+                    f"{numbered('rank', ran)} have run layer {layer} on micro-batch {batch}, and only one of them "
+                )
+                problem += "should"
+                others = [one for one in range(self.layers) if one != layer]
+                every = all(batch in self.ranks[rank].has_run(FORWARD.kind, one) for rank in ran for one in others)
+                if others and every and 1 < len(ran) <= self.mesh.ranks // self.batches:
+                    share = (
+                        "they share it: let each of them run layers of its own, and bring model.fake_grad(layer, [])"
+                    )
+                    return f"{problem}; {share} for the others"
+                return f"{problem}; {self.dealt()}"
+        return ""
+
+    def dealt(self) -> str:
+        """Return which rank has which micro-batch, where all ranks train."""
+        ranks, batches = self.mesh.ranks, self.batches
+        if ranks == batches:
+            return "rank r has micro-batch r: model.get_activation([model.rank])"
+        if ranks % batches == 0:
+            share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
+            return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
+        return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+    def has_gathered(self, weight: Labels) -> bool:
+        """Return whether this rank has loaded only a part of what it has here of a weight."""
+        own = self._loaded_piece(weight.layer, weight.adapter)
+        return own is not None and within(own, weight) and not same_pieces(own, weight)
 
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
@@ -251,6 +324,35 @@ class Asked:
         ran = self.ranks[other].has_run(FORWARD.kind, maker)
         return f"layer {maker} {'ran' if ran else 'is'} on rank {other}: {call}"
 
+    def summed_by(self, layer: int) -> str:
+        """Return the last reduction to which this rank has brought a gradient of a layer, or an empty text."""
+        return self._past().summed.get(layer, "")
+
+    def goes_to(self, labels: Labels) -> str:
+        """Return to which rank an activation, or the gradient of one, goes, as far as is known, or that nobody needs
+        it; or an empty text."""
+        backward = labels.kind == "ActivationGrad"
+        if not backward and labels.layer == self.layers:
+            return "the output of the last layer goes to no other rank: model.loss reads it here"
+        if backward and labels.layer < 0:
+            return "nobody needs the gradient of the input of layer 0: leave out pass_to on this rank"
+        other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
+        if other is not None:
+            return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
+        if labels.kind == "Activation":
+            return f"an activation goes on to the rank that runs layer {labels.layer}: in a row model.rank + 1"
+        return ""
+
+    def sent_instead(self, sender: int, kind: str, labels: Labels, layer: int) -> str:
+        """Return what to write where a rank has sent a tensor with these labels, and not the one of a layer that it has
+        made as well; an empty text where it has sent both. (``layer`` is the key of what is wanted.)"""
+        one, right = self.ranks[sender], layer - (kind == "ActivationGrad")
+        if labels.kind != kind or one.sent_to(kind, right, labels.batches) is not None:
+            return ""
+        store = KINDS[kind].store
+        call = f"await model.pass_to({self.rank}, model.{store}[{layer}])"
+        return f"rank {sender} has sent this in place of what is wanted; on rank {sender}: {call}"
+
     def _loaded_piece(self, layer: int, adapter: bool = False) -> Labels | None:
         """Return the first piece of a layer's weight that this rank has taken."""
         taken = self.taken.get(("Weight", layer, adapter))
@@ -283,6 +385,29 @@ class Asked:
         right = f'over axis="{own}"' if own else "over all ranks"
         return f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
 
+    def axes_left(self, layer: int) -> str:
+        """Return over which axis of the mesh the gradient of a layer was not summed, where it was over another; or an
+        empty text."""
+        done = [*self._past().axes.get(layer, {})]
+        left = [axis for axis in self.mesh.axes if axis not in done and self._others_along(axis, layer)]
+        if not done or None in done or not left:
+            return ""
+        over, other = f'axis="{done[-1]}"', f'axis="{left[0]}"'
+        return f"over {over} are added up the micro-batches of some of the ranks: sum over {other} as well"
+
+    def _others_along(self, axis: str, layer: int) -> bool:
+        """Return whether ranks along an axis have computed the gradient of a layer for other micro-batches."""
+        others = [self.ranks[rank] for rank in self.mesh.group(self.rank, axis).ranks if rank in self.ranks]
+        return any(not one.with_gradients(layer) <= self.with_gradients(layer) for one in others)
+
+    def summed_over_all(self, layer: int) -> str:
+        """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
+        an axis; or an empty text."""
+        axis, verb = self.axis_of_pieces(layer), self._past().summed.get(layer)
+        if not axis or None not in self._past().axes.get(layer, {}):
+            return ""
+        return f'model.{verb} without an axis is over all ranks: first over axis="{axis}", then over the other one'
+
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
         own = self._loaded_piece(layer, grad.adapter)
@@ -299,13 +424,17 @@ class Asked:
     def whole_from_pieces(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces."""
         layer, own = weight.layer, self._loaded_piece(weight.layer, weight.adapter)
+        if alone := self.met_by_others(weight.kind, layer):
+            return alone
         axis = self.axis_of_pieces(layer, weight.adapter)
         over = f', axis="{axis}"' if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"
         if own is None or same_pieces(own, weight):
             return fix
         if axis is not None and within(own, weight):
-            fix = f"it was gathered over some of the ranks that have its pieces. Over all of them: {fix}"
+            gathered = (weight.kind, layer) in self._past().met
+            some = "it was gathered over some of the ranks that have its pieces" if gathered else "it is a part only"
+            fix = f"{some}. Over all of them: {fix}"
             if not axis and self.mesh.axes:
                 name = [*self.mesh.axes][-1]
                 cut = f'weight.shard(model.axis_index("{name}"), model.axis_size("{name}"))'
@@ -316,6 +445,20 @@ class Asked:
             return fix
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+
+    def whole_on_mesh(self, weight: Labels) -> str:
+        """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
+        it together."""
+        if self.axis_of_pieces(weight.layer, weight.adapter) == "" and self.mesh.axes:
+            axis = [*self.mesh.axes][-1]
+            piece = f'model.axis_index("{axis}"), model.axis_size("{axis}")'
+            return f"load the piece of this place along the axis, model.load_weights({weight.layer}, {piece})"
+        return self.whole_from_pieces(weight)
+
+    def whole_weight(self, layer: int) -> str:
+        """Return how this rank gets all of the weight of a layer, where it has loaded a piece of it; or nothing."""
+        own = self._loaded_piece(layer)
+        return "" if own is None or own.is_whole() else self.whole_from_pieces(own)
 
     def others_have(self, layer: int) -> bool:
         """Return whether other ranks work on a layer as well, as far as is known."""

@@ -17,11 +17,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
+from ..basics.errors import NO_OTHERS, NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
+from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, SEND, sums, work_on_layers
 from ..record.training import not_in_place
@@ -31,6 +32,7 @@ from .interface import FinalState, Piece, Token, make_piece
 from .mesh import Mesh
 from .past import Asked, Past, Taken
 
+STORING, UPDATE = "storing it", "update"
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
 """MADE_UP, how long the log was after the load, or the ``get_activation``, that a tensor comes from and has not been
@@ -192,7 +194,13 @@ class TensorState(Token):
         """Return the sum of two gradients."""
         assert isinstance(other, TensorState)
         rank = _one_rank("+", self, other)
-        labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
+        try:
+            labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
+        except PuzzleError as error:
+            twice, layer, plain = self.labels.batches & other.labels.batches, self.labels.layer, error.fix
+            if rank is not None and twice:
+                error.fix = lambda: rank.runs_too(layer, twice) or plain
+            raise
         if rank is None:
             return made_by_hand(labels)
         return _derived(rank, labels, rank.values.add((self.value, other.value)), self, other)
@@ -235,11 +243,18 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     assert rank is not None
     kind, layer = rank.ended_by(tensor)
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
+    if where.operation == STORING:
+        problem = f"it is too late: {problem}"
     fix = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
     if tensor.labels.kind == "Weight" and not tensor.labels.step and tensor.labels.is_whole():
-        fix += (
-            ", which takes its memory; or gather it again where it is needed. An update takes the shard, not the whole"
-        )
+        fix += ", which takes its memory; or gather it again where it is needed"
+        if where.operation == UPDATE:
+            fix += ". An update takes the shard, not the whole"
+    if tensor.labels.kind == "WeightGrad" and where.operation == UPDATE and kind == ALLGATHER.kind:
+        fix += "; or leave out that gather: an update takes the pieces of weight and state that this rank has"
+    if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
+        fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
+        fix += f"grad, model.grad_activations[{tensor.labels.layer}] = model.backward({tensor.labels.layer}, ...)"
     if where.operation == kind and where.layer == layer:
         fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
@@ -341,7 +356,7 @@ class RankState(Asked):
         """A dictionary of this rank now holds the tensor, once more."""
         # As is_free has it, without the call.
         if tensor.rank is not self or tensor.origin or not (tensor.stored or tensor.since >= tensor.temporaries.ended):
-            self.examine(tensor, "storing it")
+            self.examine(tensor, STORING)
         if self.several or tensor.unstored is not None:
             self.used(tensor)
             self._settle(tensor)
@@ -437,7 +452,15 @@ class RankState(Asked):
         problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
         where, expected = self.place(verb, labels.layer), "each piece loaded once"
         fix = "keep it stored, or get it from another rank by communication"
-        return PuzzleError(problem, where=where, expected=expected, got=f"{labels} after {other}", fix=fix)
+        if within(labels, other) and not same_pieces(labels, other):
+            fix = "this piece is in what was loaded before: cut it from that, tensor.shard(...), and load it once"
+        elif within(other, labels) and not same_pieces(labels, other):
+            fix = "load all of it once, and cut the piece from it, tensor.shard(...)"
+        gather = (
+            f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
+        )
+        got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
         """Return the error of an input that a rank has asked for twice."""

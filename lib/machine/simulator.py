@@ -242,7 +242,7 @@ class LocalSimulator:
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), fix=fix)
         # From device to device the text costs more than the check.
         if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
-            receiver = self._other_rank("rank", receiver, rank, "pass_to")
+            receiver = self._other_rank("rank", receiver, rank, "pass_to", operand)
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT)
         if operand is not None and not operand.is_free(rank):
@@ -283,6 +283,7 @@ class LocalSimulator:
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
+    summed_by = staticmethod(RankState.summed_by)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
@@ -307,11 +308,21 @@ class LocalSimulator:
         fix = f"{_no_layer(rank, layer)}{fix}"
         return one_of("layer", layer, rank.layers, rank.place(operation), fix)
 
-    def _other_rank(self, name: str, other: int, rank: RankState, operation: str) -> int:
+    def _other_rank(
+        self, name: str, other: int, rank: RankState, operation: str, tensor: TensorState | None = None
+    ) -> int:
         """Return the number of the rank that a message goes to, or comes from. Raise PuzzleError where there is no way:
         a host is linked to its devices only."""
         where, mesh = rank.place(operation), self.mesh
-        known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
+        try:
+            known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
+        except PuzzleError as error:
+            if tensor is not None:
+                error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
+            elif operation == "receive":
+                error.fix = f"{NEIGHBORS}; model.get_activation gives the first one its input, and model.loss the last "
+                error.fix += "one its gradient"
+            raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:
                 problem = f"this rank is a host, linked to its own devices only, and rank {known} is none of them"
@@ -329,16 +340,9 @@ class LocalSimulator:
             return batches
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
         every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
-        dealt = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
-        if ranks == rank.batches:
-            dealt = "rank r has micro-batch r: model.get_activation([model.rank])"
-        elif ranks % rank.batches == 0:
-            share = ranks // rank.batches
-            dealt = f"{share} ranks share a micro-batch: model.rank // {share}, which is "
-            dealt += "model.rank // (model.RANKS // model.BATCHES)"
 
-        def which() -> str:
-            return dealt if ranks > 1 and rank.others_have(0) else every  # in a pipeline the first rank takes them all
+        def which() -> str:  # in a pipeline the first rank takes them all
+            return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
         problem, fix_for = "a micro-batch is out of range", {"weights_stay": every}
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
@@ -362,7 +366,10 @@ def _no_layer(rank: RankState, layer: object) -> str:
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
-    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}"
+    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
+    if tensor.labels.kind == "ActivationGrad" and tensor.labels.of == 1 == tensor.labels.total:
+        fix = "what ranks add up is the gradient of the weight, the first of the two that backward gives: "
+        fix += f"grad, model.grad_activations[{layer}] = model.backward({layer}, ...)"
     if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):
         fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"

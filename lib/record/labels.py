@@ -6,6 +6,7 @@ from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import gcd, lcm
@@ -209,6 +210,17 @@ def union(parts: tuple[tuple[Shards, int], ...]) -> tuple[tuple[Shards, int], bo
     return coarsest(frozenset(shards), total), len(shards) == count
 
 
+def show_part(shards: Shards, total: int) -> str:
+    """Return a part of a whole as text.
+
+    >>> show_part(frozenset({0}), 1), show_part(frozenset({1}), 4), show_part(frozenset({0, 2}), 4)
+    ('all of it', 'shard {1} of 4', 'shards {0, 2} of 4')
+    """
+    if len(shards) == total:
+        return "all of it"
+    return f"{'shard' if len(shards) == 1 else 'shards'} {show_set(shards)} of {total}"
+
+
 def same_pieces(a: Labels, b: Labels) -> bool:
     """Return whether two tensors are the same part of their wholes."""
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
@@ -268,6 +280,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
         elif part.extra != first.extra:
             fix = "join slices of one and the same partial sum, or first add up the partial sums"
+        elif KINDS[part.kind].by_batch and part.batches != first.batches:
+            fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
         problem, expected = "these are not parts of one thing", f"more of {first}"
         raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
@@ -281,10 +295,15 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         elif KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
         elif any(part.is_whole() for part in parts):
-            fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
+            fix = f"it is whole already, and a gather joins pieces: {fix}"
         elif any(part.shards != first.shards for part in parts):
             fix = ""  # not the same for all: the group may be another than is meant
-        got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
+        found = Counter(show_part(part.shards, part.total) for part in parts)
+        got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
+        if where == "combine":
+            if KINDS[first.kind].stepped:
+                fix = f"{fix}; the pieces of other ranks come by await model.allgather(tensor, layer)"
+            got = " and ".join(show_part(part.shards, part.total) for part in parts)
         raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, fix=fix)
     return another_part(first, shards, total)
 
@@ -314,12 +333,16 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         if strict and not alike and not same_pieces(part, first):
             fix = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
             if part.is_whole() or first.is_whole():
-                fix = "one is whole and the other is cut: reduce-scatter the whole one, too, or add up before that"
+                fix = "one is whole and the other is cut: reduce-scatter the whole one first, too, "
+                fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other"
             elif part.batches == first.batches and where != "+":
                 fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
                 fix += "all-gather joins pieces"
             elif where == "+":
                 fix = "a sum is of the same piece of each: cut both in the same way"
+            elif part.total == first.total and part.shards.isdisjoint(first.shards):
+                fix = "each rank brings another piece: bring whole gradients, and model.scatterreduce adds them up and "
+                fix += "gives piece i to the i-th rank"
             problem = "gradients of different shards do not add up"
             raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
         if strict and part.extra is not extra and part.extra != extra:
@@ -358,11 +381,12 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            fix = "only forward and backward with partial=True give partial sums; use the whole one as it is"
+            fix = "use it as it is; what ranks add up is the gradient of the weight, the first that backward gives"
+            partial = "only forward and backward with partial=True give partial sums; use the whole one as it is"
             if part.total != 1:
-                fix = f"slices are joined by await model.allgather(..., {part.layer})"
-            problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix)
+                fix = partial = f"slices are joined by await model.allgather(..., {part.layer})"
+            problem, fix_for = f"there is nothing to add to it: that {whole} already", {"partial=True": partial}
+            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix, fix_for=fix_for)
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])

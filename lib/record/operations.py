@@ -79,6 +79,7 @@ class Rank(Protocol):
     layers: int
     batches: int
     graded: bool
+    is_host: bool
 
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""
@@ -122,6 +123,38 @@ class Rank(Protocol):
 
     def whole_from_pieces(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces."""
+
+    def whole_weight(self, layer: int) -> str:
+        """Return how this rank gets all of the weight of a layer, where it has loaded a piece of it; or nothing."""
+
+    def has_gathered(self, weight: Labels) -> bool:
+        """Return whether this rank has loaded only a part of what it has here of a weight."""
+
+    def whole_on_mesh(self, weight: Labels) -> str:
+        """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
+        it together."""
+
+    def axes_left(self, layer: int) -> str:
+        """Return over which axis of the mesh the gradient of a layer was not summed, where it was over another; or an
+        empty text."""
+
+    def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
+        """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
+
+    def dealt(self) -> str:
+        """Return which rank has which micro-batch, where all ranks train."""
+
+    def met_by_others(self, kind: str, layer: int) -> str:
+        """Return which other rank has brought a tensor of a kind and a layer to a collective, where this one has not,
+        and what to do; or an empty text."""
+
+    def not_brought(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought another gradient of a layer than the one of these micro-
+        batches, which it has computed; or an empty text."""
+
+    def sent_instead(self, sender: int, kind: str, labels: Labels, layer: int) -> str:
+        """Return what to write where a rank has sent a tensor with these labels, and not the one of a layer that it has
+        made as well; an empty text where it has sent both."""
 
 
 class Carrier(Protocol):

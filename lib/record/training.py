@@ -11,7 +11,19 @@ from typing import Any
 
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
 from .kinds import SAVED
-from .labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, coarsest, of_batches, of_weight, same_pieces, within
+from .labels import (
+    NO_EXTRA,
+    OF_ADAPTER,
+    SLICES,
+    ExtraLabels,
+    Labels,
+    coarsest,
+    of_batches,
+    of_weight,
+    same_pieces,
+    show_part,
+    within,
+)  # fmt: skip
 from .operations import Computation, More, Rank, Values
 
 # -- forward and backward -------------------------------------------------------------------------
@@ -125,6 +137,8 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     if came is None:
         return wanted or own
     if f"src={came[0]})" in wanted:
+        if instead := rank.sent_instead(came[0], kind, labels, layer):
+            return instead
         return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
     return f"it came from rank {came[0]}; {wanted or own}"
 
@@ -140,7 +154,11 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
         fix = f"gather the slices of all ranks of the group: {call}"
-        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix)
+        uncut = (
+            "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
+        )
+        fix_for = {SLICES: fix} | dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
+        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
@@ -175,14 +193,24 @@ def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: 
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        fix = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
+        own = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
+        raise PuzzleError(
+            problem,
+            where=where,
+            expected=expected,
+            got=str(weight),
+            fix=lambda: own if partial else rank.whole_weight(layer) or own,
+        )
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
         piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"
-        fix_for = {"partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"}
-        fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), f"load all of it: model.load_weights({layer})")
+        fix_for: dict[str, Fix] = {
+            "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"
+        }
+        whole = f"load all of it, model.load_weights({layer}), and keep all of it until its last forward and backward"
+        fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), whole)
         gather = functools.partial(rank.whole_from_pieces, weight)
+        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
@@ -198,7 +226,8 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         where = rank.place("loss", None, inp.batches)
         problem = "the loss reads the output of the last layer"
         expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
-        fix = "run every layer from 0 to model.LAYERS - 1 first, by habit model.loss(model.activations[model.LAYERS]); "
+        fix = "run every layer from 0 to model.LAYERS - 1 first, and then the loss once: "
+        fix += "model.loss(model.activations[model.LAYERS]); "
         fix += "in a pipeline only the last stage has that"
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     if inp.total != 1 or inp.extra.of != 1:
@@ -360,16 +389,18 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
         complete = functools.partial(_completed, rank, layer, grad, missing)
-        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete)
+        cut = functools.partial(_completed, rank, layer, grad, missing, "scatterreduce")
+        summed: dict[str, Fix] = {"no_whole_gradient": cut}
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=summed)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
         fix = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
-    pieces = f"shards {show_set(weight.shards)} of {weight.total}"
+    pieces = show_part(weight.shards, weight.total)
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
-        fix = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
+        alike = functools.partial(_held_alike, rank, layer, weight, opt_state)
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
@@ -379,6 +410,15 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
+def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> str:
+    """Return how a rank comes to the same piece of a weight and of its state."""
+    if within(opt_state, weight) and rank.has_gathered(weight):
+        own = f"model.weights[{layer}]"
+        fix = f"update the piece that this rank has loaded, and not what was gathered: model.update({layer}, grad, "
+        return f"{fix}{own}, model.opt_states[{layer}]), with that piece still in {own}"
+    return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
+
+
 def _cut_alike(rank: Rank, layer: int, grad: Labels, before: str = "") -> str:
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
@@ -386,8 +426,9 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, before: str = "") -> str:
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 
-def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) -> str:
-    """Return how a rank gets the gradient of the micro-batches that its own one lacks."""
+def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], sum_by: str = "allreduce") -> str:
+    """Return how a rank gets the gradient of the micro-batches that its own one lacks. ``sum_by``: the reduction to
+    name where it has called none."""
     if verb := rank.reduced(layer, grad.batches):
         return not_in_place(verb)
     if verb := rank.reduced_alone(layer, grad.batches):
@@ -402,12 +443,32 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) ->
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
         return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+    if rank.is_host:
+        fix = "gradients come from the devices, one message for each micro-batch: receive all of them, add them up, "
+        return fix + f"model.grad_weights[{layer}] + grad, and then update"
+    if none := rank.run_by_none(layer, missing):
+        ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
+        if not rank.others_have(layer):
+            return f"{ran}: train on all micro-batches and add up their gradients, then update"
+        return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
+    if alone := rank.met_by_others("WeightGrad", layer):
+        return alone
+    if axis := rank.axes_left(layer):
+        return axis
+    if verb := rank.not_brought(layer, grad.batches):
+        fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
+        return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
     if rank.others_have(layer):
         verb, left = rank.never_reduced()
         if layer in left:
             which = f"layer {layer} was" if len(left) == 1 else f"{show_layers(left)} were"
             return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
-        return "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
+        if sum_by != "allreduce":
+            return f"add up the gradients of all ranks before the update: grad = await model.{sum_by}(grad, {layer})"
+        return (
+            f"add up the gradients of all ranks before the update: grad = await model.allreduce(grad, {layer}), or "
+            "model.scatterreduce, which gives a rank its piece of the sum"
+        )
     return "train on all micro-batches and add up their gradients, then update"
 
 
@@ -415,7 +476,10 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
     for name, one in labels.items():
         if one.layer != layer:
-            problem, fix = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            problem, fix = (
+                f"{name} is of layer {one.layer}",
+                f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another?",
+            )
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:

@@ -7,14 +7,21 @@ from .wire import CHARACTER, ProtocolError
 
 TEXTS = ("problem", "expected", "got", "fix", "line")  # the parts of an error that are texts
 LONGEST_TEXT = 4000  # characters of each, and of what a place says
-LONGEST_ERROR = (len(TEXTS) + 2) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
+MOST_FIXES = 4  # puzzles' own fixes (``fix_for``) of an error
+LONGEST_ERROR = (len(TEXTS) + 2 + 2 * MOST_FIXES) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
 
 def pack_error(error: PuzzleError) -> dict[str, Any]:
     """Return an error as its parts, which JSON can carry."""
     texts = {part: str(getattr(error, part))[:LONGEST_TEXT] for part in TEXTS}
     *others, batches, tick, detail = shown_place(error.place)
-    return {"where": [*others, None if batches is None else sorted(batches), tick, detail], **texts}
+    error.settle()
+    fixes = {name: str(fix)[:LONGEST_TEXT] for name, fix in [*error.fix_for.items()][:MOST_FIXES]}
+    return {
+        "where": [*others, None if batches is None else sorted(batches), tick, detail],
+        "fix_for": fixes,
+        **texts,
+    }
 
 
 def unpack_error(packed: Any) -> dict[str, Any]:
@@ -22,7 +29,13 @@ def unpack_error(packed: Any) -> dict[str, Any]:
     if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
         raise ProtocolError("no error")
     texts = {part: shown(packed[part], LONGEST_TEXT) for part in TEXTS}
-    return {"where": _unpack_place(packed.get("where")), **texts}
+    return {"where": _unpack_place(packed.get("where")), "fix_for": _unpack_fixes(packed.get("fix_for")), **texts}
+
+
+def _unpack_fixes(packed: Any) -> dict[str, str]:
+    if type(packed) is not dict or len(packed) > MOST_FIXES or not all(type(fix) is str for fix in packed.values()):
+        raise ProtocolError("no fixes")
+    return {shown(name, LONGEST_TEXT): shown(fix, LONGEST_TEXT) for name, fix in packed.items() if type(name) is str}
 
 
 def _unpack_place(packed: Any) -> Place:

@@ -23,7 +23,7 @@ from ..learner.model import Model
 from ..recording.recorder import Recorder, recorder_for
 from ..recording.safe import pack_error
 from ..recording.wire import Wire
-from ..running.execution import execute
+from ..running.execution import execute, left_over
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import namespaces
@@ -132,6 +132,8 @@ def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
         dist = Dist.of(shape, recorder.as_simulator)
         models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
+        if (left := left_over(models)) is not None:
+            raise left
         if task["watched"] is None:
             return [recorder.recording(), "done"]
         return [recorder.recording(), "done", [str(line or "") for line in models[task["watched"]].lines()]]

@@ -58,6 +58,8 @@ WRONG_TYPES = {
     r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
     r"'int' object is not (?:callable|iterable)":
         "model.rank, model.RANKS, model.LAYERS and model.BATCHES are numbers: range(model.LAYERS) counts up to one",
+    r"unsupported operand type\(s\) for .*'NoneType'":
+        "one of them is None: get(key) gives None where nothing is stored, and so does a function without return",
     r"unhashable type: '(?:list|set|dict)'": "a pair as key is written without brackets: model.activations[layer, mb]",
     rf"'(?:<|>|<=|>=)' not supported between .*'(?:{A_TENSOR})'":
         "tensors have labels and no numbers: compare grad.layer, or model.rank",
@@ -71,10 +73,8 @@ def advice(error: BaseException) -> tuple[str, str]:
         return _attribute(error.obj, error.name)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
-        return (
-            "",
-            f"did you mean {near}?" if near else f"{error.name} = ... before that: no line has given it a value yet",
-        )
+        made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name)}"
+        return "", f"did you mean {near}?" if near else made
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         return f"model.{call[1]}() {call[2]}", written(call[1])
     if isinstance(error, TypeError):
@@ -90,8 +90,20 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ZeroDivisionError):
         return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
     if isinstance(error, UnboundLocalError):
-        return "", "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
+        some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
+        zero = f"{_maker(str(error))}, and a rank that has not run the layer has model.fake_grad(layer, [])"
+        return "", some + (zero if "grad" in str(error) else _maker(str(error)))
     return "", ""
+
+
+def _maker(name: str) -> str:
+    """Return what gives a learner what a name stands for, as the end of a sentence, or an empty text."""
+    kinds = {
+        "grad": written(BACKWARD.kind),
+        "weight": "model.weights[layer], or what is gathered of it,",
+        "state": "model.opt_states[layer]",
+    }
+    return next((f"; {call} gives it" for part, call in kinds.items() if part in name.lower()), "")
 
 
 def _of_tensors(said: str) -> tuple[str, str] | None:

@@ -48,6 +48,16 @@ def execute(
         raise first.with_traceback(None) from (first.__cause__ if failed else None)
 
 
+def left_over(models: Sequence[Model]) -> PuzzleError | None:
+    """Return the error of a call that nobody has awaited, or a message that nobody has received, at the end of a run,
+    with the line of that call."""
+    error = models[0].dist._simulator.unfinished() if models else None
+    if error is not None and error.call is not None:
+        model = next(model for model in models if model.rank == error.place.rank)
+        error.line = str(model._line_of(error.call) or "")
+    return error
+
+
 class CollectedErrors(list[PuzzleError]):
     """The errors raised in a run, and the ranks of those that do not name one."""
 

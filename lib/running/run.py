@@ -27,7 +27,7 @@ from ..record.score import makespan, peak_event
 from ..represent.coordinate import MOST
 from ..represent.links import simulator_of_few
 from ..represent.symmetry import ASKS_NOTHING, Symmetry, Unlike, axes_of
-from .execution import execute, name_of
+from .execution import execute, left_over, name_of
 from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
 
@@ -281,8 +281,8 @@ def train_on(
             model._watch(symmetry.watched(model._rank))
     try:
         execute(fn, models, settings.timeout, settings.order)
-        if (unfinished := dist._simulator.unfinished()) is not None:
-            raise unfinished
+        if (left := left_over(models)) is not None:
+            raise left
     except PuzzleError as error:
         with collector_off(cycles=True):
             explain(error, Run(name_of(fn), models, work.train), models)

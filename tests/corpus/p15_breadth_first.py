@@ -104,7 +104,7 @@ MISTAKES = [
             says="without an axis all ranks take part"),
     changed("breadth_first", "whole weights, no shards", (LOADED, "model.load_weights(layer)"), ('whole = await model.allgather(model.weights[layer], layer, axis="shard")', "whole = model.weights[layer]"),
             (REDUCE, 'grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="shard")'),
-            says="begins with (load_weights) the wrong pieces"),
+            says="begins with the wrong part"),
     changed("breadth_first", "the next rank instead of the next stage", (NEIGHBORS, "before, after = (model.rank - 1) % model.RANKS, (model.rank + 1) % model.RANKS"),
             says="the input is that of layer"),
     changed("breadth_first", "all micro-batches in both pipelines", (BATCH, BATCH.replace("range(shard, model.BATCHES, shards)", "range(model.BATCHES)")), says="counted twice"),

@@ -40,7 +40,7 @@ MISTAKES = [
     changed("buckets", "no wait", ("grad in await call:", "grad in [call]:"), says="await"),
     changed("buckets", "reduce-scatter", (CALL, "sums.append(model.scatterreduce(bucket, layers))"), says="the gradient does not cover the weight"),
     changed("buckets", "all micro-batches on every rank", (INPUT, "model.get_activation(range(model.BATCHES))"), says="micro-batch"),
-    changed("buckets", "states not kept", ("model.weights[layer], model.opt_states[layer] = model.update(", "model.weights[layer], _ = model.update("), says="the wrong pieces of the OptState"),
+    changed("buckets", "states not kept", ("model.weights[layer], model.opt_states[layer] = model.update(", "model.weights[layer], _ = model.update("), says="optimizer state"),
     changed("ddp", "buckets where there is no word for them", base="buckets", says="is solved without lists of tensors in one call, which is the subject of puzzle 19"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("buckets", "gradients made up instead of summed", ("grad = model.grad_weights.pop(layer)\n", "grad = model.grad_weights[layer] = model.fake_grad(layer, range(model.BATCHES))\n            del model.grad_weights[layer]\n"), says="made up"),

@@ -66,7 +66,7 @@ MISTAKES = [
     changed("compose", "four replicas of 32 stages", *ON_Z, says="over the target: 29 s, target 15 s; 90 GB, target 73 GB"),
     changed("compose", "never a sum over replicas", (SUM, "grad = model.grad_weights.pop(layer).shard(replica, replicas)"), says="the gradient is missing micro-batch"),
     changed("compose", "sums over all ranks", (SUM, SUM.replace(', axis="x"', "")), says="layer"),
-    changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece"), says="ends with (set_final_weight) the wrong pieces of the Weight"),
+    changed("compose", "no gather after the update", (GATHER, "model.weights[layer] = piece"), says="ends with the wrong part of the final weight"),
     changed("compose", "all replicas train the same", (MBS, "mbs = range(share)"), says="micro-batch"),
     changed("compose", "a layer too few", (MINE, "mine = range(stage, model.LAYERS - 1, stages)"), says="layer|rank"),
     changed("compose", "one replica updates for all", ("        model.opt_states[layer] = state.shard(replica, replicas)", "        if not replica:\n            model.opt_states[layer] = state"), (SUM, SUM.replace("scatterreduce", "allreduce") + "\n" + ONE_UPDATES), (f"        {PIECE}\n        {UPDATE}\n        model.opt_states[layer] = state\n        {GATHER}\n        model.set_final_weight(layer, model.weights[layer])\n", ""), says="it begins with the weight of layer 0 and no part of its optimizer state"),

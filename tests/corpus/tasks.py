@@ -14,7 +14,7 @@ def afterwards(puzzle: str, name: str, line: str, says: str) -> Program:
 
 def no_states(puzzle: str) -> Program:
     """The solution without the states that it ends with."""
-    says = "it ends with (stored after its update) the wrong pieces of the OptState"
+    says = "it ends without the updated optimizer state"
     return afterwards(puzzle, "the states are not kept", "model.opt_states.clear()", says)
 
 
@@ -31,7 +31,7 @@ def neighbors_shards(puzzle: str, rank: str = "model.rank", ranks: str = "model.
         puzzle,
         "the shards of the next rank",
         edit,
-        says="begins with (load_weights) the wrong pieces|does not cover the weight|hold different shards",
+        says="begins with the wrong part|does not cover the weight|hold different shards",
     )
 
 
