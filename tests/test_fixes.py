@@ -229,7 +229,7 @@ ROWS = [
             "all receive after sending activations",
             ("        if layer > 0:\n            await model.pass_to(before, grad_in)\n", ""),
         ),
-        ("after sending Activation of layer", "rank 3 has not sent on what backward(layer 7), micro-batch {2} gave"),
+        ("after sending Activation of layer", "rank 3 has not sent on what backward(layer 7), micro-batch {2}, gave"),
         ("nobody has sent",),
     ),
     Row(

@@ -14,14 +14,14 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import OPERATIONS, RECEIVE, SEND
-from ..record.training import BACKWARD_WEIGHT, FORWARD, LOSS
+from ..record.table import RECEIVE, SEND
+from .circle import Circle, after, carried, missing_send, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -50,7 +50,6 @@ MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 
 
@@ -497,7 +496,7 @@ class Network:
         for rank, calls in waiting.items():
             line = f" [{lines[rank]}]" if lines.get(rank) else ""
             others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
-            for what in [f"{call}{_after(call)}{line}" for call in calls[:3]] or [others]:
+            for what in [f"{call}{after(call)}{line}" for call in calls[:3]] or [others]:
                 stands.setdefault(what, []).append(rank)
         alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
         for what, ranks in stands.items():
@@ -520,10 +519,10 @@ class Network:
     def _unread(self) -> list[str]:
         """Return a row for each pair of ranks with messages that no receive has taken."""
         return [
-            f"a message from rank {sender} to rank {rank} is not received yet: {_carried(mailbox[0])}"
+            f"a message from rank {sender} to rank {rank} is not received yet: {carried(mailbox[0])}"
             if len(mailbox) == 1
             else f"{len(mailbox)} messages from rank {sender} to rank {rank} are not received yet, "
-            f"first {_carried(mailbox[0])}"
+            f"first {carried(mailbox[0])}"
             for rank, mailboxes in sorted(self.mailboxes.items())
             for sender, mailbox in sorted(mailboxes.items())
             if mailbox
@@ -551,10 +550,11 @@ class Network:
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
-            unsent = "".join(f"; {one}" for one in _unsent(receives))
-            return f"all wait to receive, and nobody has sent: some rank has to send before it receives{unsent}"
+            first = unsent_of(receives) or [Circle(receives, self.links, self.mailboxes).no_input()]
+            first = ["all wait to receive, and nobody has sent: some rank has to send before it receives", *first]
+            return "; ".join(filter(None, first))
         if receives:
-            return _missing_send(receives, by_rank, self._one_more)
+            return missing_send(receives, self.links, self.mailboxes, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
 
     def _one_more(self, call: InFlight) -> str:
@@ -633,86 +633,10 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
         if other is not None and call.rank.rank in other.missing():
             rank, verb = call.rank.rank, show_call(*other.what)
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
-            if unsent := _unsent([other]):
+            if unsent := unsent_of([other]):
                 return waits_for + unsent[0]
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends; in a loop over "
                 "all layers that is in the turn of the first layer of your own"
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
-
-
-def _missing_send(
-    receives: Sequence[InFlight], waits: Mapping[int, InFlight], one_more: Callable[[InFlight], str]
-) -> str:
-    """Return what to do where all who wait do so for a message: who waits for whom, and what was computed and not sent
-    there."""
-    first = receives[0]
-    chain: list[InFlight] = []
-    at: InFlight | None = first
-    while at is not None and at not in chain:
-        chain.append(at)
-        at = None if at.peer is None else waits.get(at.peer)
-    ring = chain[chain.index(at) :] if at is not None else chain[-1:]
-    pairs = [
-        f"rank {call.rank.rank} waits for {'any message' if call.peer is None else f'rank {call.peer}'}"
-        for call in ring
-    ]
-    said = " and ".join(pairs) if len(pairs) < 3 else ", ".join(pairs)
-    if at is None:
-        return f"{said}, and no rank sends to it any more: compare who sends to whom, and how often"
-    if unsent := _unsent(ring):
-        return f"{said}: one of them has to send first; {', '.join(unsent)}"
-    again = next(filter(None, map(one_more, ring)), "")
-    return f"{said}: one of them has to send first{again}"
-
-
-def _unsent(waits: Sequence[InFlight]) -> list[str]:
-    """Return a sentence for each of these ranks that has computed something last, and not sent it."""
-    first = {call.rank.rank: call for call in reversed(waits)}  # of many waits of a rank one: its log is read for it
-    kept = [(call.rank, _unsent_by(call)) for _, call in sorted(first.items())]
-    said = [f"rank {rank.rank} has not sent on what {_in_words(one)} gave" for rank, one in kept if one is not None]
-    return said[:MOST_UNSENT]
-
-
-def _unsent_by(call: InFlight) -> Any:
-    """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
-    may wait for, and nothing was sent after it; else None."""
-    rank = call.rank
-    for at in range(call.index - 1, -1, -1):
-        record = rank.log[at]
-        if record.kind in (SEND.kind, LOSS.kind):
-            return None
-        row = OPERATIONS.get(record.kind)
-        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
-            continue
-        after = record.layer - 1 if row.backward else record.layer + 1
-        return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None
-    return None
-
-
-def _in_words(record: Any) -> str:
-    """Return a record of a rank's log as text."""
-    if not isinstance(record, InFlight):
-        batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
-        return f"{show_call(record.kind, record.layer)}{batches}"
-    if record.group is not None:
-        return show_call(*record.what)
-    if record.sends:
-        return f"sending {_carried(record)} to rank {record.peer}"
-    return f"receiving {_carried(record)}" + ("" if record.peer is None else f" from rank {record.peer}")
-
-
-def _carried(call: InFlight) -> str:
-    """Return what a message carries, as text."""
-    labels = call.labels
-    if labels is None:
-        return "a plain value"
-    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
-    return f"{labels.kind} of layer {labels.layer}{batches}"
-
-
-def _after(call: InFlight) -> str:
-    """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
-    last = call.rank.past_record(call.index)
-    return "" if last is None else f", after {_in_words(last)}"

@@ -212,6 +212,18 @@ class Asked:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
 
+    def layers_run(self) -> set[int]:
+        """Return the layers through which this rank has carried a micro-batch forward."""
+        return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
+
+    def layers_loaded(self) -> set[int]:
+        """Return the layers of which this rank has loaded a weight, or a piece of it."""
+        return {layer for layer in self._past().loaded if layer is not None}
+
+    def receivers(self, kind: str, layer: int) -> Mapping[int, int]:
+        """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""
+        return self._past().sent.get((kind, layer), {})
+
     def has_loaded(self, layer: int) -> bool:
         """Return whether this rank has loaded a weight of a layer, or a piece of it."""
         return layer in self._past().loaded
