@@ -220,7 +220,11 @@ ROWS = [
                 "    if is_last: await model.receive(src=model.rank - 1)\n    for layer in reversed(range(first, end)):\n        inp",
             ),
         ),
-        ("rank 3 waits for rank 2", "after loss(layer 8)", "after sending Activation of layer 2"),
+        (
+            "Rank 3 has got all that it reads of rank 2, the Activation of layer 6",
+            "after loss(layer 8)",
+            "after sending Activation of layer 2",
+        ),
         ("nobody has sent",),
     ),
     Row(
@@ -229,7 +233,10 @@ ROWS = [
             "all receive after sending activations",
             ("        if layer > 0:\n            await model.pass_to(before, grad_in)\n", ""),
         ),
-        ("after sending Activation of layer", "rank 3 has not sent on what backward(layer 7), micro-batch {2}, gave"),
+        (
+            "after sending Activation of layer",
+            "Rank 3 has not sent on what backward(layer 7), micro-batch {2}, gave, and layer 6 is on rank 2",
+        ),
         ("nobody has sent",),
     ),
     Row(
@@ -442,6 +449,300 @@ ROWS = [
         ("write grad = await",),
     ),
 ]
+
+
+# -- the order of a pipeline's work, slices, and sums over several axes ------------------------------------------------
+
+ORDER = "for some in rounds for layer in mine for mb in some]"
+BACK = "for some in rounds for layer in reversed(mine) for mb in some]"
+AHEAD = "2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1"
+IN_SLICES = "model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)"
+UPDATES = "        model.weights[layer], model.opt_states[layer] = model.update("
+SCATTER, ACROSS, GATHER = (
+    f'        grad = await model.{verb}(grad, layer, axis="{axis}")\n'
+    for verb, axis in (("scatterreduce", "shard"), ("allreduce", "replica"), ("allgather", "shard"))
+)
+ROWS += [
+    Row(
+        changed("interleaved", "depth first", (ORDER, "for some in rounds for mb in some for layer in mine]")),
+        (
+            "they wait in a circle",
+            "rank 0 waits for an Activation of layer 4 from rank 3 (so far it got layer 4, micro-batches 0-4)",
+            "rank 3 waits for an ActivationGrad of layer 3 from rank 0 (so far it got layer 3, micro-batch 0)",
+            "let rank 0 do backward(layer 4), micro-batch 1, first",
+        ),
+        ("nobody has sent",),
+    ),
+    Row(
+        changed("interleaved", "no rounds", (ORDER, "for layer in mine for mb in range(model.BATCHES)]")),
+        ("has not run forward(7, ...) for micro-batch 0 yet, only layer 3 for micro-batches 0-4",),
+        ("another key",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards depth first",
+            (BACK, "for some in rounds for mb in some for layer in reversed(mine)]"),
+        ),
+        ("The order of the work is the mistake", "let rank 0 do backward(layer 4), micro-batch 1, first"),
+    ),
+    Row(
+        changed("interleaved", "backwards from the first layer up", ("reversed(mine)", "mine")),
+        ("Rank 3 has run the last layer, 7, for micro-batch 0", "backward goes from layer 7 down"),
+    ),
+    Row(
+        changed("interleaved", "later ranks run ahead", (AHEAD, "2 * model.rank + (len(mine) - 1) * ranks + 1")),
+        ("let rank 0 do forward(layer 4), micro-batch 1, first, which gives what rank 1 waits for",),
+    ),
+    Row(
+        changed("interleaved", "one forward too few", (AHEAD, AHEAD[:-4])),
+        ("it is read too soon", "has not run forward(7, ...) for micro-batch 0 yet"),
+        ("another key",),
+    ),
+    Row(
+        changed(
+            "interleaved", "the gradient to the next rank", ("pass_to(before, grad_in)", "pass_to(after, grad_in)")
+        ),
+        ("Rank 3 has sent the ActivationGrad of layer 6", "layer 6 is on rank 2: await model.pass_to(2, ...)"),
+    ),
+    Row(
+        changed("interleaved", "every stage receives", ("if layer == 0:", "if layer < 0:")),
+        ("rank 0 has layer 0", "model.get_activation([micro_batch])"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "stages of neighboring layers",
+            ("range(model.rank, model.LAYERS, ranks)", "range(model.rank * 2, model.rank * 2 + 2)"),
+        ),
+        ("rank 0 has sent the Activation of layer 1", "Or should this rank have layer 1?"),
+        ("receive in the order",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "a key without the micro-batch",
+            ("model.activations[layer, mb]", "model.activations[layer]"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop(layer)"),
+        ),
+        ("model.activations[6, micro_batch]", "or the next one takes its place"),
+        ("in the same order",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "a key without the layer",
+            ("model.activations[layer, mb]", "model.activations[mb]"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop(mb)"),
+        ),
+        ("this rank has layers 3, 7", "model.activations[layer, micro_batch]"),
+        ("get_activation",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the loss on each rank",
+            ("if layer == top:\n            grad_out", "if layer == mine[-1]:\n            grad_out"),
+        ),
+        ("the last layer is on rank 3, and only that calls model.loss",),
+        ("model.receive(src=3)",),
+    ),
+    Row(
+        changed("interleaved", "every stage of rank 0 takes an input", ("if layer == 0:", "if model.rank == 0:")),
+        ("layer 0 has read it already: other layers read what forward of the one before them gave",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "only one stage is updated",
+            ("    for layer in mine:\n" + UPDATES, "    for layer in mine[-1:]:\n" + UPDATES),
+        ),
+        ("rank 0 has layer 0, and has not updated it: model.update(0, ...)",),
+    ),
+    Row(
+        changed("sequence_parallel", "the input is whole", (".shard(model.rank, model.RANKS)\n", "\n")),
+        ("needs no gather", "keep its slice only"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "gradients of weights are summed",
+            (
+                UPDATES,
+                "        model.grad_weights[layer] = await model.allreduce(model.grad_weights.pop(layer), layer)\n"
+                + UPDATES,
+            ),
+        ),
+        ("all of the gradient of its own piece", "leave the call out"),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "whole weights",
+            ("(\n            layer, model.rank, model.RANKS\n        )", "(layer)"),
+        ),
+        ("a piece of the weight", "model.load_weights(layer, model.rank, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the input is asked for again",
+            (
+                "        inp = await model.allgather(model.activations.pop(layer), layer)\n        grad_out",
+                "        inp = model.get_activation([0]) if layer == 0 else await model.allgather(model.activations.pop(layer), layer)\n        grad_out",
+            ),
+        ),
+        ("inp = model.get_activation([0])", "gather these again"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "shard with its arguments exchanged",
+            ("shard(model.rank, model.RANKS)\n", "shard(model.RANKS, model.rank)\n"),
+        ),
+        ("tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "cut and not summed",
+            (IN_SLICES, "model.activations[layer + 1] = out.shard(model.rank, model.RANKS)"),
+        ),
+        ("add up the partial sums first: await model.scatterreduce(..., 1)",),
+    ),
+    Row(
+        changed("sequence_parallel", "a micro-batch a rank", ("get_activation([0])", "get_activation([model.rank])")),
+        ("there is one micro-batch only, number 0",),
+        ("for batch in range",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "summed in the node, then over all",
+            (
+                SCATTER + ACROSS + GATHER,
+                SCATTER.replace("scatterreduce", "allreduce") + ACROSS.replace(', axis="replica"', ""),
+            ),
+        ),
+        ('sums over axis="shard" already', 'await model.allreduce(grad, 7, axis="replica")'),
+        ("train each micro-batch on one rank",),
+    ),
+    Row(
+        changed("hierarchical", "cut in the node, summed over all", (ACROSS, ACROSS.replace(', axis="replica"', ""))),
+        ('sums over axis="shard" already', 'await model.allreduce(grad, 7, axis="replica")'),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed("hierarchical", "gathered over the replicas", (GATHER, GATHER.replace("shard", "replica"))),
+        ('await model.allgather(grad, 7, axis="shard")', "hold the same piece"),
+        ("brings a piece of its own",),
+    ),
+    Row(
+        changed("hierarchical", "summed in the node only", (ACROSS, "")),
+        ('summed over axis="shard" only', 'model.allreduce(grad, 7, axis="replica")'),
+        ("by a reduction",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "one rank of a node goes across",
+            (
+                SCATTER + ACROSS + GATHER,
+                SCATTER.replace("scatterreduce", "allreduce")
+                + '        if model.axis_index("shard") == 0:\n    '
+                + ACROSS
+                + SCATTER.replace("scatterreduce", "allreduce"),
+            ),
+        ),
+        ('what is left is the sum over axis="replica", in which every rank takes part',),
+        ("train each micro-batch on one rank",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a quarter is updated",
+            (GATHER, ""),
+            (
+                UPDATES + "\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )",
+                '        own = model.axis_index("shard"), model.axis_size("shard")\n        weight, model.opt_states[layer] = model.update(layer, grad, model.weights[layer].shard(*own), model.opt_states[layer].shard(*own))\n'
+                '        model.weights[layer] = await model.allgather(weight, layer, axis="shard")',
+            ),
+        ),
+        ("gather the gradient before the update, and not the weight after it",),
+        ("keep every piece",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "one rank of a node adds up",
+            (
+                SCATTER + ACROSS + GATHER,
+                '        first = model.rank - model.axis_index("shard")\n        if model.rank > first:\n            await model.pass_to(first, grad)\n        else:\n            for _ in range(3):\n                grad = grad + await model.receive()\n            grad = await model.allreduce(grad, layer, axis="replica")\n',
+            ),
+        ),
+        ("rank 1 has sent it, pass_to(0), and has it no more", "comes back as a message"),
+    ),
+]
+"""What is told of it: a deadlock, a tensor that is not there, or a sum that does not add up."""
+
+COSTS = [
+    Row(
+        changed("interleaved", "one thick stage a rank", base="one_f_one_b"),
+        ("one thick stage", "range(model.rank, model.LAYERS, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "an all-reduce, then cut",
+            (
+                IN_SLICES,
+                "model.activations[layer + 1] = (await model.allreduce(out, layer + 1)).shard(model.rank, model.RANKS)",
+            ),
+        ),
+        ("8 all-reduces, the target has none", "the target has 15 reduce-scatters (this one 7)"),
+    ),
+    Row(
+        changed("hierarchical", "everything across", (SCATTER, SCATTER + GATHER), (ACROSS + GATHER, ACROSS)),
+        ("8 all-reduces between nodes of whole gradients",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "all calls after all backwards",
+            (
+                SCATTER + ACROSS + GATHER,
+                "        model.grad_weights[layer] = grad\n    calls = {layer: model.scatterreduce(model.grad_weights.pop(layer), layer, axis='shard') for layer in reversed(range(model.LAYERS))}\n    for layer in reversed(range(model.LAYERS)):\n        grad = await calls[layer]\n"
+                + ACROSS
+                + GATHER,
+            ),
+        ),
+        ("make each call right after the backward of its layer".capitalize(),),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "each sum after all backwards",
+            (
+                SCATTER + ACROSS + GATHER,
+                "        model.grad_weights[layer] = grad\n    for layer in reversed(range(model.LAYERS)):\n        grad = model.grad_weights.pop(layer)\n"
+                + SCATTER
+                + ACROSS
+                + GATHER,
+            ),
+        ),
+        ("Call scatterreduce for each layer right after its backward",),
+    ),
+]
+"""Right programs that are too slow or too large."""
+
+
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_costs_time_or_memory_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    said = f"{here.costs_time}\n{here.costs_memory}"
+    assert here.status == FAIL and here.right, here.message
+    assert all(words in said for words in row.says) and not any(words in said for words in row.never), said
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

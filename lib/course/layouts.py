@@ -229,7 +229,11 @@ def _compare(
             elif want is not None and _is_less(have, want):
                 fix = f"here each rank ends with {'all of it' if len(want[0]) == want[1] else 'more of it'}: "
                 fix += f"gather what update gives, weight = await model.allgather(weight, {layer}), and set that"
-                fix = fix if kind == "Weight" else "keep every piece that this rank has updated: model.opt_states[...]"
+                if kind == "OptState":
+                    fix = "keep every piece that this rank has updated: model.opt_states[...]"
+                    if len(want[0]) == want[1]:
+                        fix = "here each rank updates all of a layer, weight and state: gather the gradient before "
+                        fix += "the update, and not the weight after it"
             else:
                 fix = "the part that this rank has loaded: what is gathered is for use, and not to be kept"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")

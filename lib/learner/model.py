@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
-from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
+from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost
@@ -456,10 +456,15 @@ class Model(Verbs):
             right = "so does what is wanted: receive in the order in which that rank sends"
         return f"it came from rank {sender}{line}{right and '; '}{right}"
 
+    def _written_at(self, at: int) -> str:
+        """Return the line of the learner's code that has written an entry of the log; an empty text if it is ours."""
+        code = self._codes[at] if at < len(self._codes) else None
+        return "" if code is None or not is_learners(code) else show_line(code, line_at(code, self._places[at]))
+
     def _line(self, at: int) -> str:
         """Return where in the learner's code an entry of the log was written, without the code."""
-        code = self._codes[at] if at < len(self._codes) else None
-        return "" if code is None or not is_learners(code) else f"line {line_at(code, self._places[at])}"
+        line = self._written_at(at)
+        return f"line {line.number}" if isinstance(line, Spot) else ""
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD
@@ -16,6 +16,8 @@ _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is stored under its layer by habit, for a layer more than there are."""
+
+MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 
 
 class Storage(dict[Hashable, Any]):
@@ -109,6 +111,10 @@ class Storage(dict[Hashable, Any]):
                 return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
             return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
         if not backward and layer == 0:
+            own = [one for one in range(rank.layers) if simulator.has_run(rank, FORWARD.kind, one)]
+            if len(own) > 1 and own[0] > 0 and not batches:
+                has = f"this rank has layers {', '.join(map(str, own))}"
+                return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
             return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
         if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
@@ -128,12 +134,12 @@ class Storage(dict[Hashable, Any]):
             return ""
         layer, batches = meant
         if name in ACTIVATIONS:
+            activation = ACTIVATIONS[name] == "Activation"
+            if activation and layer == rank.layers and (last := simulator.owner(rank, layer - 1)) is not None:
+                return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return there
-            if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
-                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-                return f"{made} before that; or is it under another key?"
-            return ""
+            return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         owner = simulator.owner(rank, layer)
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
@@ -142,6 +148,18 @@ class Storage(dict[Hashable, Any]):
         if not simulator.has_loaded(rank, layer):
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
+
+    def _not_yet(self, layer: int, batches: frozenset[int]) -> str:
+        """Return what to do about an activation that this rank has not made yet, by what it has done instead."""
+        simulator, rank = self._simulator, self._rank
+        done = {one: simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)}
+        known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        if batches and known and simulator.has_loaded(rank, layer - 1):
+            missing = numbered("micro-batch", batches - done[layer - 1])
+            soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
+            return f"{soon}, only {', '.join(known[:MOST_LAYERS])}: do that forward first, or take what is ready"
+        made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+        return f"{made} before that; or is it under another key?"
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):

@@ -39,7 +39,7 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
         if any(final.value == NOT_COMPUTED for _, final in finals):
             fix = "run all ranks, without represent=..., at a smaller size if need be"
             raise PuzzleError("the final weights are not known", where=Place(layer=layer), fix=fix, line="")
-        _check_complete(layer, finals, adapters)
+        _check_complete(layer, finals, adapters, states)
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value
@@ -48,7 +48,16 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
     return made_up
 
 
-def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool) -> None:
+def _not_updated(states: Sequence[FinalState], layer: int) -> int | None:
+    """Return the first rank that ends with a weight of a layer as it was loaded, if none has updated it."""
+    weights = [(state.rank, one.labels) for state in states for one in state.kept if one.labels.kind == "Weight"]
+    own = [(rank, labels.step) for rank, labels in weights if labels.layer == layer]
+    return own[0][0] if own and not any(step for _, step in own) else None
+
+
+def _check_complete(
+    layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool, states: Sequence[FinalState]
+) -> None:
     """Raise PuzzleError unless these are weights of a layer, or its adapter, after one step, and together all of it."""
     for rank, final in finals:
         labels = final.labels
@@ -67,6 +76,8 @@ def _check_complete(layer: int, finals: Sequence[tuple[int, Piece]], adapters: b
             expected = "all ranks' shards together make the whole weight"
             got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
         fix = f"after update: model.set_final_weight({layer}, weight)"
+        if (holder := None if finals else _not_updated(states, layer)) is not None:
+            fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {fix[14:]}"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

@@ -72,17 +72,17 @@ class Circle:
         both."""
         return [kind for kind in STEPS if self.layers(call, kind)]
 
-    def layers(self, call: InFlight, kind: str) -> list[int]:
+    def layers(self, call: InFlight, kind: str, all_of_them: bool = False) -> list[int]:
         """Return the layers whose input, or output's gradient, this rank reads and the one it waits for makes, where
-        that has not all come."""
+        that has not all come, or ``all_of_them``."""
         (_, step), rank, peer = STEPS[kind], call.rank, call.peer
-        return [
+        every = [
             layer
             for layer, owners in sorted(self.owners.items())
-            if rank.rank in owners
-            and peer in self.owners.get(layer - step, ())
-            and len(self.come(call, kind, layer)) < rank.batches
+            if rank.rank in owners and peer in self.owners.get(layer - step, ())
         ]
+        left = [layer for layer in every if len(self.come(call, kind, layer)) < rank.batches]
+        return every if all_of_them else left
 
     def come(self, call: InFlight, kind: str, layer: int) -> frozenset[int]:
         """Return of which micro-batches such a tensor has come to this rank from the one it waits for."""
@@ -111,7 +111,24 @@ class Circle:
     def way_out(self) -> str:
         """Return what should have come first, or an empty text."""
         unsent = ", ".join(unsent_of(self.ring, self.owners))
-        return self._misdirected() or unsent or self._unread() or self._no_loss() or self.no_input()
+        return (
+            self._one_too_many()
+            or self._misdirected()
+            or unsent
+            or self._unread()
+            or self._no_loss()
+            or self.no_input()
+        )
+
+    def _one_too_many(self) -> str:
+        """Return which rank has got all that it can use of the one it waits for."""
+        for call in self.ring:
+            known = [(kind, layer) for kind in STEPS for layer in self.layers(call, kind, all_of_them=True)]
+            if known and not self.kinds(call):
+                got = " and ".join(f"the {kind} of layer {layer}" for kind, layer in known)
+                rank = f"rank {call.rank.rank} has got all that it reads of rank {call.peer}, {got}"
+                return f"{rank}, so this receive is one too many: send first, or receive from another rank"
+        return ""
 
     def _lying(self, rank: int) -> Iterator[tuple[int, Labels]]:
         """Yield the messages that have come to a rank and that it has not received, each with its sender: of each
@@ -162,11 +179,9 @@ class Circle:
         for rank in [call.rank for call in self.ring]:
             left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0)
             if rank.rank in self.owners[0] and left:
-                ran = f"rank {rank.rank} runs layer 0 and has not done so for {numbered('micro-batch', left)}"
+                ran = f"rank {rank.rank} has layer 0, and has not run it for {numbered('micro-batch', left)}"
                 if len(left) == rank.batches:
-                    return (
-                        f"{ran}: the input of layer 0 is model.get_activation([micro_batch]), and no message brings it"
-                    )
+                    return f"{ran}: its input is no message, but model.get_activation([micro_batch])"
                 if any("Activation" in self.kinds(other) for other in self.ring):
                     return f"{ran}: let more forwards come before it waits"
         return ""

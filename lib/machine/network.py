@@ -183,7 +183,9 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            error.fix = lambda: self._pieces(meeting, layer, brought) or plain
+            fix_for = {} if self.mesh.axes else error.fix_for
+            error.fix = lambda: self._pieces(meeting, layer, brought) or _over_axes(meeting, layer, brought) or plain
+            error.fix_for = fix_for
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -596,6 +598,34 @@ def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
     among = f", in one call for {show_layers(first.layers)}" if first.layers else ""
     detail = f"of {meeting.group}{among}"
     return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
+
+
+def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return over which axis gradients are to be summed or gathered that another collective has brought; an empty text
+    for other tensors, and where that is not known."""
+    first = brought[0]
+    rank = first.rank
+    if rank is None or not all(one.brought and one.labels.kind == "WeightGrad" for one in brought):
+        return ""
+    axis, kind = meeting.op[0], meeting.row.kind
+    sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
+    done = [over for over in sums[0] if all(over in others for others in sums)]
+    if meeting.row is ALLGATHER:
+        over = rank.last_cut(layer)
+        wrong = not over or over == f', axis="{axis}"'
+        fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
+        return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
+    if None in done:
+        return f"the gradient of layer {layer} has been summed over all ranks already: leave this {kind} out"
+    left = [one for one in rank.mesh.axes if one not in done]
+    if not done or not left:
+        return ""
+    fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
+    return f'{fix}in which every rank takes part: await model.{kind}(grad, {layer}, axis="{left[0]}")'
+
+
+def _axes(names: Iterable[object]) -> str:
+    return " and ".join(f'axis="{name}"' for name in names)
 
 
 def _count(layer: int | tuple[int, ...]) -> int:

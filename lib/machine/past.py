@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from ..basics.errors import show_set
 from ..record.collectives import SCATTERREDUCE
@@ -302,6 +302,23 @@ class Asked:
             return ""
         loaded, comes = show_set(own.shards), show_set(grad.shards)
         return f"this rank has loaded shard {loaded} of {own.total}, and shard {comes} of the gradient comes to it"
+
+    def summed_over(self, layer: int, but: object = None) -> list[str | None]:
+        """Return the axes over which this rank has summed a gradient of a layer, None for all ranks, in order.
+        ``but``: the ``op`` of a call that does not count."""
+        ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
+        return [*dict.fromkeys(cast("tuple[str | None]", op)[0] for op in ops)]
+
+    def left_to_sum(self, layer: int, grad: Labels) -> str:
+        """Return how a rank goes on with a gradient of a layer that is a sum over some axes of the mesh only, or an
+        empty text."""
+        done = self.summed_over(layer)
+        left = [axis for axis in self.mesh.axes if axis not in done]
+        if not done or None in done or not left or len(grad.batches) < 2:
+            return ""
+        over = " and ".join(f'axis="{axis}"' for axis in done)
+        call = f'grad = await model.allreduce(grad, {layer}, axis="{left[0]}")'
+        return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""

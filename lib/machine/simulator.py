@@ -330,7 +330,9 @@ class LocalSimulator:
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
         every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
         dealt = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
-        if ranks == rank.batches:
+        if rank.batches == 1:
+            every = "there is one micro-batch only, number 0: model.get_activation([0])"
+        elif ranks == rank.batches:
             dealt = "rank r has micro-batch r: model.get_activation([model.rank])"
         elif ranks % rank.batches == 0:
             share = ranks // rank.batches

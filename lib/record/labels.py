@@ -267,7 +267,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         if part.adapter != first.adapter:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
         elif part.extra != first.extra:
-            fix = "join slices of one and the same partial sum, or first add up the partial sums"
+            fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
+            fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
         problem, expected = "these are not parts of one thing", f"more of {first}"
         raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
@@ -280,6 +281,9 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
         elif KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
+            if all(part.is_whole() for part in parts):
+                fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
+                fix += "these: tensor.shard(model.rank, model.RANKS)"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
         elif any(part.shards != first.shards for part in parts):
@@ -321,7 +325,10 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
             elif where == "+":
                 fix = "a sum is of the same piece of each: cut both in the same way"
             problem = "gradients of different shards do not add up"
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
+            own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
+            own += "nothing to add up: leave the call out, and update with that gradient"
+            alone = {"partial=True": own} if where != "+" else {}
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
         if strict and part.extra is not extra and part.extra != extra:
             problem = "the gradient of an adapter and that of a weight do not add up"
             fix = "give adapter=... to every forward and backward of a layer that has one"
@@ -329,7 +336,8 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     if strict:
         for part in parts:
             if part.layer != layer:
-                problem, fix = "gradients of different layers do not add up", "add up the gradients of one layer"
+                problem = "gradients of different layers do not add up"
+                fix = "keep a sum for each layer: model.grad_weights[layer]"
                 raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if len(real) == 1:
         return first
@@ -358,7 +366,8 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
-            fix = "only forward and backward with partial=True give partial sums; use the whole one as it is"
+            fix = "only forward and backward with partial=True and a piece of the weight give partial sums, "
+            fix += "model.load_weights(layer, model.rank, model.RANKS); use the whole one as it is"
             if part.total != 1:
                 fix = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"

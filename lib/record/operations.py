@@ -110,6 +110,12 @@ class Rank(Protocol):
         """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty
         text where no other rank makes it."""
 
+    def elsewhere(self, layer: int, batches: frozenset[int] = ...) -> int | None:
+        """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it."""
+
+    def left_to_sum(self, layer: int, grad: Labels) -> str:
+        """Return how this rank goes on with a gradient that is a sum over some axes of the mesh only, or nothing."""
+
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""

@@ -79,7 +79,15 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-        if came := rank.sender(grad):
+        if grad.batches <= rank.has_run("forward", layer):
+            fix = (
+                f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
+            )
+            fix += (
+                f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
+            )
+            fix += "out that of the gradient's micro-batch"
+        elif came := rank.sender(grad):
             fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
             fix += "and receive each message once"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
@@ -124,6 +132,11 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
     if came is None:
         return wanted or own
+    if came[0] == rank.elsewhere(labels.layer, labels.batches):
+        fix = (
+            f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
+        )
+        return f"{fix}only what other ranks read. Or should this rank have layer {labels.layer}?"
     if f"src={came[0]})" in wanted:
         return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
     return f"it came from rank {came[0]}; {wanted or own}"
@@ -402,10 +415,12 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) ->
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
         return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+    if left := rank.left_to_sum(layer, grad):
+        return left
     if rank.others_have(layer):
-        verb, left = rank.never_reduced()
-        if layer in left:
-            which = f"layer {layer} was" if len(left) == 1 else f"{show_layers(left)} were"
+        verb, layers = rank.never_reduced()
+        if layer in layers:
+            which = f"layer {layer} was" if len(layers) == 1 else f"{show_layers(layers)} were"
             return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
         return "add up the gradients of all micro-batches, your own and (by a reduction) other ranks', then update"
     return "train on all micro-batches and add up their gradients, then update"

@@ -254,6 +254,8 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         error = error.exceptions[0]
     if isinstance(error, PuzzleError):
         place_at(error, model.rank, model.time)
+        if error.entry is not None:
+            error.line = model._written_at(error.entry) or error.line
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
