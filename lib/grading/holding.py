@@ -265,6 +265,9 @@ class Excess:
             if HOSTS in self.puzzle.words:
                 return "leave it to the host, which sends it when the device needs it."
             return "load only what this rank works with."
+        shards = {group.what for group in self.there if "/" in group.what}
+        if kind == "Weight" and stream_of(made) == "collective" and "/" not in self.what and len(shards) > 1:
+            return "keep a shard of each instead, weight.shard(...), and gather these again where they are needed."
         if kind == "Weight" and stream_of(made) == "collective":
             return f"let each go after its use, {pop}, and gather it again for the next one."
         if kind == "WeightGrad":

@@ -15,6 +15,7 @@ from ..record.breakdown import idle_of, time_parts
 from ..record.chain import MESSAGES, Chain
 from ..record.events import Event
 from ..record.kinds import KINDS
+from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
@@ -84,7 +85,7 @@ class Slowness:
         more = "; ".join([*self.more_work(), *self.made_again()])
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
-        said = [more, self.on_the_chain(), self.late_messages()]
+        said = [more, self.in_lists(), self.on_the_chain(), self.late_messages()]
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _lasting(self, ticks: float) -> str:
@@ -119,11 +120,22 @@ class Slowness:
         calls = [event for event in calls if spans_boxes(event, self.outcome.node_size, self.outcome.beside)]
         return bool(calls) and all(event.elements == self.outcome.cost.weight_elements for event in calls)
 
+    def in_lists(self) -> str:
+        """Return how fewer calls do the same, where the puzzle grants lists and this has more calls than the goal."""
+        if LISTS not in self.puzzle.words:
+            return ""
+        more = [
+            kind
+            for (kind, across), own in self.done.items()
+            if kind in in_stream("collective") and own.times > self.known.get((kind, across), Effort(0, 0.0)).times
+        ]
+        return f"one call takes several layers: model.{more[0]}([grad, ...], [layer, ...])" if more else ""
+
     def instead(self) -> Iterator[str]:
         """Yield the communication that the goal's program has, and this one has not."""
         for (kind, across), ours in self.known.items():
             own = self.done.get((kind, across), Effort(0, 0.0)).times
-            if kind in in_stream("collective") and own < ours.times:
+            if (kind in in_stream("collective") and own < ours.times) or (OPERATIONS[kind].trains and not own):
                 yield self._times(kind, across, ours.times) + f" (this one {own})" * bool(own)
 
     def made_again(self) -> Iterator[str]:
@@ -136,7 +148,7 @@ class Slowness:
 
     def _times(self, kind: str, across: bool, count: int) -> str:
         row = OPERATIONS[kind]
-        plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
+        plural = ("es" if row.word.endswith("s") else "s") * (count != 1 and " " not in row.word)
         both = (kind, not across) in self.done or (kind, not across) in self.known
         where = " between nodes" if across else " inside nodes" if both else ""
         return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"

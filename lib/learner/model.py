@@ -470,7 +470,9 @@ class Model(Verbs):
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
         Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
-            expect(self._place("set_final_weight", layer), "weight", weight, "Weight")
+            whence = functools.partial(self._whence, UPDATE, layer, weight, "Weight")
+            verb = "what model.update gives first: weight, opt_state = model.update(...)"
+            expect(self._place("set_final_weight", layer), "weight", weight, "Weight", verb, whence)
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 

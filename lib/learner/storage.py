@@ -9,7 +9,8 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD
+from ..record.labels import NONE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
@@ -110,6 +111,11 @@ class Storage(dict[Hashable, Any]):
             ):
                 return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
             return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
+        reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
+        read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        if read:
+            fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
+            return f"{fix}another tensor taken its place? Keep it to its last use"
         if not backward and layer == 0:
             own = [one for one in range(rank.layers) if simulator.has_run(rank, FORWARD.kind, one)]
             if len(own) > 1 and own[0] > 0 and not batches:

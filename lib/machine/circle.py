@@ -39,7 +39,13 @@ def missing_send(
         last = chain[-1]
         whom = "any message" if last.peer is None else f"rank {last.peer}"
         waits_for = f"rank {last.rank.rank} waits for {whom}, and no rank sends to it any more"
-        return f"{waits_for}: compare who sends to whom, and how often"
+        counts = [
+            f"rank {sender} has sent rank {rank} {times} message{'s' * (times != 1)}"
+            for rank in sorted(waits)[:MOST_WAITS]
+            for sender, its in sorted(links.items())
+            if (times := its.sent.get(rank, 0))
+        ]
+        return "; ".join([f"{waits_for}: compare who sends to whom, and how often", *counts[:MOST_WAITS]])
     circle = Circle(chain[chain.index(at) :], links, mailboxes)
     first = "one of them has to send first"
     if way_out := circle.way_out():

@@ -253,7 +253,9 @@ class Network:
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    fix=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
+                    fix=self._which_axis(meeting.op[0])
+                    or _shared_over(meeting.op[0], one, two)
+                    or _same_for_all(one, two),
                     line="",
                 )
                 queue = call.link.queue
@@ -554,6 +556,8 @@ class Network:
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
             first = unsent_of(receives) or [Circle(receives, self.links, self.mailboxes).no_input()]
             first = ["all wait to receive, and nobody has sent: some rank has to send before it receives", *first]
+            if self.mesh.hosts:
+                first.append("a device sends gradients, model.pass_to(model.host, grad), and its host updated weights")
             return "; ".join(filter(None, first))
         if receives:
             return missing_send(receives, self.links, self.mailboxes, self._one_more)
@@ -616,7 +620,7 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
         return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
     if None in done:
-        return f"the gradient of layer {layer} has been summed over all ranks already: leave this {kind} out"
+        return f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
     left = [one for one in rank.mesh.axes if one not in done]
     if not done or not left:
         return ""
@@ -642,6 +646,18 @@ def _fetched_message(rank: RankState, call: Message) -> object:
     rank.received.append((sent.end, len(rank.log), sent.memory, call.index))
     value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
     return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.index, sent.memory)
+
+
+def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
+    """Return over which axis ranks share the layers that they bring to a collective over another one; or nothing."""
+    rank, other = one.rank, two.rank
+    if one.kind != two.kind or one.layer is None or two.layer is None or rank.has_loaded(two.layer):
+        return ""
+    right = rank.axis_of_pieces(one.layer)
+    if not right or right == axis or other.has_loaded(one.layer):
+        return ""
+    have = f'ranks along axis="{axis}" have different layers, and those along axis="{right}" share them'
+    return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:

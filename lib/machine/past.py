@@ -317,6 +317,11 @@ class Asked:
         if not done or None in done or not left or len(grad.batches) < 2:
             return ""
         over = " and ".join(f'axis="{axis}"' for axis in done)
+        if self.axis_of_pieces(layer) == "":
+            call = f"grad = await model.scatterreduce(grad, {layer})"
+            return (
+                f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
+            )
         call = f'grad = await model.allreduce(grad, {layer}, axis="{left[0]}")'
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 

@@ -21,10 +21,10 @@ from ..basics.errors import NOWHERE, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, total_of
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, of_batches, total_of
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, SEND, sums, work_on_layers
-from ..record.training import FORWARD, not_in_place
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, not_in_place
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
@@ -451,10 +451,23 @@ class RankState(Asked):
         where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
         fix = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
         fix += "the rank that needs it; where all ranks keep a slice, gather these again"
-        if labels.batches <= self.has_run(FORWARD.kind, 0):
+        if len(labels.batches) > 1:
+            fix = (
+                f"ask for one micro-batch at a time, model.get_activation([{max(labels.batches)}]), or for all at once"
+            )
+        elif labels.batches <= self.has_run(FORWARD.kind, 0):
             fix = f"layer 0 has read it already: other layers read what forward of the one before them gave; {fix}"
         got = f"{labels} after {other}"
         return PuzzleError(f"micro-batch {batch} was taken before", where=where, expected=expected, got=got, fix=fix)
+
+    def lacks_inputs(self) -> bool:
+        """Return whether this rank stores fewer activations than it has inputs whose backward is still to come, but for
+        the one that a backward has just taken out."""
+        verbs = (BACKWARD.kind, BACKWARD_WEIGHT.kind)
+        done = {layer: [self.has_run(verb, layer) for verb in verbs] for layer in self.layers_run()}
+        to_come = sum(len(self.has_run(FORWARD.kind, layer).difference(*done[layer])) for layer in done)
+        each = self.cost.elements(of_batches("Activation", 0, self.layers, frozenset([0]), self.batches))
+        return self.held[SLOT["Activation"]] < (to_come - 1) * each
 
     # -- samples and the log ------------------------------------------------------------
 

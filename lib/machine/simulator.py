@@ -330,9 +330,7 @@ class LocalSimulator:
         where, expected = rank.place(operation), f"micro-batches from 0 to {rank.batches - 1}"
         every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
         dealt = f"deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS); or {every}"
-        if rank.batches == 1:
-            every = "there is one micro-batch only, number 0: model.get_activation([0])"
-        elif ranks == rank.batches:
+        if ranks == rank.batches:
             dealt = "rank r has micro-batch r: model.get_activation([model.rank])"
         elif ranks % rank.batches == 0:
             share = ranks // rank.batches
@@ -342,7 +340,9 @@ class LocalSimulator:
         def which() -> str:
             return dealt if ranks > 1 and rank.others_have(0) else every  # in a pipeline the first rank takes them all
 
-        problem, fix_for = "a micro-batch is out of range", {"weights_stay": every}
+        alone = "there is one micro-batch only, number 0: model.get_activation([0])"
+        fix_for = {"weights_stay": alone if rank.batches == 1 else every}
+        problem = "a micro-batch is out of range"
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
 

@@ -270,12 +270,16 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
             fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
-        problem, expected = "these are not parts of one thing", f"more of {first}"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+        problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
+        if part.extra.of != 1:
+            fix_for["partial=True"] = (
+                f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
+            )
+        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
-        fix = f"let each rank load its own shard, {load}"
+        fix, fix_for = f"let each rank load its own shard, {load}", dict[str, str]()
         if first.kind == "WeightGrad":
             fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
             fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
@@ -284,12 +288,16 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             if all(part.is_whole() for part in parts):
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
+        elif all(part.is_whole() for part in parts):
+            fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), fix)
+            fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
         elif any(part.shards != first.shards for part in parts):
             fix = ""  # not the same for all: the group may be another than is meant
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
-        raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, fix=fix)
+        problem, expected = "a shard comes twice", "every shard once"
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
     return another_part(first, shards, total)
 
 

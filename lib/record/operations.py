@@ -113,6 +113,9 @@ class Rank(Protocol):
     def elsewhere(self, layer: int, batches: frozenset[int] = ...) -> int | None:
         """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it."""
 
+    def lacks_inputs(self) -> bool:
+        """Return whether this rank stores fewer activations than it has inputs whose backward is still to come."""
+
     def left_to_sum(self, layer: int, grad: Labels) -> str:
         """Return how this rank goes on with a gradient that is a sum over some axes of the mesh only, or nothing."""
 

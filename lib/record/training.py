@@ -79,7 +79,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-        if grad.batches <= rank.has_run("forward", layer):
+        if grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
             fix = (
                 f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
             )
@@ -153,7 +153,9 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
         fix = f"gather the slices of all ranks of the group: {call}"
-        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix)
+        whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {labels.layer})"
+        fix_for = {"slices": fix, "partial=True": whole}
+        raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 
 def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial: bool) -> None:
@@ -414,7 +416,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) ->
         verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
-        return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+        return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), and then the update"
     if left := rank.left_to_sum(layer, grad):
         return left
     if rank.others_have(layer):
@@ -431,6 +433,7 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     for name, one in labels.items():
         if one.layer != layer:
             problem, fix = f"{name} is of layer {one.layer}", f"model.update({layer}, ...) takes all of layer {layer}"
+            fix += f"; every tensor knows its own, {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:
