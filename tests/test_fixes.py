@@ -689,6 +689,23 @@ ROWS += [
 ROWS += [
     Row(
         changed(
+            "interleaved",
+            "each message is received twice",
+            (
+                "model.activations[layer, mb] = await model.receive(src=before)",
+                "for _ in range(2):\n                model.activations[layer, mb] = await model.receive(src=before)",
+            ),
+        ),
+        ("has received the Activation of layer", "receive each message once"),
+        ("more forwards",),
+    ),
+    Row(
+        changed("hierarchical", "cut twice", (SCATTER, SCATTER * 2)),
+        ('await model.allreduce(grad, 7, axis="replica")',),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed(
             "gpipe",
             "sent in the other order",
             (

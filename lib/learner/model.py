@@ -471,7 +471,7 @@ class Model(Verbs):
         Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             whence = functools.partial(self._whence, UPDATE, layer, weight, "Weight")
-            verb = "what model.update gives first: weight, opt_state = model.update(...)"
+            verb = "model.set_final_weight(layer, weight), with the weight that model.update gives"
             expect(self._place("set_final_weight", layer), "weight", weight, "Weight", verb, whence)
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)

@@ -110,7 +110,7 @@ class Storage(dict[Hashable, Any]):
                 and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
             ):
                 return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
-            return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
+            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
         if read:

@@ -67,6 +67,8 @@ def _check_complete(
             problem, where = NOT_UPDATED, Place(rank, layer=layer, detail="final weight")
             expected = f"a Weight with layer={layer}, step=1"
             fix = f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)"
+            if labels.kind == "Weight" and labels.layer == layer and not labels.step:
+                fix = f"this is the weight from before the update; hand in what the update gives: {fix}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")
     (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
     if len(have) < total:

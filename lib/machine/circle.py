@@ -123,6 +123,7 @@ class Circle:
             or unsent
             or self._unread()
             or self._no_loss()
+            or self._lost()
             or self.no_input()
         )
 
@@ -178,6 +179,18 @@ class Circle:
             if ready and self.kinds(call) == ["ActivationGrad"]:
                 ran = f"rank {rank.rank} has run the last layer, {last}, for {numbered('micro-batch', ready)}"
                 return f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
+        return ""
+
+    def _lost(self) -> str:
+        """Return which activation a rank has received and not used, while others wait for what comes of it."""
+        for call in self.ring:
+            rank = call.rank
+            for layer in self.layers(call, "Activation", all_of_them=True):
+                left = self.come(call, "Activation", layer) - rank.has_run(FORWARD.kind, layer)
+                if left:
+                    which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
+                    has = f"rank {rank.rank} has received {which}, and not run the layer on it"
+                    return f"{has}: receive each message once, and use what it brings"
         return ""
 
     def no_input(self) -> str:

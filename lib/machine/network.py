@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
-from ..record.collectives import ALLGATHER
+from ..record.collectives import ALLGATHER, ALLREDUCE
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
@@ -622,10 +622,15 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     if None in done:
         return f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
     left = [one for one in rank.mesh.axes if one not in done]
-    if not done or not left:
+    if done and not left:
+        return (
+            f"the gradient of layer {layer} has been summed over all axes already: reduce each gradient once over each"
+        )
+    if not done:
         return ""
     fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
-    return f'{fix}in which every rank takes part: await model.{kind}(grad, {layer}, axis="{left[0]}")'
+    verb = kind if first.labels.is_whole() else ALLREDUCE.kind
+    return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'
 
 
 def _axes(names: Iterable[object]) -> str:
