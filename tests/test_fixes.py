@@ -690,6 +690,37 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "both halves of a turn at once",
+            (
+                "        await backward(*work)\n        if turn < len(forwards):\n            await forward(*forwards[turn])",
+                "        await asyncio.gather(backward(*work), *[forward(*one) for one in forwards[turn : turn + 1]])",
+            ),
+        ),
+        ("not with 2 ranks", "store what comes under what it is: its kind, its layer and its micro-batch"),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "a copy of the node is gathered over the replicas",
+            ('model.allgather(in_node, layer, axis="shard")', 'model.allgather(in_node, layer, axis="replica")'),
+        ),
+        ('await model.allgather(..., 5, axis="shard")',),
+    ),
+    Row(
+        changed(
+            "lora",
+            "the next layer",
+            (
+                "            layer, inp, grad_out, weight, adapter=adapter",
+                "            layer + 1, inp, grad_out, weight, adapter=adapter",
+            ),
+        ),
+        ("there is no layer 6", "5 in place of 6"),
+        ("load_adapter(6)",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "each message is received twice",
             (
                 "model.activations[layer, mb] = await model.receive(src=before)",
@@ -967,7 +998,12 @@ def test_what_was_taken_out_is_told_where_it_went(line: str) -> None:
 
 
 OF_SEVERAL = ("pipeline", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp")
-OTHERWISE = ("the updated state is not kept", "a global dict", "more forwards than micro-batches")
+OTHERWISE = (
+    "the updated state is not kept",
+    "a global dict",
+    "more forwards than micro-batches",
+    "both halves of a turn at once",
+)
 """What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]
 

@@ -453,7 +453,8 @@ class Model(Verbs):
         sender, at = came
         line = f", received in {self._line(at)}" if self._line(at) else ""
         if f"src={sender})" in right:
-            right = "so does what is wanted: receive in the order in which that rank sends"
+            right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
+            right += "what it is: its kind, its layer and its micro-batch"
         return f"it came from rank {sender}{line}{right and '; '}{right}"
 
     def _written_at(self, at: int) -> str:

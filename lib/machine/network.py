@@ -220,7 +220,14 @@ class Network:
             same = numbered("rank", [rank.rank for rank, one in zip(ranks, pieces, strict=False) if one == twice])
             return f"{same} hold the same shard, as they have loaded it; the shards differ {over}: {call}"
         index = f'model.axis_index("{axis}"), model.axis_size("{axis}")' if axis else "model.rank, model.RANKS"
-        return f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
+        fix = f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
+        for name, size in self.mesh.axes.items():
+            places = [self.mesh.group(rank.rank, name).position[rank.rank] for rank in ranks]
+            if name != axis and all(one.shards == {at} for one, at in zip(labels, places, strict=False)):
+                if all(one.total == size for one in labels):
+                    call = f'await model.allgather(..., {layer}, axis="{name}")'
+                    return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
+        return fix
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
         """Return what each member gets, by the rule of the collective."""

@@ -23,7 +23,9 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     inp, weight = labels
     partial = bool(more) and "partial" in more
     if more and "adapter" in more:
-        _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, more["adapter"], partial)
+        where = rank.place("forward", layer, inp.batches)
+        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer, "adapter": more["adapter"].layer})
+        _adapter_fits(rank, where, layer, more["adapter"], partial)
     whole = len(weight.shards) == weight.total or partial
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
@@ -56,9 +58,9 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     ):
         return
     where = rank.place("backward", layer, inp.batches)
+    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
-    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
