@@ -690,6 +690,82 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "two stages a rank at every size",
+            ("range(model.rank, model.LAYERS, ranks)", "[model.rank, model.rank + ranks]"),
+        ),
+        ("no rank has loaded layer 4: divide all model.LAYERS layers",),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the last layer sends its output",
+            ("        else:\n            await model.pass_to(after, out)", "        await model.pass_to(after, out)"),
+        ),
+        ("layer 7 is the last one: its output goes to model.loss on the same rank",),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "as many slices as layers",
+            ("shard(model.rank, model.RANKS)\n", "shard(model.rank, model.LAYERS)\n"),
+        ),
+        ("together they are all of it, each tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed("hierarchical", "gathered across", (ACROSS, ACROSS.replace("allreduce", "allgather"))),
+        ("gradients of different micro-batches are summed",),
+        ("gather it over the same axis",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a rank for each layer goes across",
+            (ACROSS, '        if model.axis_index("shard") == layer % 4:\n    ' + ACROSS),
+        ),
+        ('only rank 3 took part in the sum over axis="replica"',),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "the loaded piece is cut",
+            ("weight.shard(shard, shards)", "model.weights[layer].shard(shard, shards)"),
+        ),
+        ("pieces of the pieces that the ranks have loaded",),
+        ("must have loaded",),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "a copy in the place of the piece",
+            ('model.weights["node", layer]', "model.weights[layer]"),
+            ('model.weights.pop(("node", layer))', "model.weights[layer]"),
+        ),
+        ("the state is the piece that this rank has loaded, and the weight is not",),
+        ("cut both alike",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "no sum of micro-batches",
+            ("                if mb > 0:\n                    grad = model.grad_weights.pop(layer) + grad\n", ""),
+        ),
+        ("keep the gradient of the first micro-batch, add those of the others to it",),
+        ("by a reduction",),
+    ),
+    Row(
+        changed(
+            "breadth_first",
+            "a stage for each rank",
+            ('model.axis_index("stage"), model.axis_size("stage")', "model.rank, model.RANKS"),
+        ),
+        ("rank 0 has loaded layer 0, and rank 1 layer 1", 'axis="shard" work on the same layers'),
+        ("in the same order on every rank",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "both halves of a turn at once",
             (
                 "        await backward(*work)\n        if turn < len(forwards):\n            await forward(*forwards[turn])",
@@ -1003,6 +1079,7 @@ OTHERWISE = (
     "a global dict",
     "more forwards than micro-batches",
     "both halves of a turn at once",
+    "two stages a rank at every size",
 )
 """What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]

@@ -445,7 +445,9 @@ class Model(Verbs):
         if came is None or not isinstance(operand, Tensor):
             return ""
         of_layer = self._layers if row is LOSS else layer
-        right = ""
+        right = self._simulator.nobodys(self._handle, operand.layer) if isinstance(operand, Activation) else ""
+        if right:
+            return f"it came from rank {came[0]}; {right}"
         if isinstance(of_layer, int) and KINDS[wanted].by_batch:
             of_layer += wanted == "ActivationGrad"
             batches: frozenset[int] = getattr(operand, "batches", frozenset())

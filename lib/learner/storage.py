@@ -151,6 +151,8 @@ class Storage(dict[Hashable, Any]):
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":
             return "" if popped else FIRST
+        if name == "opt_states" and simulator.has_loaded(rank, layer) and not simulator.has_run(rank, "update", layer):
+            return f"load_weights gives it beside the weight: model.weights[{layer}], model.opt_states[{layer}] = ..."
         if not simulator.has_loaded(rank, layer):
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""

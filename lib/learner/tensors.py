@@ -71,6 +71,8 @@ class Tensor:
 
     def __add__(self, other: object) -> Any:
         fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
+        if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
+            fix = "forward and backward take both, the weight and beside it adapter=..."
         raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__

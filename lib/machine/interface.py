@@ -186,6 +186,9 @@ class Simulator(Protocol[R, T, C]):
     def sent_to(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> int | None:
         """Return, for an error, the rank to which this one has sent such a tensor, if it has."""
 
+    def nobodys(self, rank: R, layer: int) -> str:
+        """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
+
     def owner(self, rank: R, layer: int) -> int | None:
         """Return, for an error, the other rank that has a layer, if this one has not."""
 

@@ -621,6 +621,15 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     axis, kind = meeting.op[0], meeting.row.kind
     sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
     done = [over for over in sums[0] if all(over in others for others in sums)]
+    if meeting.row is ALLGATHER and len({one.labels.batches for one in brought}) > 1:
+        by_rank = {one.rank.rank: one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None}
+        some = [axis for axis in rank.mesh.axes if 0 < sum(axis in own for own in by_rank.values()) < len(by_rank)]
+        only = [one for one, own in by_rank.items() if some and some[0] in own]
+        return (
+            f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
+            if some
+            else ""
+        )
     if meeting.row is ALLGATHER:
         over = rank.last_cut(layer)
         wrong = not over or over == f', axis="{axis}"'
@@ -666,10 +675,13 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
     if one.kind != two.kind or one.layer is None or two.layer is None or rank.has_loaded(two.layer):
         return ""
     right = rank.axis_of_pieces(one.layer)
-    if not right or right == axis or other.has_loaded(one.layer):
+    if axis is None or right == axis or other.has_loaded(one.layer):
         return ""
-    have = f'ranks along axis="{axis}" have different layers, and those along axis="{right}" share them'
-    return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
+    if right:
+        have = f'ranks along axis="{axis}" have different layers, and those along axis="{right}" share them'
+        return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
+    own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
+    return f'{own}: ranks that meet along axis="{axis}" work on the same layers'
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:

@@ -224,6 +224,16 @@ class Asked:
         """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""
         return self._past().sent.get((kind, layer), {})
 
+    def nobodys(self, layer: int) -> str:
+        """Return what to say of an activation that is the output of the last layer, or the input of one that no rank
+        has loaded, as far as is known; an empty text for others."""
+        if layer == self.layers:
+            return f"layer {layer - 1} is the last one: its output goes to model.loss on the same rank, and to no other"
+        if len(self.ranks) < self.mesh.everyone or any(one.has_loaded(layer) for one in self.ranks.values()):
+            return ""
+        fix = f"no rank has loaded layer {layer}: divide all model.LAYERS layers among the ranks, at every size"
+        return f"{fix}, such as range(model.rank, model.LAYERS, model.RANKS)"
+
     def has_loaded(self, layer: int) -> bool:
         """Return whether this rank has loaded a weight of a layer, or a piece of it."""
         return layer in self._past().loaded
@@ -348,6 +358,13 @@ class Asked:
                 )
                 fix += f"whole weight: {cut}"
             return fix
+        if weight.total > own.total:
+            name = [*self.mesh.axes][-1] if self.mesh.axes else ""
+            index = f'model.axis_index("{name}"), model.axis_size("{name}")' if name else "model.rank, model.RANKS"
+            fix = (
+                "these are pieces of the pieces that the ranks have loaded: gather what was loaded; or keep a piece of "
+            )
+            return f"{fix}the whole weight, once it is gathered: weight.shard({index})"
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
 

@@ -283,6 +283,7 @@ class LocalSimulator:
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
+    nobodys = staticmethod(RankState.nobodys)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:

@@ -289,7 +289,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
         elif all(part.is_whole() for part in parts):
-            fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), fix)
+            load = f"it is whole already: {fix}, and do not store what was gathered over it"
+            fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
             fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"

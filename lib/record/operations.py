@@ -79,6 +79,7 @@ class Rank(Protocol):
     layers: int
     batches: int
     graded: bool
+    is_host: bool
 
     def place(self, operation: str, layer: int | None, batches: frozenset[int] | None = None) -> Any:
         """Return where this is, for an error."""
@@ -112,6 +113,12 @@ class Rank(Protocol):
 
     def elsewhere(self, layer: int, batches: frozenset[int] = ...) -> int | None:
         """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it."""
+
+    def nobodys(self, layer: int) -> str:
+        """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
+
+    def has_brought_what_it_loaded(self, weight: Labels) -> bool:
+        """Return whether a piece is the one that this rank has taken from its load."""
 
     def lacks_inputs(self) -> bool:
         """Return whether this rank stores fewer activations than it has inputs whose backward is still to come."""

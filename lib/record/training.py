@@ -134,6 +134,8 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
     if came is None:
         return wanted or own
+    if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
+        return f"it came from rank {came[0]}; {nobodys}"
     if came[0] == rank.elsewhere(labels.layer, labels.batches):
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -154,7 +156,8 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
     if labels.total != 1:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
-        fix = f"gather the slices of all ranks of the group: {call}"
+        fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
+        fix += "tensor.shard(model.rank, model.RANKS)"
         whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {labels.layer})"
         fix_for = {"slices": fix, "partial=True": whole}
         raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
@@ -386,6 +389,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
         fix = "cut both alike: weight.shard(i, n) and opt_state.shard(i, n)"
+        if rank.has_brought_what_it_loaded(opt_state) and not rank.has_brought_what_it_loaded(weight):
+            fix = "the state is the piece that this rank has loaded, and the weight is not: keep both as they were "
+            fix += "loaded, and any copy under another key"
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=fix)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
@@ -419,6 +425,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int]) ->
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
         return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), and then the update"
+    if rank.is_host:
+        return "keep the gradient of the first micro-batch, add those of the others to it, and then update"
     if left := rank.left_to_sum(layer, grad):
         return left
     if rank.others_have(layer):
