@@ -690,6 +690,56 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "stored under the next layer",
+            ("model.activations[layer, mb] = await", "model.activations[layer + 1, mb] = await"),
+        ),
+        ("that of layer 1, micro-batch 0, is there under another key, model.activations[(2, 0)]",),
+        ("model.receive(src=0)",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "weights under the next layer",
+            (
+                "        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)",
+                "        model.weights[layer + 1], model.opt_states[layer] = model.load_weights(layer)",
+            ),
+        ),
+        ("that of layer 0 is there under another key, model.weights[1]",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "a whole input is reduced",
+            (
+                "model.get_activation([0]).shard(model.rank, model.RANKS)",
+                "await model.scatterreduce(model.get_activation([0]), 0)",
+            ),
+        ),
+        ("or cut it: tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "slices of others are combined",
+            (
+                "        inp = await model.allgather(model.activations[layer], layer)\n        out",
+                "        inp = model.activations[layer].combine(model.activations[layer])\n        out",
+            ),
+        ),
+        ("those of other ranks come by await model.allgather(..., 0)",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "the host keeps its weights",
+            ("                sends.append(model.pass_to(model.devices[0], model.weights[layer]))\n", ""),
+        ),
+        ("no rank has sent rank 0 a message",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "two stages a rank at every size",
             ("range(model.rank, model.LAYERS, ranks)", "[model.rank, model.rank + ranks]"),
         ),

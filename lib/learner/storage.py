@@ -9,7 +9,7 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import NONE
+from ..record.labels import NONE, Labels
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
@@ -58,12 +58,29 @@ class Storage(dict[Hashable, Any]):
         meant = "" if near is None else f"did you mean model.{self._name}[{near!r}]?"
         own = self._own_past(key, popped)
 
+        there = self._under_another_key(key)
+
         def fix() -> str:
-            return meant or own or self._elsewhere(key, popped) or plain
+            return meant or there or own or self._elsewhere(key, popped) or plain
 
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix)
+
+    def _under_another_key(self, key: Hashable) -> str:
+        """Return where what a key means by habit is stored instead, or an empty text."""
+        meant = self._of_key(key)
+        if meant is None:
+            return ""
+        for other, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
+            if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
+                what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
+                return (
+                    f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
+                )
+        return ""
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key means by habit: a layer, or a layer and a micro-batch."""

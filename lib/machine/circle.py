@@ -45,6 +45,7 @@ def missing_send(
             for sender, its in sorted(links.items())
             if (times := its.sent.get(rank, 0))
         ]
+        counts = counts or [f"no rank has sent rank {last.rank.rank} a message"]
         return "; ".join([f"{waits_for}: compare who sends to whom, and how often", *counts[:MOST_WAITS]])
     circle = Circle(chain[chain.index(at) :], links, mailboxes)
     first = "one of them has to send first"

@@ -223,10 +223,10 @@ class Network:
         fix = f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
         for name, size in self.mesh.axes.items():
             places = [self.mesh.group(rank.rank, name).position[rank.rank] for rank in ranks]
-            if name != axis and all(one.shards == {at} for one, at in zip(labels, places, strict=False)):
-                if all(one.total == size for one in labels):
-                    call = f'await model.allgather(..., {layer}, axis="{name}")'
-                    return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
+            cuts = zip(labels, places, strict=False)
+            if name != axis and all(one.shards == {at} and one.total == size for one, at in cuts):
+                call = f'await model.allgather(..., {layer}, axis="{name}")'
+                return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
         return fix
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:

@@ -296,6 +296,9 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = f"one of them is whole already: {fix}, and do not store what was gathered over it"
         elif any(part.shards != first.shards for part in parts):
             fix = ""  # not the same for all: the group may be another than is meant
+        if where == "combine":
+            fix = "combine joins different pieces that this rank has; those of other ranks come by "
+            fix += f"await model.allgather(..., {first.layer})"
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
         problem, expected = "a shard comes twice", "every shard once"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
@@ -377,10 +380,11 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
             fix = "only forward and backward with partial=True and a piece of the weight give partial sums, "
             fix += "model.load_weights(layer, model.rank, model.RANKS); use the whole one as it is"
+            fix_for = {"slices": f"{fix}, or cut it: tensor.shard(model.rank, model.RANKS)"} if part.total == 1 else {}
             if part.total != 1:
                 fix = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"
-            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix)
+            raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix, fix_for=fix_for)
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])

@@ -397,6 +397,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
+        gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
         cover = functools.partial(_cut_alike, rank, layer, grad, f"{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
