@@ -223,7 +223,11 @@ ROWS = [
                 "    if is_last: await model.receive(src=model.rank - 1)\n    for layer in reversed(range(first, end)):\n        inp",
             ),
         ),
-        ("rank 3 waits for rank 2", "after loss(layer 8)", "after sending Activation of layer 2"),
+        (
+            "Rank 3 has got all that it reads of rank 2, the Activation of layer 6",
+            "after loss(layer 8)",
+            "after sending Activation of layer 2",
+        ),
         ("nobody has sent",),
     ),
     Row(
@@ -232,7 +236,10 @@ ROWS = [
             "all receive after sending activations",
             ("        if layer > 0:\n            await model.pass_to(before, grad_in)\n", ""),
         ),
-        ("after sending Activation of layer", "rank 3 has not sent on what backward(layer 7), micro-batch {2} gave"),
+        (
+            "after sending Activation of layer",
+            "Rank 3 has not sent on what backward(layer 7), micro-batch {2}, gave, and layer 6 is on rank 2",
+        ),
         ("nobody has sent",),
     ),
     Row(
@@ -999,6 +1006,643 @@ ROWS = [
 ]
 
 
+# -- the order of a pipeline's work, slices, and sums over several axes ------------------------------------------------
+
+ORDER = "for some in rounds for layer in mine for mb in some]"
+BACK = "for some in rounds for layer in reversed(mine) for mb in some]"
+AHEAD = "2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1"
+IN_SLICES = "model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)"
+UPDATES = "        model.weights[layer], model.opt_states[layer] = model.update("
+SCATTER, ACROSS, GATHER = (
+    f'        grad = await model.{verb}(grad, layer, axis="{axis}")\n'
+    for verb, axis in (("scatterreduce", "shard"), ("allreduce", "replica"), ("allgather", "shard"))
+)
+ROWS += [
+    Row(
+        changed("interleaved", "depth first", (ORDER, "for some in rounds for mb in some for layer in mine]")),
+        (
+            "they wait in a circle",
+            "rank 0 waits for an Activation of layer 4 from rank 3 (so far it got layer 4, micro-batches 0-4)",
+            "rank 3 waits for an ActivationGrad of layer 3 from rank 0 (so far it got layer 3, micro-batch 0)",
+            "let rank 0 do backward(layer 4), micro-batch 1, first",
+        ),
+        ("nobody has sent",),
+    ),
+    Row(
+        changed("interleaved", "no rounds", (ORDER, "for layer in mine for mb in range(model.BATCHES)]")),
+        ("has not run forward(7, ...) for micro-batch 0 yet, only layer 3 for micro-batches 0-4",),
+        ("another key",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards depth first",
+            (BACK, "for some in rounds for mb in some for layer in reversed(mine)]"),
+        ),
+        ("The order of the work is the mistake", "let rank 0 do backward(layer 4), micro-batch 1, first"),
+    ),
+    Row(
+        changed("interleaved", "backwards from the first layer up", ("reversed(mine)", "mine")),
+        ("Rank 3 has run the last layer, 7, for micro-batch 0", "backward goes from layer 7 down"),
+    ),
+    Row(
+        changed("interleaved", "later ranks run ahead", (AHEAD, "2 * model.rank + (len(mine) - 1) * ranks + 1")),
+        ("let rank 0 do forward(layer 4), micro-batch 1, first, which gives what rank 1 waits for",),
+    ),
+    Row(
+        changed("interleaved", "one forward too few", (AHEAD, AHEAD[:-4])),
+        ("it is read too soon", "has not run forward(7, ...) for micro-batch 0 yet"),
+        ("another key",),
+    ),
+    Row(
+        changed(
+            "interleaved", "the gradient to the next rank", ("pass_to(before, grad_in)", "pass_to(after, grad_in)")
+        ),
+        ("Rank 3 has sent the ActivationGrad of layer 6", "layer 6 is on rank 2: await model.pass_to(2, ...)"),
+    ),
+    Row(
+        changed("interleaved", "every stage receives", ("if layer == 0:", "if layer < 0:")),
+        ("rank 0 has layer 0", "model.get_activation([micro_batch])"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "stages of neighboring layers",
+            ("range(model.rank, model.LAYERS, ranks)", "range(model.rank * 2, model.rank * 2 + 2)"),
+        ),
+        ("rank 0 has sent the Activation of layer 1", "Or should this rank have layer 1?"),
+        ("receive in the order",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "a key without the micro-batch",
+            ("model.activations[layer, mb]", "model.activations[layer]"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop(layer)"),
+        ),
+        ("model.activations[6, micro_batch]", "or the next one takes its place"),
+        ("in the same order",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "a key without the layer",
+            ("model.activations[layer, mb]", "model.activations[mb]"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop(mb)"),
+        ),
+        ("this rank has layers 3, 7", "model.activations[layer, micro_batch]"),
+        ("get_activation",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the loss on each rank",
+            ("if layer == top:\n            grad_out", "if layer == mine[-1]:\n            grad_out"),
+        ),
+        ("the last layer is on rank 3, and only that calls model.loss",),
+        ("model.receive(src=3)",),
+    ),
+    Row(
+        changed("interleaved", "every stage of rank 0 takes an input", ("if layer == 0:", "if model.rank == 0:")),
+        ("layer 0 has read it already: other layers read what forward of the one before them gave",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "only one stage is updated",
+            ("    for layer in mine:\n" + UPDATES, "    for layer in mine[-1:]:\n" + UPDATES),
+        ),
+        ("rank 0 has layer 0, and has not updated it: model.update(0, ...)",),
+    ),
+    Row(
+        changed("sequence_parallel", "the input is whole", (".shard(model.rank, model.RANKS)\n", "\n")),
+        ("needs no gather", "keep its slice only"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "gradients of weights are summed",
+            (
+                UPDATES,
+                "        model.grad_weights[layer] = await model.allreduce(model.grad_weights.pop(layer), layer)\n"
+                + UPDATES,
+            ),
+        ),
+        ("all of the gradient of its own piece", "leave the call out"),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "whole weights",
+            ("(\n            layer, model.rank, model.RANKS\n        )", "(layer)"),
+        ),
+        ("a piece of the weight", "model.load_weights(layer, model.rank, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the input is asked for again",
+            (
+                "        inp = await model.allgather(model.activations.pop(layer), layer)\n        grad_out",
+                "        inp = model.get_activation([0]) if layer == 0 else await model.allgather(model.activations.pop(layer), layer)\n        grad_out",
+            ),
+        ),
+        ("inp = model.get_activation([0])", "gather these again"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "shard with its arguments exchanged",
+            ("shard(model.rank, model.RANKS)\n", "shard(model.RANKS, model.rank)\n"),
+        ),
+        ("tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "cut and not summed",
+            (IN_SLICES, "model.activations[layer + 1] = out.shard(model.rank, model.RANKS)"),
+        ),
+        ("add up the partial sums first: await model.scatterreduce(..., 1)",),
+    ),
+    Row(
+        changed("sequence_parallel", "a micro-batch a rank", ("get_activation([0])", "get_activation([model.rank])")),
+        ("there is one micro-batch only, number 0",),
+        ("for batch in range",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "summed in the node, then over all",
+            (
+                SCATTER + ACROSS + GATHER,
+                SCATTER.replace("scatterreduce", "allreduce") + ACROSS.replace(', axis="replica"', ""),
+            ),
+        ),
+        ('sums over axis="shard" already', 'await model.allreduce(grad, 7, axis="replica")'),
+        ("train each micro-batch on one rank",),
+    ),
+    Row(
+        changed("hierarchical", "cut in the node, summed over all", (ACROSS, ACROSS.replace(', axis="replica"', ""))),
+        ('sums over axis="shard" already', 'await model.allreduce(grad, 7, axis="replica")'),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed("hierarchical", "gathered over the replicas", (GATHER, GATHER.replace("shard", "replica"))),
+        ('await model.allgather(grad, 7, axis="shard")', "hold the same piece"),
+        ("brings a piece of its own",),
+    ),
+    Row(
+        changed("hierarchical", "summed in the node only", (ACROSS, "")),
+        ('summed over axis="shard" only', 'model.allreduce(grad, 7, axis="replica")'),
+        ("by a reduction",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "one rank of a node goes across",
+            (
+                SCATTER + ACROSS + GATHER,
+                SCATTER.replace("scatterreduce", "allreduce")
+                + '        if model.axis_index("shard") == 0:\n    '
+                + ACROSS
+                + SCATTER.replace("scatterreduce", "allreduce"),
+            ),
+        ),
+        ('what is left is the sum over axis="replica", in which every rank takes part',),
+        ("train each micro-batch on one rank",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a quarter is updated",
+            (GATHER, ""),
+            (
+                UPDATES + "\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )",
+                '        own = model.axis_index("shard"), model.axis_size("shard")\n        weight, model.opt_states[layer] = model.update(layer, grad, model.weights[layer].shard(*own), model.opt_states[layer].shard(*own))\n'
+                '        model.weights[layer] = await model.allgather(weight, layer, axis="shard")',
+            ),
+        ),
+        ("gather the gradient before the update, and not the weight after it",),
+        ("keep every piece",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "one rank of a node adds up",
+            (
+                SCATTER + ACROSS + GATHER,
+                '        first = model.rank - model.axis_index("shard")\n        if model.rank > first:\n            await model.pass_to(first, grad)\n        else:\n            for _ in range(3):\n                grad = grad + await model.receive()\n            grad = await model.allreduce(grad, layer, axis="replica")\n',
+            ),
+        ),
+        ("rank 1 has sent it, pass_to(0), and has it no more", "comes back as a message"),
+    ),
+]
+"""What is told of it: a deadlock, a tensor that is not there, or a sum that does not add up."""
+
+ROWS += [
+    Row(
+        changed(
+            "interleaved",
+            "stored under the next layer",
+            ("model.activations[layer, mb] = await", "model.activations[layer + 1, mb] = await"),
+        ),
+        ("that of layer 1, micro-batch 0, is there under another key, model.activations[(2, 0)]",),
+        ("model.receive(src=0)",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "weights under the next layer",
+            (
+                "        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)",
+                "        model.weights[layer + 1], model.opt_states[layer] = model.load_weights(layer)",
+            ),
+        ),
+        ("that of layer 0 is there under another key, model.weights[1]",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "a whole input is reduced",
+            (
+                "model.get_activation([0]).shard(model.rank, model.RANKS)",
+                "await model.scatterreduce(model.get_activation([0]), 0)",
+            ),
+        ),
+        ("or cut it: tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "slices of others are combined",
+            (
+                "        inp = await model.allgather(model.activations[layer], layer)\n        out",
+                "        inp = model.activations[layer].combine(model.activations[layer])\n        out",
+            ),
+        ),
+        ("those of other ranks come by await model.allgather(..., 0)",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "the host keeps its weights",
+            ("                sends.append(model.pass_to(model.devices[0], model.weights[layer]))\n", ""),
+        ),
+        ("no rank has sent rank 0 a message",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "two stages a rank at every size",
+            ("range(model.rank, model.LAYERS, ranks)", "[model.rank, model.rank + ranks]"),
+        ),
+        ("no rank has loaded layer 4: divide all model.LAYERS layers",),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the last layer sends its output",
+            ("        else:\n            await model.pass_to(after, out)", "        await model.pass_to(after, out)"),
+        ),
+        ("layer 7 is the last one: its output goes to model.loss on the same rank",),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "as many slices as layers",
+            ("shard(model.rank, model.RANKS)\n", "shard(model.rank, model.LAYERS)\n"),
+        ),
+        ("together they are all of it, each tensor.shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed("hierarchical", "gathered across", (ACROSS, ACROSS.replace("allreduce", "allgather"))),
+        ("gradients of different micro-batches are summed",),
+        ("gather it over the same axis",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a rank for each layer goes across",
+            (ACROSS, '        if model.axis_index("shard") == layer % 4:\n    ' + ACROSS),
+        ),
+        ('only rank 3 took part in the sum over axis="replica"',),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "the loaded piece is cut",
+            ("weight.shard(shard, shards)", "model.weights[layer].shard(shard, shards)"),
+        ),
+        ("pieces of the pieces that the ranks have loaded",),
+        ("must have loaded",),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "a copy in the place of the piece",
+            ('model.weights["node", layer]', "model.weights[layer]"),
+            ('model.weights.pop(("node", layer))', "model.weights[layer]"),
+        ),
+        ("the state is the piece that this rank has loaded, and the weight is not",),
+        ("cut both alike",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "no sum of micro-batches",
+            ("                if mb > 0:\n                    grad = model.grad_weights.pop(layer) + grad\n", ""),
+        ),
+        ("keep the gradient of the first micro-batch, add those of the others to it",),
+        ("by a reduction",),
+    ),
+    Row(
+        changed(
+            "breadth_first",
+            "a stage for each rank",
+            ('model.axis_index("stage"), model.axis_size("stage")', "model.rank, model.RANKS"),
+        ),
+        ("rank 0 has loaded layer 0, and rank 1 layer 1", 'axis="shard" work on the same layers'),
+        ("in the same order on every rank",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "both halves of a turn at once",
+            (
+                "        await backward(*work)\n        if turn < len(forwards):\n            await forward(*forwards[turn])",
+                "        await asyncio.gather(backward(*work), *[forward(*one) for one in forwards[turn : turn + 1]])",
+            ),
+        ),
+        ("not with 2 ranks", "store what comes under what it is: its kind, its layer and its micro-batch"),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "a copy of the node is gathered over the replicas",
+            ('model.allgather(in_node, layer, axis="shard")', 'model.allgather(in_node, layer, axis="replica")'),
+        ),
+        ('await model.allgather(..., 5, axis="shard")',),
+    ),
+    Row(
+        changed(
+            "lora",
+            "the next layer",
+            (
+                "            layer, inp, grad_out, weight, adapter=adapter",
+                "            layer + 1, inp, grad_out, weight, adapter=adapter",
+            ),
+        ),
+        ("there is no layer 6", "5 in place of 6"),
+        ("load_adapter(6)",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "each message is received twice",
+            (
+                "model.activations[layer, mb] = await model.receive(src=before)",
+                "for _ in range(2):\n                model.activations[layer, mb] = await model.receive(src=before)",
+            ),
+        ),
+        ("has received the Activation of layer", "receive each message once"),
+        ("more forwards",),
+    ),
+    Row(
+        changed("hierarchical", "cut twice", (SCATTER, SCATTER * 2)),
+        ('await model.allreduce(grad, 7, axis="replica")',),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "sent in the other order",
+            (
+                "        if not is_last:\n            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))\n\n",
+                "    if not is_last:\n        for mb in reversed(range(model.BATCHES)):\n            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))\n\n",
+            ),
+        ),
+        ("the gradient came from rank 3: let both ranks take the micro-batches in the same order",),
+        ("a key of its own",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "updated after each micro-batch",
+            (
+                "        grad_in = model.grad_activations.pop(first)\n",
+                "        model.update(end - 1, model.grad_weights[end - 1], model.weights[end - 1], model.opt_states[end - 1])\n        grad_in = model.grad_activations.pop(first)\n",
+            ),
+        ),
+        ("was never done for layer 7 before this: model.backward(7, ...), and then the update",),
+    ),
+    Row(
+        changed("gpipe", "ever more micro-batches at once", ("get_activation([mb])", "get_activation(range(mb + 1))")),
+        ("ask for one micro-batch at a time, model.get_activation([1])",),
+        ("keep it stored",),
+    ),
+    Row(
+        changed(
+            "one_f_one_b",
+            "later ranks run ahead",
+            ("min(model.RANKS - model.rank, model.BATCHES)", "min(model.rank + 1, model.BATCHES)"),
+        ),
+        ("Rank 0 has layer 0, and has not run it for micro-batches 1-7: let more forwards come before it waits",),
+    ),
+    Row(
+        changed(
+            "one_f_one_b",
+            "more forwards than micro-batches",
+            ("min(model.RANKS - model.rank, model.BATCHES)", "model.RANKS - model.rank"),
+        ),
+        ("not with 2 ranks, 2 layers, 1 micro-batch", "for batch in range(model.BATCHES)"),
+        ("get_activation([0])",),
+    ),
+    Row(
+        changed(
+            "breadth_first",
+            "the axis of the stages",
+            (
+                'model.grad_weights.pop(layer), layer, axis="shard")',
+                'model.grad_weights.pop(layer), layer, axis="stage")',
+            ),
+        ),
+        ('ranks along axis="stage" have different layers', 'axis="shard")'),
+        ("in the same order on every rank, whatever",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "taken out by the first half",
+            (
+                "inp, grad = model.activations[layer, mb], model",
+                "inp, grad = model.activations.pop((layer, mb)), model",
+            ),
+        ),
+        ("forward(2, ...) has read it here: was it taken out too soon, as pop does",),
+        ("model.receive(src=1)",),
+    ),
+    Row(
+        changed(
+            "tensor_parallel",
+            "sums in slices",
+            ("model.allreduce(out, layer + 1)", "model.scatterreduce(out, layer + 1)"),
+        ),
+        ("activations stay whole here", "model.allreduce(..., 1)"),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "tensor_parallel",
+            "partial sums are joined",
+            ("model.allreduce(out, layer + 1)", "model.allgather(out, layer + 1)"),
+        ),
+        ("add up the partial sums, and do not join them: model.allreduce(..., 1)",),
+        ("slice of the sum",),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "summed in the node only",
+            ("await model.scatterreduce(grad, layer)", 'await model.scatterreduce(grad, layer, axis="shard")'),
+        ),
+        ("the weight is cut over all ranks", "await model.scatterreduce(grad, 5)"),
+        ("model.allreduce",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "nothing goes to the host",
+            (
+                "sends.append(model.pass_to(model.host, grad))",
+                "model.grad_weights[layer] = grad if mb == 0 else model.grad_weights[layer] + grad",
+            ),
+        ),
+        ("model.pass_to(model.host, grad)",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "only the last gradients go to the host",
+            (
+                "            sends.append(model.pass_to(model.host, grad))",
+                "            if mb == last:\n                sends.append(model.pass_to(model.host, grad))",
+            ),
+        ),
+        ("rank 0 has sent rank 1 6 messages",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "the state is sent, too",
+            (
+                "sends.append(model.pass_to(model.devices[0], model.weights[layer]))",
+                "sends += [model.pass_to(model.devices[0], one) for one in (model.weights[layer], model.opt_states[layer])]",
+            ),
+        ),
+        ("it came from rank 1, received in line",),
+    ),
+    Row(
+        changed(
+            "lora",
+            "whole adapters are gathered",
+            (
+                'adapter = model.weights["adapter", layer]\n        grad',
+                'adapter = await model.allgather(model.weights["adapter", layer], layer)\n        grad',
+            ),
+        ),
+        ("every rank has all of it, and needs no gather",),
+        ("one of them is whole",),
+    ),
+    Row(
+        changed(
+            "lora",
+            "whole weights are gathered",
+            ("model.load_weights(layer, model.rank, model.RANKS)", "model.load_weights(layer)"),
+        ),
+        ("let each rank load its own shard, model.load_weights(layer, model.rank, model.RANKS)",),
+        ("needs no gather",),
+    ),
+]
+
+COSTS = [
+    Row(
+        changed("interleaved", "one thick stage a rank", base="one_f_one_b"),
+        ("one thick stage", "range(model.rank, model.LAYERS, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "an all-reduce, then cut",
+            (
+                IN_SLICES,
+                "model.activations[layer + 1] = (await model.allreduce(out, layer + 1)).shard(model.rank, model.RANKS)",
+            ),
+        ),
+        ("8 all-reduces, the target has none", "the target has 15 reduce-scatters (this one 7)"),
+    ),
+    Row(
+        changed("hierarchical", "everything across", (SCATTER, SCATTER + GATHER), (ACROSS + GATHER, ACROSS)),
+        ("8 all-reduces between nodes of whole gradients",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "all calls after all backwards",
+            (
+                SCATTER + ACROSS + GATHER,
+                "        model.grad_weights[layer] = grad\n    calls = {layer: model.scatterreduce(model.grad_weights.pop(layer), layer, axis='shard') for layer in reversed(range(model.LAYERS))}\n    for layer in reversed(range(model.LAYERS)):\n        grad = await calls[layer]\n"
+                + ACROSS
+                + GATHER,
+            ),
+        ),
+        ("make each call right after the backward of its layer".capitalize(),),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "each sum after all backwards",
+            (
+                SCATTER + ACROSS + GATHER,
+                "        model.grad_weights[layer] = grad\n    for layer in reversed(range(model.LAYERS)):\n        grad = model.grad_weights.pop(layer)\n"
+                + SCATTER
+                + ACROSS
+                + GATHER,
+            ),
+        ),
+        ("Call scatterreduce for each layer right after its backward",),
+    ),
+]
+"""Right programs that are too slow or too large."""
+COSTS += [
+    Row(
+        changed("buckets", "a call for each layer", ("len(model.grad_weights) == 6 or layer == 0", "True")),
+        ("One call takes several layers",),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "whole weights are kept",
+            ('model.weights["node", layer] = weight.shard(shard, shards)', 'model.weights["node", layer] = weight'),
+            ('weight = await model.allgather(in_node, layer, axis="shard")', "weight = in_node"),
+        ),
+        ("Keep a shard of each instead",),
+        ("gather it again for the next one",),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_costs_time_or_memory_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    said = f"{here.costs_time}\n{here.costs_memory}"
+    assert here.status == FAIL and here.right, here.message
+    assert all(words in said for words in row.says) and not any(words in said for words in row.never), said
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
@@ -1053,21 +1697,14 @@ def test_what_was_taken_out_is_told_where_it_went(line: str) -> None:
 
 
 OF_SEVERAL = (
-    "pipeline",
-    "pipeline_fsdp",
-    "wsdp",
-    "zero2",
-    "gpipe",
-    "one_f_one_b",
-    "interleaved",
-    "replica_fsdp",
-    "ddp",
-)
+    "pipeline", "pipeline_fsdp", "wsdp", "zero2", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp",
+)  # fmt: skip
 OTHERWISE = (
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
     "four pieces at any size", "the pieces of the sum are gathered", "the last gather over the other axis",
+    "more forwards than micro-batches", "both halves of a turn at once", "two stages a rank at every size",
 )  # fmt: skip
-"""What only the grader finds, and what does depend on who came first: a learner's own dictionary."""
+"""What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]
 
 

@@ -324,6 +324,13 @@ def test_hints_come_one_by_one_and_the_shell_remembers(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
+def test_a_name_that_is_no_function_at_the_end_is_said_to_be_none(lib: Lib, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("async def ddp(model):\n    return model\nddp = ddp(None)\n")
+    result = lib("grade", "mine.py")
+    assert result.code == 2 and "ddp is no function when mine.py has run, though a line defines it" in result.err
+
+
+@pytest.mark.process
 def test_the_faces_for_programs(lib: Lib, tmp_path: Path) -> None:
     solved(0, tmp_path)
     shutil.copy(ROOT / "puzzles" / "p01_grad_accum.ipynb", tmp_path)

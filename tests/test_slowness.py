@@ -93,7 +93,10 @@ FORWARDS_FIRST = (
     "Rank 2 waits 4.2 ticks for the activation gradient of micro-batch 0: rank 3 could send it at tick 11 and does at "
     "tick 28, since it does forward of micro-batches 1-7 first"
 )
-ACROSS = "8 all-reduces between nodes of 2.2 ticks each, those of the target take 1; 8 all-reduces inside nodes"
+ACROSS = (
+    "8 all-reduces between nodes of whole gradients, of 2.2 ticks each, those of the target take 1; "
+    "8 all-reduces inside nodes"
+)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ class PuzzleError(AssertionError):
 
     sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
-    call: int | None = None  # of a call that is found after its run: its place in its rank's log
+    entry: int | None = None
+    """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
     _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts
     fix_for: Mapping[str, Fix] = NO_OTHERS
 

@@ -229,7 +229,9 @@ def _compare(
             elif have is None:
                 fix = how.format(layer)
             elif want is not None and _is_less(have, want):
-                fix = _LESS[kind].format(layer, "all of it" if len(want[0]) == want[1] else "more of it")
+                whole = len(want[0]) == want[1]
+                less = _LESS["whole state" if whole and kind == "OptState" else kind]
+                fix = less.format(layer, "all of it" if whole else "more of it")
             elif want is not None and _is_less(want, have):
                 fix = (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
             else:
@@ -258,6 +260,8 @@ _LESS = {
     "Weight": "here each rank ends with {1}: gather what update gives, weight = await model.allgather(weight, {0}), "
     "and set that",
     "OptState": "keep every piece that this rank has updated: model.opt_states[...]",
+    "whole state": "here each rank updates all of a layer, weight and state: gather the gradient before the "
+    "update, and not the weight after it",
 }
 _MORE = {
     "Weight": "here each rank ends with its own piece only: model.set_final_weight({0}, weight) with what update gives "

@@ -19,7 +19,8 @@ def fitting(puzzle: Puzzle, run: Callable[P, T]) -> Callable[P, T]:
             return run(*args, **kwargs)
         except PuzzleError as error:
             fixes: Mapping[str, Fix] = getattr(error, "fix_for", {})
-            known = [fixes[name] for name in (*puzzle.words, *puzzle.rules, puzzle.layout) if name in fixes]
+            asked = {*puzzle.words, *puzzle.rules, puzzle.layout}
+            known = [fix for name, fix in fixes.items() if name in asked]  # the error names first what decides
             if known:
                 error.fix = known[0]
             raise

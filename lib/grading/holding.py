@@ -239,11 +239,12 @@ class Excess:
         made = self.events[held.made].kind if 0 <= held.made < len(self.events) else ""
         pieces = "/" not in self.what and any("/" in group.what for group in self.there)
         if self.memory == "in_flight":
-            if self.unread:
-                return ""
             if len(self.calls) == 1:
                 return "await it before the work that goes on beside it, or let that work need less."
-            return "await a call before the next one is made, so that fewer are on their way at a time."
+            fewer = "so that fewer are on their way at a time."
+            if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
+                return f"make each call right after the backward of its layer, and await it soon after, {fewer}"
+            return f"await a call before the next one is made, {fewer}"
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."
         if kind == SAVED:
@@ -264,6 +265,9 @@ class Excess:
             if HOSTS in self.puzzle.words:
                 return "leave it to the host, which sends it when the device needs it."
             return "load only what this rank works with."
+        shards = {group.what for group in self.there if "/" in group.what}
+        if kind == "Weight" and stream_of(made) == "collective" and "/" not in self.what and len(shards) > 1:
+            return "keep a shard of each instead, weight.shard(...), and gather these again where they are needed."
         if kind == "Weight" and stream_of(made) == "collective":
             return f"let each go after its use, {pop}, and gather it again for the next one."
         if kind == "WeightGrad":
@@ -285,7 +289,7 @@ class Excess:
         if following == UPDATE.kind:
             return "update each layer as soon as its gradient is complete, before the next layer's backward."
         if stream_of(following) == "collective":
-            return f"call {following} for each layer as soon as its gradient is there, and update it."
+            return f"call {following} for each layer right after its backward, and update it."
         return "use each gradient as soon as it is there, before the next layer's backward."
 
 

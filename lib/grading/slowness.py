@@ -15,9 +15,10 @@ from ..record.breakdown import idle_of, time_parts
 from ..record.chain import MESSAGES, Chain
 from ..record.events import Event
 from ..record.kinds import KINDS
+from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, UPDATE
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
 
 LEAST, MUCH, MOSTLY = 0.01, 0.1, 0.5
@@ -83,8 +84,8 @@ class Slowness:
         """Return what makes the run slower than the goal's program, with what to write."""
         more = "; ".join([*self.more_work(), *self.made_again()])
         instead = ", ".join(self.instead())
-        more += f"; instead of that it has {instead}" if instead and self.named else ""
-        said = [more, self.on_the_chain(), self.late_messages()]
+        more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
+        said = [more, self.in_lists(), self.on_the_chain(), self.late_messages()]
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _lasting(self, ticks: float) -> str:
@@ -110,13 +111,32 @@ class Slowness:
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
+                    named += " of whole gradients," if across and self._whole_gradients(kind) else ""
                     yield f"{named} of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
+
+    def _whole_gradients(self, kind: str) -> bool:
+        """Return whether whole gradients go over the slow links in every call of a collective."""
+        calls = [event for event in self.outcome.events if event.kind == kind and event.tensor == "WeightGrad"]
+        calls = [event for event in calls if spans_boxes(event, self.outcome.node_size, self.outcome.beside)]
+        return bool(calls) and all(event.elements == self.outcome.cost.weight_elements for event in calls)
+
+    def in_lists(self) -> str:
+        """Return how fewer calls do the same, where the puzzle grants lists and this has more calls than the goal."""
+        if LISTS not in self.puzzle.words:
+            return ""
+        more = [
+            kind
+            for (kind, across), own in self.done.items()
+            if kind in in_stream("collective") and own.times > self.known.get((kind, across), Effort(0, 0.0)).times
+        ]
+        return f"one call takes several layers: model.{more[0]}([grad, ...], [layer, ...])" if more else ""
 
     def instead(self) -> Iterator[str]:
         """Yield the communication that the goal's program has, and this one has not."""
         for (kind, across), ours in self.known.items():
-            if kind in in_stream("collective") and (kind, across) not in self.done:
-                yield self._times(kind, across, ours.times)
+            own = self.done.get((kind, across), Effort(0, 0.0)).times
+            if (kind in in_stream("collective") and own < ours.times) or (OPERATIONS[kind].trains and not own):
+                yield self._times(kind, across, ours.times) + f" (this one {own})" * bool(own)
 
     def made_again(self) -> Iterator[str]:
         """Yield how many backwards make what a forward could have kept."""
@@ -128,7 +148,7 @@ class Slowness:
 
     def _times(self, kind: str, across: bool, count: int) -> str:
         row = OPERATIONS[kind]
-        plural = ("es" if row.word.endswith("s") else "s") * (count != 1)
+        plural = ("es" if row.word.endswith("s") else "s") * (count != 1 and " " not in row.word)
         both = (kind, not across) in self.done or (kind, not across) in self.known
         where = " between nodes" if across else " inside nodes" if both else ""
         return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"
@@ -164,9 +184,21 @@ class Slowness:
             )
         if collectives > MUCH * self.outcome.time:
             return "make a call as soon as what it needs is there, and go on with the next layer while it is on its way"
+        if kind == FORWARD.kind and self._thick():
+            advice = "each rank has one thick stage of several layers, the {}'s ranks have several thin ones: deal the "
+            return f"{advice.format(self.goal)}layers out, range(model.rank, model.LAYERS, model.RANKS)"
         if idle_of(time_parts(self.outcome.device_events, self.outcome.ranks, self.outcome.time)) > MOSTLY:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
+
+    def _thick(self) -> bool:
+        """Return whether each rank runs layers that follow one another, where the goal's ranks send more often."""
+        layers = defaultdict[int, set[int]](set)
+        for event in self.outcome.events:
+            if event.kind == FORWARD.kind and event.layer is not None:
+                layers[event.rank].add(event.layer)
+        sends = [sum(one.times for (kind, _), one in of.items() if kind == SEND.kind) for of in (self.done, self.known)]
+        return sends[0] < sends[1] and all(1 < len(own) == max(own) - min(own) + 1 for own in layers.values())
 
     def late_messages(self) -> str:
         """Return for what message a rank waits longest though its sender could have sent it, or an empty text."""

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
-from ..basics.errors import Line, Place, PuzzleError, is_learners, line_at
+from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost
@@ -447,7 +447,9 @@ class Model(Verbs):
         if came is None or not isinstance(operand, Tensor):
             return ""
         of_layer = self._layers if row is LOSS else layer
-        right = ""
+        right = self._simulator.nobodys(self._handle, operand.layer) if isinstance(operand, Activation) else ""
+        if right:
+            return f"it came from rank {came[0]}; {right}"
         if isinstance(of_layer, int) and KINDS[wanted].by_batch:
             of_layer += wanted == "ActivationGrad"
             batches: frozenset[int] = getattr(operand, "batches", frozenset())
@@ -455,20 +457,28 @@ class Model(Verbs):
         sender, at = came
         line = f", received in {self._line(at)}" if self._line(at) else ""
         if f"src={sender})" in right:
-            right = "so does what is wanted: receive in the order in which that rank sends"
+            right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
+            right += "what it is: its kind, its layer and its micro-batch"
         return f"it came from rank {sender}{line}{right and '; '}{right}"
+
+    def _written_at(self, at: int) -> str:
+        """Return the line of the learner's code that has written an entry of the log; an empty text if it is ours."""
+        code = self._codes[at] if at < len(self._codes) else None
+        return "" if code is None or not is_learners(code) else show_line(code, line_at(code, self._places[at]))
 
     def _line(self, at: int) -> str:
         """Return where in the learner's code an entry of the log was written, without the code."""
-        code = self._codes[at] if at < len(self._codes) else None
-        return "" if code is None or not is_learners(code) else f"line {line_at(code, self._places[at])}"
+        line = self._written_at(at)
+        return f"line {line.number}" if isinstance(line, Spot) else ""
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
         """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
         Takes no time, and does not store the weight."""
         if type(weight) is not Weight:
             where = self._place("set_final_weight", layer if isinstance(layer, int) else None)
-            expect(where, "weight", weight, "Weight", written("set_final_weight"))
+            whence = functools.partial(self._whence, UPDATE, layer, weight, "Weight")
+            verb = f"{written('set_final_weight')}, with the weight that model.update gives"
+            expect(where, "weight", weight, "Weight", verb, whence)
         self._simulator.set_final_weight(self._handle, layer, weight._token)
         dict.__setitem__(self.final_weights, layer, weight)
 

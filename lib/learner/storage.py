@@ -6,16 +6,19 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
-from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError
+from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD
+from ..record.labels import NONE, Labels
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
 _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
+
+MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 
 
 class Storage(dict[Hashable, Any]):
@@ -60,8 +63,10 @@ class Storage(dict[Hashable, Any]):
             meant = f"add up the gradients of all micro-batches: {parts}" + " + ..." * (len(several) > 2)
         own = self._own_past(key, popped)
 
+        there = self._under_another_key(key)
+
         def fix() -> str:
-            return meant or own or self._elsewhere(key, popped) or plain
+            return meant or there or own or self._elsewhere(key, popped) or plain
 
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
@@ -78,6 +83,21 @@ class Storage(dict[Hashable, Any]):
         whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
         shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "
         return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
+
+    def _under_another_key(self, key: Hashable) -> str:
+        """Return where what a key means by habit is stored instead, or an empty text."""
+        meant = self._of_key(key)
+        if meant is None:
+            return ""
+        for other, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
+            if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
+                what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
+                return (
+                    f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
+                )
+        return ""
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch."""
@@ -125,8 +145,17 @@ class Storage(dict[Hashable, Any]):
                 and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
             ):
                 return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
-            return f"{call} gave it: was it taken out already, as pop does, or stored under another key?"
+            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+        reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
+        read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        if read:
+            fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
+            return f"{fix}another tensor taken its place? Keep it to its last use"
         if not backward and layer == 0:
+            own = [one for one in range(rank.layers) if simulator.has_run(rank, FORWARD.kind, one)]
+            if len(own) > 1 and own[0] > 0 and not batches:
+                has = f"this rank has layers {', '.join(map(str, own))}"
+                return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
             return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
         if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
@@ -146,12 +175,12 @@ class Storage(dict[Hashable, Any]):
             return ""
         layer, batches = meant
         if name in ACTIVATIONS:
+            activation = ACTIVATIONS[name] == "Activation"
+            if activation and layer == rank.layers and (last := simulator.owner(rank, layer - 1)) is not None:
+                return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return there
-            if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
-                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-                return f"{made} before that; or is it under another key?"
-            return ""
+            return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
@@ -161,9 +190,23 @@ class Storage(dict[Hashable, Any]):
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":
             return "" if popped else FIRST
+        if name == "opt_states" and loaded and not simulator.has_run(rank, "update", layer):
+            return f"load_weights gives it beside the weight: model.weights[{layer}], model.opt_states[{layer}] = ..."
         if not loaded:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
+
+    def _not_yet(self, layer: int, batches: frozenset[int]) -> str:
+        """Return what to do about an activation that this rank has not made yet, by what it has done instead."""
+        simulator, rank = self._simulator, self._rank
+        done = {one: simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)}
+        known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        if batches and known and simulator.has_loaded(rank, layer - 1):
+            missing = numbered("micro-batch", batches - done[layer - 1])
+            soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
+            return f"{soon}, only {', '.join(known[:MOST_LAYERS])}: do that forward first, or take what is ready"
+        made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+        return f"{made} before that; or is it under another key?"
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):

@@ -71,6 +71,8 @@ class Tensor:
 
     def __add__(self, other: object) -> Any:
         fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
+        if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
+            fix = "forward and backward take both, the weight and beside it adapter=..."
         raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__
@@ -91,9 +93,9 @@ class Sharded(Tensor):
     def shard(self, index: int, total: int) -> Self:
         """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
         for an index out of range or a tensor with gaps."""
-        call = "tensor.shard(index, total): piece number `index` of `total` equal ones, such as shard(0, model.RANKS)"
-        total = whole_number(f"shard of {self}: total", total, fix=call)
-        index = one_of(f"shard of {self}: index", index, total, fix=f"{total} pieces are numbered from 0")
+        order = "shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
+        total = whole_number(f"shard of {self}: total", total, fix=order)
+        index = one_of(f"shard of {self}: index", index, total, fix=order)
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
     def combine(self, other: Self) -> Self:

@@ -48,6 +48,13 @@ def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
     return made_up
 
 
+def _not_updated(states: Sequence[FinalState], layer: int) -> int | None:
+    """Return the first rank that ends with a weight of a layer as it was loaded, if none has updated it."""
+    weights = [(state.rank, one.labels) for state in states for one in state.kept if one.labels.kind == "Weight"]
+    own = [(rank, labels.step) for rank, labels in weights if labels.layer == layer]
+    return own[0][0] if own and not any(step for _, step in own) else None
+
+
 def _check_complete(
     layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool, states: Sequence[FinalState]
 ) -> None:
@@ -60,6 +67,8 @@ def _check_complete(
             problem, where = NOT_UPDATED, Place(rank, layer=layer, detail="final weight")
             expected = f"a Weight with layer={layer}, step=1"
             fix = f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)"
+            if labels.kind == "Weight" and labels.layer == layer and not labels.step:
+                fix = f"this is the weight from before the update; hand in what the update gives: {fix}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")
     (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
     if len(have) < total:
@@ -74,6 +83,8 @@ def _check_complete(
         if finals and (without := [rank for rank in loaded if rank not in handed_in]):
             fix = f"{numbered('rank', without)} {'has' if len(without) == 1 else 'have'} loaded a piece of it too, and "
             fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
+        if (holder := None if finals else _not_updated(states, layer)) is not None:
+            fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {fix[14:]}"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

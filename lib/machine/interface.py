@@ -189,6 +189,9 @@ class Simulator(Protocol[R, T, C]):
     def summed_by(self, rank: R, layer: int) -> str:
         """Return, for an error, the reduction to which this rank has brought a gradient of a layer, or nothing."""
 
+    def nobodys(self, rank: R, layer: int) -> str:
+        """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
+
     def owner(self, rank: R, layer: int) -> int | None:
         """Return, for an error, the other rank that has a layer, if this one has not."""
 

@@ -14,14 +14,15 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers, show_set
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
-from ..record.collectives import ALLGATHER
+from ..record.collectives import ALLGATHER, ALLREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
-from ..record.table import OPERATIONS, RECEIVE, SEND, sums
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
+from ..record.table import RECEIVE, SEND, sums
+from ..record.training import BACKWARD, FORWARD
+from .circle import Circle, after, carried, missing_send, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -50,7 +51,6 @@ MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
 WHOLE_ALREADY = {
@@ -191,9 +191,14 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
+            fix_for = {} if self.mesh.axes else error.fix_for
             error.fix = lambda: (
-                self._pieces(meeting, layer, brought) or _summed_before(meeting, layer, brought) or plain
+                self._pieces(meeting, layer, brought)
+                or _over_axes(meeting, layer, brought)
+                or _summed_before(meeting, layer, brought)
+                or plain
             )
+            error.fix_for = fix_for
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
                 error.fix_for = WHOLE_ALREADY
             raise
@@ -237,7 +242,14 @@ class Network:
             same = numbered("rank", [rank.rank for rank, one in zip(ranks, pieces, strict=False) if one == twice])
             return f"{same} hold the same shard, as they have loaded it; the shards differ {over}: {call}"
         index = f'model.axis_index("{axis}"), model.axis_size("{axis}")' if axis else "model.rank, model.RANKS"
-        return f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
+        fix = f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
+        for name, size in self.mesh.axes.items():
+            places = [self.mesh.group(rank.rank, name).position[rank.rank] for rank in ranks]
+            cuts = zip(labels, places, strict=False)
+            if name != axis and all(one.shards == {at} and one.total == size for one, at in cuts):
+                call = f'await model.allgather(..., {layer}, axis="{name}")'
+                return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
+        return fix
 
     def _outputs(self, meeting: Meeting, brought: Sequence[Part | None]) -> Sequence[Part]:
         """Return what each member gets, by the rule of the collective."""
@@ -270,7 +282,9 @@ class Network:
                     where=Place(call.rank.rank, call.kind, call.layer, tick=call.tick),
                     expected=f"{meeting.group} call the same collectives, for the same layers, in the same order",
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
-                    fix=self._which_axis(meeting.op[0]) or _same_for_all(one, two),
+                    fix=self._which_axis(meeting.op[0])
+                    or _shared_over(meeting.op[0], one, two)
+                    or _same_for_all(one, two),
                     line="",
                 )
                 queue = call.link.queue
@@ -515,7 +529,7 @@ class Network:
         for rank, calls in waiting.items():
             line = f" [{lines[rank]}]" if lines.get(rank) else ""
             others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
-            for what in [f"{call}{_after(call)}{line}" for call in calls[:3]] or [others]:
+            for what in [f"{call}{after(call)}{line}" for call in calls[:3]] or [others]:
                 stands.setdefault(what, []).append(rank)
         alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
         for what, ranks in stands.items():
@@ -538,10 +552,10 @@ class Network:
     def _unread(self) -> list[str]:
         """Return a row for each pair of ranks with messages that no receive has taken."""
         return [
-            f"a message from rank {sender} to rank {rank} is not received yet: {_carried(mailbox[0])}"
+            f"a message from rank {sender} to rank {rank} is not received yet: {carried(mailbox[0])}"
             if len(mailbox) == 1
             else f"{len(mailbox)} messages from rank {sender} to rank {rank} are not received yet, "
-            f"first {_carried(mailbox[0])}"
+            f"first {carried(mailbox[0])}"
             for rank, mailboxes in sorted(self.mailboxes.items())
             for sender, mailbox in sorted(mailboxes.items())
             if mailbox
@@ -569,10 +583,13 @@ class Network:
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
-            unsent = "".join(f"; {one}" for one in _unsent(receives))
-            return f"all wait to receive, and nobody has sent: some rank has to send before it receives{unsent}"
+            first = unsent_of(receives) or [Circle(receives, self.links, self.mailboxes).no_input()]
+            first = ["all wait to receive, and nobody has sent: some rank has to send before it receives", *first]
+            if self.mesh.hosts:
+                first.append("a device sends gradients, model.pass_to(model.host, grad), and its host updated weights")
+            return "; ".join(filter(None, first))
         if receives:
-            return _missing_send(receives, by_rank, self._one_more)
+            return missing_send(receives, self.links, self.mailboxes, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
 
     def _one_more(self, call: InFlight) -> str:
@@ -590,7 +607,7 @@ class Network:
             return ""
         for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
             if mailbox and self._is_what_it_needs(call, mailbox[0]):
-                have = f"rank {sender} has sent {_carried(mailbox[0])} to rank {rank}, which waits for rank {peer}"
+                have = f"rank {sender} has sent {carried(mailbox[0])} to rank {rank}, which waits for rank {peer}"
                 return f"{have}: await model.receive(src={sender}) on rank {rank}"
         if self.links[peer].sent.get(rank):
             return ""
@@ -627,7 +644,7 @@ class Network:
             made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
             if not rank.has_run(FORWARD.kind, made) or rank.has_run(FORWARD.kind, reads):
                 continue
-            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
+            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
             waits = next((call.rank.rank for call in receives if call.peer == sender), None)
             if waits is not None:
                 call = f"await model.pass_to({waits}, ...) on rank {sender}"
@@ -639,7 +656,7 @@ class Network:
 
 def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
     """Return the error of a call that is left over, which then names the place of that call."""
-    error.call = call.index
+    error.entry = call.index
     return error
 
 
@@ -674,6 +691,48 @@ def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
     return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
 
 
+def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return over which axis gradients are to be summed or gathered that another collective has brought; an empty text
+    for other tensors, and where that is not known."""
+    first = brought[0]
+    rank = first.rank
+    if rank is None or not all(one.brought and one.labels.kind == "WeightGrad" for one in brought):
+        return ""
+    axis, kind = meeting.op[0], meeting.row.kind
+    sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
+    done = [over for over in sums[0] if all(over in others for others in sums)]
+    if meeting.row is ALLGATHER and len({one.labels.batches for one in brought}) > 1:
+        by_rank = {one.rank.rank: one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None}
+        some = [axis for axis in rank.mesh.axes if 0 < sum(axis in own for own in by_rank.values()) < len(by_rank)]
+        only = [one for one, own in by_rank.items() if some and some[0] in own]
+        return (
+            f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
+            if some
+            else ""
+        )
+    if meeting.row is ALLGATHER:
+        over = rank.last_cut(layer)
+        wrong = not over or over == f', axis="{axis}"'
+        fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
+        return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
+    if None in done:
+        return f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
+    left = [one for one in rank.mesh.axes if one not in done]
+    if done and not left:
+        return (
+            f"the gradient of layer {layer} has been summed over all axes already: reduce each gradient once over each"
+        )
+    if not done:
+        return ""
+    fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
+    verb = kind if first.labels.is_whole() else ALLREDUCE.kind
+    return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'
+
+
+def _axes(names: Iterable[object]) -> str:
+    return " and ".join(f'axis="{name}"' for name in names)
+
+
 def _count(layer: int | tuple[int, ...]) -> int:
     """Return how many tensors a rank brings to a collective as a list; 0 if it brings one that is in no list."""
     return len(layer) if isinstance(layer, tuple) else 0
@@ -688,6 +747,21 @@ def _fetched_message(rank: RankState, call: Message) -> object:
     rank.received.append((sent.end, len(rank.log), sent.memory, call.index))
     value, sent.value = sent.value, None  # with real tensors it is large, and a learner may keep the send
     return value if sent.labels is None else rank.mint(sent.labels, value, sent.origin, call.index, sent.memory)
+
+
+def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
+    """Return over which axis ranks share the layers that they bring to a collective over another one; or nothing."""
+    rank, other = one.rank, two.rank
+    if one.kind != two.kind or one.layer is None or two.layer is None or rank.has_loaded(two.layer):
+        return ""
+    right = rank.axis_of_pieces(one.layer)
+    if axis is None or right == axis or other.has_loaded(one.layer):
+        return ""
+    if right:
+        have = f'ranks along axis="{axis}" have different layers, and those along axis="{right}" share them'
+        return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
+    own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
+    return f'{own}: ranks that meet along axis="{axis}" work on the same layers'
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:
@@ -709,7 +783,7 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
         if other is not None and call.rank.rank in other.missing():
             rank, verb = call.rank.rank, show_call(*other.what)
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
-            if unsent := _unsent([other]):
+            if unsent := unsent_of([other]):
                 return waits_for + unsent[0]
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
@@ -730,79 +804,3 @@ def _in_forward_order(rank: RankState, layer: int | None) -> str:
     if any(one.has_run(BACKWARD.kind, layer + 1) for one in rank.ranks.values()):
         return ""
     return "the backward of the layers goes from the last one down to the first, reversed(range(model.LAYERS))"
-
-
-def _missing_send(
-    receives: Sequence[InFlight], waits: Mapping[int, InFlight], one_more: Callable[[InFlight], str]
-) -> str:
-    """Return what to do where all who wait do so for a message: who waits for whom, and what was computed and not sent
-    there."""
-    first = receives[0]
-    chain: list[InFlight] = []
-    at: InFlight | None = first
-    while at is not None and at not in chain:
-        chain.append(at)
-        at = None if at.peer is None else waits.get(at.peer)
-    ring = chain[chain.index(at) :] if at is not None else chain[-1:]
-    pairs = [
-        f"rank {call.rank.rank} waits for {'any message' if call.peer is None else f'rank {call.peer}'}"
-        for call in ring
-    ]
-    said = " and ".join(pairs) if len(pairs) < 3 else ", ".join(pairs)
-    if at is None:
-        return f"{said}, and no rank sends to it any more: compare who sends to whom, and how often"
-    if unsent := _unsent(ring):
-        return f"{said}: one of them has to send first; {', '.join(unsent)}"
-    again = next(filter(None, map(one_more, ring)), "")
-    return f"{said}: one of them has to send first{again}"
-
-
-def _unsent(waits: Sequence[InFlight]) -> list[str]:
-    """Return a sentence for each of these ranks that has computed something last, and not sent it."""
-    first = {call.rank.rank: call for call in reversed(waits)}  # of many waits of a rank one: its log is read for it
-    kept = [(call.rank, _unsent_by(call)) for _, call in sorted(first.items())]
-    said = [f"rank {rank.rank} has not sent on what {_in_words(one)} gave" for rank, one in kept if one is not None]
-    return said[:MOST_UNSENT]
-
-
-def _unsent_by(call: InFlight) -> Any:
-    """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
-    may wait for, and nothing was sent after it; else None."""
-    rank = call.rank
-    for at in range(call.index - 1, -1, -1):
-        record = rank.log[at]
-        if record.kind in (SEND.kind, LOSS.kind):
-            return None
-        row = OPERATIONS.get(record.kind)
-        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
-            continue
-        after = record.layer - 1 if row.backward else record.layer + 1
-        return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None
-    return None
-
-
-def _in_words(record: Any) -> str:
-    """Return a record of a rank's log as text."""
-    if not isinstance(record, InFlight):
-        batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
-        return f"{show_call(record.kind, record.layer)}{batches}"
-    if record.group is not None:
-        return show_call(*record.what)
-    if record.sends:
-        return f"sending {_carried(record)} to rank {record.peer}"
-    return f"receiving {_carried(record)}" + ("" if record.peer is None else f" from rank {record.peer}")
-
-
-def _carried(call: InFlight) -> str:
-    """Return what a message carries, as text."""
-    labels = call.labels
-    if labels is None:
-        return "a plain value"
-    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
-    return f"{labels.kind} of layer {labels.layer}{batches}"
-
-
-def _after(call: InFlight) -> str:
-    """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
-    last = call.rank.past_record(call.index)
-    return "" if last is None else f", after {_in_words(last)}"

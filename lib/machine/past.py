@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from ..basics.errors import numbered, show_set
 from ..record.collectives import SCATTERREDUCE
@@ -285,6 +285,28 @@ class Asked:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
 
+    def layers_run(self) -> set[int]:
+        """Return the layers through which this rank has carried a micro-batch forward."""
+        return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
+
+    def layers_loaded(self) -> set[int]:
+        """Return the layers of which this rank has loaded a weight, or a piece of it."""
+        return {layer for layer in self._past().loaded if layer is not None}
+
+    def receivers(self, kind: str, layer: int) -> Mapping[int, int]:
+        """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""
+        return self._past().sent.get((kind, layer), {})
+
+    def nobodys(self, layer: int) -> str:
+        """Return what to say of an activation that is the output of the last layer, or the input of one that no rank
+        has loaded, as far as is known; an empty text for others."""
+        if layer == self.layers:
+            return f"layer {layer - 1} is the last one: its output goes to model.loss on the same rank, and to no other"
+        if len(self.ranks) < self.mesh.everyone or any(one.has_loaded(layer) for one in self.ranks.values()):
+            return ""
+        fix = f"no rank has loaded layer {layer}: divide all model.LAYERS layers among the ranks, at every size"
+        return f"{fix}, such as range(model.rank, model.LAYERS, model.RANKS)"
+
     def has_loaded(self, layer: int) -> bool:
         """Return whether this rank has loaded a weight of a layer, or a piece of it."""
         return layer in self._past().loaded
@@ -416,6 +438,28 @@ class Asked:
         loaded, comes = show_set(own.shards), show_set(grad.shards)
         return f"this rank has loaded shard {loaded} of {own.total}, and shard {comes} of the gradient comes to it"
 
+    def summed_over(self, layer: int, but: object = None) -> list[str | None]:
+        """Return the axes over which this rank has summed a gradient of a layer, None for all ranks, in order.
+        ``but``: the ``op`` of a call that does not count."""
+        ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
+        return [*dict.fromkeys(cast("tuple[str | None]", op)[0] for op in ops)]
+
+    def left_to_sum(self, layer: int, grad: Labels) -> str:
+        """Return how a rank goes on with a gradient of a layer that is a sum over some axes of the mesh only, or an
+        empty text."""
+        done = self.summed_over(layer)
+        left = [axis for axis in self.mesh.axes if axis not in done]
+        if not done or None in done or not left or len(grad.batches) < 2:
+            return ""
+        over = " and ".join(f'axis="{axis}"' for axis in done)
+        if self.axis_of_pieces(layer) == "":
+            call = f"grad = await model.scatterreduce(grad, {layer})"
+            return (
+                f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
+            )
+        call = f'grad = await model.allreduce(grad, {layer}, axis="{left[0]}")'
+        return f"it has been summed over {over} only: on every rank, before the update, {call}"
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
         cuts = [*self._past().cuts.get(layer, {})]
@@ -443,6 +487,13 @@ class Asked:
                 )
                 fix += f"whole weight: {cut}"
             return fix
+        if weight.total > own.total:
+            name = [*self.mesh.axes][-1] if self.mesh.axes else ""
+            index = f'model.axis_index("{name}"), model.axis_size("{name}")' if name else "model.rank, model.RANKS"
+            fix = (
+                "these are pieces of the pieces that the ranks have loaded: gather what was loaded; or keep a piece of "
+            )
+            return f"{fix}the whole weight, once it is gathered: weight.shard({index})"
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
 

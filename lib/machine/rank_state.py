@@ -22,10 +22,10 @@ from ..basics.units import Elements, SizeUnit
 from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, same_pieces, total_of, within
+from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.table import RECEIVE, SEND, sums, work_on_layers
-from ..record.training import not_in_place
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, not_in_place
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
@@ -255,7 +255,12 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         fix += f"grad, model.grad_activations[{tensor.labels.layer}] = model.backward({tensor.labels.layer}, ...)"
-    if where.operation == kind and where.layer == layer:
+    if tensor.since < 0 and kind.startswith(SEND.kind):
+        there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
+        fix = f"{there}: store it before that, model.{KINDS[tensor.labels.kind].store}[...], to use it here as well"
+        if tensor.labels.kind == "WeightGrad":
+            fix += "; the sum is where it went, and comes back as a message or by a collective"
+    if tensor.since < 0 and where.operation == kind and where.layer == layer:
         fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
 
@@ -435,7 +440,9 @@ class RankState(Asked):
             if taken is None:
                 taken = self.taken[key] = Taken()
             if (other := taken.note(labels, load)) is not None:
-                raise self._taken_before(labels, other) if stepped else self._input_taken_before(labels, which, other)
+                twice = self._taken_before(labels, other) if stepped else self._input_taken_before(labels, which, other)
+                twice.entry = load - 1
+                raise twice
         tensor.origin = None
 
     def is_regained(self, tensor: TensorState) -> bool:
@@ -466,9 +473,24 @@ class RankState(Asked):
         """Return the error of an input that a rank has asked for twice."""
         where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
         fix = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
-        fix += "the rank that needs it"
+        fix += "the rank that needs it; where all ranks keep a slice, gather these again"
+        if len(labels.batches) > 1:
+            fix = (
+                f"ask for one micro-batch at a time, model.get_activation([{max(labels.batches)}]), or for all at once"
+            )
+        elif labels.batches <= self.has_run(FORWARD.kind, 0):
+            fix = f"layer 0 has read it already: other layers read what forward of the one before them gave; {fix}"
         got = f"{labels} after {other}"
         return PuzzleError(f"micro-batch {batch} was taken before", where=where, expected=expected, got=got, fix=fix)
+
+    def lacks_inputs(self) -> bool:
+        """Return whether this rank stores fewer activations than it has inputs whose backward is still to come, but for
+        the one that a backward has just taken out."""
+        verbs = (BACKWARD.kind, BACKWARD_WEIGHT.kind)
+        done = {layer: [self.has_run(verb, layer) for verb in verbs] for layer in self.layers_run()}
+        to_come = sum(len(self.has_run(FORWARD.kind, layer).difference(*done[layer])) for layer in done)
+        each = self.cost.elements(of_batches("Activation", 0, self.layers, frozenset([0]), self.batches))
+        return self.held[SLOT["Activation"]] < (to_come - 1) * each
 
     # -- samples and the log ------------------------------------------------------------
 

@@ -284,6 +284,7 @@ class LocalSimulator:
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
+    nobodys = staticmethod(RankState.nobodys)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
@@ -344,7 +345,9 @@ class LocalSimulator:
         def which() -> str:  # in a pipeline the first rank takes them all
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
-        problem, fix_for = "a micro-batch is out of range", {"weights_stay": every}
+        alone = "there is one micro-batch only, number 0: model.get_activation([0])"
+        fix_for = {"weights_stay": alone if rank.batches == 1 else every}
+        problem = "a micro-batch is out of range"
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
 

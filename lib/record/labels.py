@@ -279,21 +279,33 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         if part.adapter != first.adapter:
             fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
         elif part.extra != first.extra:
-            fix = "join slices of one and the same partial sum, or first add up the partial sums"
+            fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
+            fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
         elif KINDS[part.kind].by_batch and part.batches != first.batches:
             fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
-        problem, expected = "these are not parts of one thing", f"more of {first}"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+        problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
+        if part.extra.of != 1:
+            fix_for["partial=True"] = (
+                f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
+            )
+        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
-        fix = f"let each rank load its own shard, {load}"
+        fix, fix_for = f"let each rank load its own shard, {load}", dict[str, str]()
         if first.kind == "WeightGrad":
             fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
             fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
         elif KINDS[first.kind].by_batch:
             fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
+            if all(part.is_whole() for part in parts):
+                fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
+                fix += "these: tensor.shard(model.rank, model.RANKS)"
+        elif all(part.is_whole() for part in parts):
+            load = f"it is whole already: {fix}, and do not store what was gathered over it"
+            fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
+            fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
             fix = f"it is whole already, and a gather joins pieces: {fix}"
         elif any(part.shards != first.shards for part in parts):
@@ -301,10 +313,11 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         found = Counter(show_part(part.shards, part.total) for part in parts)
         got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
         if where == "combine":
-            if KINDS[first.kind].stepped:
-                fix = f"{fix}; the pieces of other ranks come by await model.allgather(tensor, layer)"
+            fix = "combine joins different pieces that this rank has; those of other ranks come by "
+            fix += f"await model.allgather(..., {first.layer})"
             got = " and ".join(show_part(part.shards, part.total) for part in parts)
-        raise PuzzleError("a shard comes twice", where=where, expected="every shard once", got=got, fix=fix)
+        problem, expected = "a shard comes twice", "every shard once"
+        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
     return another_part(first, shards, total)
 
 
@@ -344,7 +357,10 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
                 fix = "each rank brings another piece: bring whole gradients, and model.scatterreduce adds them up and "
                 fix += "gives piece i to the i-th rank"
             problem = "gradients of different shards do not add up"
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
+            own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
+            own += "nothing to add up: leave the call out, and update with that gradient"
+            alone = {"partial=True": own} if where != "+" else {}
+            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
         if strict and part.extra is not extra and part.extra != extra:
             problem = "the gradient of an adapter and that of a weight do not add up"
             fix = "give adapter=... to every forward and backward of a layer that has one"
@@ -352,7 +368,8 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
     if strict:
         for part in parts:
             if part.layer != layer:
-                problem, fix = "gradients of different layers do not add up", "add up the gradients of one layer"
+                problem = "gradients of different layers do not add up"
+                fix = "keep a sum for each layer: model.grad_weights[layer]"
                 raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if len(real) == 1:
         return first
@@ -382,10 +399,13 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
             fix = "use it as it is; what ranks add up is the gradient of the weight, the first that backward gives"
-            partial = "only forward and backward with partial=True give partial sums; use the whole one as it is"
+            partial = "only forward and backward with partial=True and a piece of the weight give partial sums, "
+            partial += "model.load_weights(layer, model.rank, model.RANKS); use the whole one as it is"
+            cut_it = {"slices": f"{partial}, or cut it: tensor.shard(model.rank, model.RANKS)"}
+            fix_for = {"partial=True": partial, **(cut_it if part.total == 1 else {})}
             if part.total != 1:
-                fix = partial = f"slices are joined by await model.allgather(..., {part.layer})"
-            problem, fix_for = f"there is nothing to add to it: that {whole} already", {"partial=True": partial}
+                fix = fix_for["partial=True"] = f"slices are joined by await model.allgather(..., {part.layer})"
+            problem = f"there is nothing to add to it: that {whole} already"
             raise PuzzleError(problem, where=where, expected="partial sums", got=str(part), fix=fix, fix_for=fix_for)
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:

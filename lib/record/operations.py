@@ -111,6 +111,21 @@ class Rank(Protocol):
         """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty
         text where no other rank makes it."""
 
+    def elsewhere(self, layer: int, batches: frozenset[int] = ...) -> int | None:
+        """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it."""
+
+    def nobodys(self, layer: int) -> str:
+        """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
+
+    def has_brought_what_it_loaded(self, weight: Labels) -> bool:
+        """Return whether a piece is the one that this rank has taken from its load."""
+
+    def lacks_inputs(self) -> bool:
+        """Return whether this rank stores fewer activations than it has inputs whose backward is still to come."""
+
+    def left_to_sum(self, layer: int, grad: Labels) -> str:
+        """Return how this rank goes on with a gradient that is a sum over some axes of the mesh only, or nothing."""
+
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""

@@ -35,7 +35,9 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     inp, weight = labels
     partial = bool(more) and "partial" in more
     if more and "adapter" in more:
-        _adapter_fits(rank, rank.place("forward", layer, inp.batches), layer, more["adapter"], partial)
+        where = rank.place("forward", layer, inp.batches)
+        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer, "adapter": more["adapter"].layer})
+        _adapter_fits(rank, where, layer, more["adapter"], partial)
     whole = len(weight.shards) == weight.total or partial
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
@@ -68,9 +70,9 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     ):
         return
     where = rank.place("backward", layer, inp.batches)
+    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
-    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     _weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
@@ -91,7 +93,15 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
         problem = "input and gradient are of different micro-batches"
         fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-        if came := rank.sender(grad):
+        if grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
+            fix = (
+                f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
+            )
+            fix += (
+                f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
+            )
+            fix += "out that of the gradient's micro-batch"
+        elif came := rank.sender(grad):
             fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
             fix += "and receive each message once"
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
@@ -136,6 +146,13 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
     if came is None:
         return wanted or own
+    if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
+        return f"it came from rank {came[0]}; {nobodys}"
+    if came[0] == rank.elsewhere(labels.layer, labels.batches):
+        fix = (
+            f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
+        )
+        return f"{fix}only what other ranks read. Or should this rank have layer {labels.layer}?"
     if f"src={came[0]})" in wanted:
         if instead := rank.sent_instead(came[0], kind, labels, layer):
             return instead
@@ -153,11 +170,14 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
     if labels.total != 1:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
-        fix = f"gather the slices of all ranks of the group: {call}"
+        fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
+        fix += "tensor.shard(model.rank, model.RANKS)"
         uncut = (
             "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
         )
-        fix_for = {SLICES: fix} | dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
+        whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {labels.layer})"
+        fix_for = {SLICES: fix, "partial=True": whole}
+        fix_for |= dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
         raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 
@@ -405,6 +425,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
+        gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
         cover = functools.partial(_cut_alike, rank, layer, grad, f"{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
@@ -416,6 +437,9 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         own = f"model.weights[{layer}]"
         fix = f"update the piece that this rank has loaded, and not what was gathered: model.update({layer}, grad, "
         return f"{fix}{own}, model.opt_states[{layer}]), with that piece still in {own}"
+    if rank.has_brought_what_it_loaded(opt_state) and not rank.has_brought_what_it_loaded(weight):
+        fix = "the state is the piece that this rank has loaded, and the weight is not: keep both as they were "
+        return fix + "loaded, and any copy under another key"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
@@ -442,7 +466,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
-        return f"{what} was never done for layer {layer}: model.{verb}({layer}, ...)"
+        return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), and then the update"
     if rank.is_host:
         fix = "gradients come from the devices, one message for each micro-batch: receive all of them, add them up, "
         return fix + f"model.grad_weights[{layer}] + grad, and then update"
@@ -453,15 +477,17 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
+    if left := rank.left_to_sum(layer, grad):
+        return left
     if axis := rank.axes_left(layer):
         return axis
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
         return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
     if rank.others_have(layer):
-        verb, left = rank.never_reduced()
-        if layer in left:
-            which = f"layer {layer} was" if len(left) == 1 else f"{show_layers(left)} were"
+        verb, layers = rank.never_reduced()
+        if layer in layers:
+            which = f"layer {layer} was" if len(layers) == 1 else f"{show_layers(layers)} were"
             return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
         if sum_by != "allreduce":
             return f"add up the gradients of all ranks before the update: grad = await model.{sum_by}(grad, {layer})"
@@ -476,10 +502,9 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
     for name, one in labels.items():
         if one.layer != layer:
-            problem, fix = (
-                f"{name} is of layer {one.layer}",
-                f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another?",
-            )
+            problem = f"{name} is of layer {one.layer}"
+            fix = f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another? Every "
+            fix += f"tensor knows its own, {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:

@@ -26,6 +26,7 @@ ABSENT = {
     "barrier": "ranks wait for each other in a collective, or for a message",
     "broadcast": "one rank sends to the others with model.pass_to",
     "zero_grad": "a gradient is gone when it is taken out: model.grad_weights.pop(layer)",
+    "new_group": "the ranks along an axis of the mesh are a group: axis=... in a collective",
     "wait": "await what a collective, pass_to or receive returns",
 }
 """Names that a model does not have, and what to do instead."""

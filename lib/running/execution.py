@@ -52,9 +52,9 @@ def left_over(models: Sequence[Model]) -> PuzzleError | None:
     """Return the error of a call that nobody has awaited, or a message that nobody has received, at the end of a run,
     with the line of that call."""
     error = models[0].dist._simulator.unfinished() if models else None
-    if error is not None and error.call is not None:
+    if error is not None and error.entry is not None:
         model = next(model for model in models if model.rank == error.place.rank)
-        error.line = str(model._line_of(error.call) or "")
+        error.line = model._written_at(error.entry)
     return error
 
 
@@ -264,6 +264,8 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         error = error.exceptions[0]
     if isinstance(error, PuzzleError):
         place_at(error, model.rank, model.time)
+        if error.entry is not None:
+            error.line = model._written_at(error.entry) or error.line
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]

@@ -349,7 +349,7 @@ def check_function(fn: object) -> None:
     except TypeError:
         problem = "the function is called with one argument, the model"
         fix = f"async def {name_of(fn)}(model): ..." if name_of(fn).isidentifier() else "async def fsdp(model): ..."
-        where = f"{getattr(fn, '__name__', fn)}{inspect.signature(fn)}"
+        where = f"{name_of(fn)}{inspect.signature(fn)}"
         raise PuzzleError(problem, where=where, fix=fix) from None
     except ValueError:
         pass  # a builtin without a signature: the call will tell

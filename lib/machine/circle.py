@@ -1,0 +1,273 @@
+"""What to do where ranks wait for each other's messages: who waits for what, and which work should have come first."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ..basics.errors import numbered, show_call, show_set
+from ..record.labels import Labels
+from ..record.table import OPERATIONS, SEND
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
+from .in_flight import InFlight, Message, RankLinks
+
+Mailboxes = Mapping[int, deque[Message]]
+"""The messages to a rank that it has not received, as sends, by sender."""
+MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
+MOST_WAITS = 3  # of a circle, how many of its ranks are told in full
+STEPS = {"Activation": (FORWARD.kind, 1), "ActivationGrad": (BACKWARD.kind, -1)}
+"""What is sent from stage to stage: the verb that reads it, and how many layers on that is read which this gives."""
+
+
+def missing_send(
+    receives: Sequence[InFlight],
+    links: Mapping[int, RankLinks],
+    mailboxes: Mapping[int, Mailboxes],
+    one_more: Callable[[InFlight], str],
+) -> str:
+    """Return what to do where all who wait do so for a message: who waits for whom and for what, and what would have to
+    come first."""
+    waits = {call.rank.rank: call for call in reversed(receives)}
+    chain: list[InFlight] = []
+    at: InFlight | None = receives[0]
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = None if at.peer is None else waits.get(at.peer)
+    if at is None:
+        last = chain[-1]
+        whom = "any message" if last.peer is None else f"rank {last.peer}"
+        waits_for = f"rank {last.rank.rank} waits for {whom}, and no rank sends to it any more"
+        counts = [
+            f"rank {sender} has sent rank {rank} {times} message{'s' * (times != 1)}"
+            for rank in sorted(waits)[:MOST_WAITS]
+            for sender, its in sorted(links.items())
+            if (times := its.sent.get(rank, 0))
+        ]
+        counts = counts or [f"no rank has sent rank {last.rank.rank} a message"]
+        return "; ".join([f"{waits_for}: compare who sends to whom, and how often", *counts[:MOST_WAITS]])
+    circle = Circle(chain[chain.index(at) :], links, mailboxes)
+    first = "one of them has to send first"
+    if way_out := circle.way_out():
+        return f"{circle.in_words()}. {way_out[0].upper()}{way_out[1:]}"
+    return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
+
+
+class Circle:
+    """Ranks of which each waits for a message of the next one, and the last for the first."""
+
+    def __init__(
+        self, ring: Sequence[InFlight], links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes]
+    ) -> None:
+        self.ring, self.links, self.mailboxes = ring, links, mailboxes
+        self.waits_for = {call.rank.rank: call.peer for call in ring}
+
+    @cached_property
+    def owners(self) -> Mapping[int, set[int]]:
+        """Of each layer the ranks that run it or, where none has begun to, have loaded it."""
+        run, loaded = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+        for rank, links in self.links.items():
+            for layer in links.rank.layers_run():
+                run[layer].add(rank)
+            for layer in links.rank.layers_loaded():
+                loaded[layer].add(rank)
+        return defaultdict(set, {**loaded, **run})
+
+    def kinds(self, call: InFlight) -> list[str]:
+        """Return what a rank may wait for: activations, their gradients, or both where the one it waits for makes
+        both."""
+        return [kind for kind in STEPS if self.layers(call, kind)]
+
+    def layers(self, call: InFlight, kind: str, all_of_them: bool = False) -> list[int]:
+        """Return the layers whose input, or output's gradient, this rank reads and the one it waits for makes, where
+        that has not all come, or ``all_of_them``."""
+        (_, step), rank, peer = STEPS[kind], call.rank, call.peer
+        every = [
+            layer
+            for layer, owners in sorted(self.owners.items())
+            if rank.rank in owners and peer in self.owners.get(layer - step, ())
+        ]
+        left = [layer for layer in every if len(self.come(call, kind, layer)) < rank.batches]
+        return every if all_of_them else left
+
+    def come(self, call: InFlight, kind: str, layer: int) -> frozenset[int]:
+        """Return of which micro-batches such a tensor has come to this rank from the one it waits for."""
+        links = None if call.peer is None else self.links.get(call.peer)
+        sent = {} if links is None else links.rank.receivers(kind, layer)
+        return frozenset(batch for batch, to in sent.items() if to == call.rank.rank)
+
+    def in_words(self) -> str:
+        """Return who waits for what."""
+        said = [self._wait(call) for call in self.ring[:MOST_WAITS]]
+        if len(self.ring) > MOST_WAITS:
+            said.append(f"and so on, round to rank {self.ring[0].rank.rank} again")
+        return f"they wait in a circle: {'; '.join(said)}"
+
+    def _wait(self, call: InFlight) -> str:
+        what, come = "a message", list[str]()
+        if len(kinds := self.kinds(call)) == 1:
+            [kind] = kinds
+            layers = self.layers(call, kind)
+            what = f"an {kind} of layer {' or '.join(map(str, layers))}"
+            known = [(layer, own) for layer in layers if (own := self.come(call, kind, layer))]
+            come = [f"layer {layer}, {numbered('micro-batch', own)}" for layer, own in known]
+        so_far = f" (so far it got {'; '.join(come)})" if come else ""
+        return f"rank {call.rank.rank} waits for {what} from rank {call.peer}{so_far}"
+
+    def way_out(self) -> str:
+        """Return what should have come first, or an empty text."""
+        unsent = ", ".join(unsent_of(self.ring, self.owners))
+        return (
+            self._one_too_many()
+            or self._misdirected()
+            or unsent
+            or self._unread()
+            or self._no_loss()
+            or self._lost()
+            or self.no_input()
+        )
+
+    def _one_too_many(self) -> str:
+        """Return which rank has got all that it can use of the one it waits for."""
+        for call in self.ring:
+            known = [(kind, layer) for kind in STEPS for layer in self.layers(call, kind, all_of_them=True)]
+            if known and not self.kinds(call):
+                got = " and ".join(f"the {kind} of layer {layer}" for kind, layer in known)
+                rank = f"rank {call.rank.rank} has got all that it reads of rank {call.peer}, {got}"
+                return f"{rank}, so this receive is one too many: send first, or receive from another rank"
+        return ""
+
+    def _lying(self, rank: int) -> Iterator[tuple[int, Labels]]:
+        """Yield the messages that have come to a rank and that it has not received, each with its sender: of each
+        sender the first."""
+        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
+            if mailbox and mailbox[0].labels is not None and mailbox[0].labels.kind in STEPS:
+                yield sender, mailbox[0].labels
+
+    def _misdirected(self) -> str:
+        """Return which message has been sent to a rank that does not run its layer, while a rank that does waits."""
+        for rank, mailboxes in sorted(self.mailboxes.items()):
+            for sender, labels in self._lying(rank) if mailboxes else ():
+                owners = self.owners[labels.layer]
+                waiting = [one for one in sorted(owners) if self.waits_for.get(one) == sender]
+                if rank not in owners and waiting:
+                    what = (
+                        f"rank {sender} has sent the {_tensor(labels)}, to rank {rank}, and layer {labels.layer} is on "
+                    )
+                    return f"{what}rank {waiting[0]}: await model.pass_to({waiting[0]}, ...)"
+        return ""
+
+    def _unread(self) -> str:
+        """Return which messages ranks should have received first, as others wait for what these give."""
+        said = []
+        for call in self.ring:
+            rank, peer = call.rank.rank, call.peer
+            for sender, labels in self._lying(peer) if peer is not None else ():
+                verb, step = STEPS[labels.kind]
+                if labels.kind in self.kinds(call) and rank in self.owners[labels.layer + step]:
+                    does = f"{show_call(verb, labels.layer)}, {numbered('micro-batch', labels.batches)}"
+                    lies = f"what rank {sender} has sent for it lies there unread"
+                    said.append(f"let rank {peer} do {does}, first, which gives what rank {rank} waits for: {lies}")
+        return f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}" if said else ""
+
+    def _no_loss(self) -> str:
+        """Return which rank could begin the backward pass, where it waits for a gradient instead."""
+        for call in self.ring:
+            rank = call.rank
+            last = rank.layers - 1
+            ready = rank.has_run(FORWARD.kind, last) - rank.has_run(LOSS.kind, rank.layers)
+            if ready and self.kinds(call) == ["ActivationGrad"]:
+                ran = f"rank {rank.rank} has run the last layer, {last}, for {numbered('micro-batch', ready)}"
+                return f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
+        return ""
+
+    def _lost(self) -> str:
+        """Return which activation a rank has received and not used, while others wait for what comes of it."""
+        for call in self.ring:
+            rank = call.rank
+            for layer in self.layers(call, "Activation", all_of_them=True):
+                left = self.come(call, "Activation", layer) - rank.has_run(FORWARD.kind, layer)
+                if left:
+                    which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
+                    has = f"rank {rank.rank} has received {which}, and not run the layer on it"
+                    return f"{has}: receive each message once, and use what it brings"
+        return ""
+
+    def no_input(self) -> str:
+        """Return which rank could run the first layer, where it waits for a message instead."""
+        for rank in [call.rank for call in self.ring]:
+            left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0)
+            if rank.rank in self.owners[0] and left:
+                ran = f"rank {rank.rank} has layer 0, and has not run it for {numbered('micro-batch', left)}"
+                if len(left) == rank.batches:
+                    return f"{ran}: its input is no message, but model.get_activation([micro_batch])"
+                if any("Activation" in self.kinds(other) for other in self.ring):
+                    return f"{ran}: let more forwards come before it waits"
+        return ""
+
+
+def _tensor(labels: Labels) -> str:
+    return f"{labels.kind} of layer {labels.layer}, {numbered('micro-batch', labels.batches)}"
+
+
+def unsent_of(waits: Sequence[InFlight], owners: Mapping[int, set[int]] | None = None) -> list[str]:
+    """Return a sentence for each of these ranks that has computed something last, and not sent it. ``owners``: of each
+    layer the ranks that run it."""
+    first = {call.rank.rank: call for call in reversed(waits)}  # of many waits of a rank one: its log is read for it
+    said = []
+    for _, call in sorted(first.items()):
+        if (one := _unsent_by(call)) is not None:
+            after = _after_it(one)
+            others = sorted(owners[after]) if owners is not None else []
+            where = f", and layer {after} is on rank {others[0]}" if len(others) == 1 else ""
+            said.append(f"rank {call.rank.rank} has not sent on what {in_words(one)}, gave{where}")
+    return said[:MOST_UNSENT]
+
+
+def _after_it(record: Any) -> int:
+    """Return the layer that reads what a forward or a backward gives."""
+    return int(record.layer) + (-1 if OPERATIONS[record.kind].backward else 1)
+
+
+def _unsent_by(call: InFlight) -> Any:
+    """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
+    may wait for, and nothing was sent after it; else None."""
+    rank = call.rank
+    for at in range(call.index - 1, -1, -1):
+        record = rank.log[at]
+        if record.kind in (SEND.kind, LOSS.kind):
+            return None
+        row = OPERATIONS.get(record.kind)
+        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
+            continue
+        after = _after_it(record)
+        return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None
+    return None
+
+
+def in_words(record: Any) -> str:
+    """Return a record of a rank's log as text."""
+    if not isinstance(record, InFlight):
+        batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
+        return f"{show_call(record.kind, record.layer)}{batches}"
+    if record.group is not None:
+        return show_call(*record.what)
+    if record.sends:
+        return f"sending {carried(record)} to rank {record.peer}"
+    return f"receiving {carried(record)}" + ("" if record.peer is None else f" from rank {record.peer}")
+
+
+def carried(call: InFlight) -> str:
+    """Return what a message carries, as text."""
+    labels = call.labels
+    if labels is None:
+        return "a plain value"
+    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
+    return f"{labels.kind} of layer {labels.layer}{batches}"
+
+
+def after(call: InFlight) -> str:
+    """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
+    last = call.rank.past_record(call.index)
+    return "" if last is None else f", after {in_words(last)}"
