@@ -146,6 +146,10 @@ class Storage(dict[Hashable, Any]):
             return ""
         layer, batches = meant
         if name in ACTIVATIONS:
+            before = (layer - 1, *key[1:]) if isinstance(key, tuple) else layer - 1
+            if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
+                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+                return f"{made} before that: its input is stored here"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return there
             if ACTIVATIONS[name] == "Activation" and 0 < layer <= rank.layers:
