@@ -1003,6 +1003,52 @@ ROWS = [
         changed("pipeline_fsdp", "the first stage receives", ("elif layer == first:", "elif layer == last + 1:")),
         ("model.get_activation gives the first one its input",),
     ),
+    Row(
+        changed(
+            "wsdp",
+            "the weight before its update is handed in",
+            ("set_final_weight(layer, model.weights[layer])", "set_final_weight(layer, weight)"),
+        ),
+        ("this is not the weight that model.update gives", "model.set_final_weight(5, model.weights[5])"),
+        ("store it to keep it",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "a list in place of a tensor",
+            (GATHERED, "weight = [await model.allgather(model.weights[layer], layer)]"),
+        ),
+        ("one tensor of the list",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a layer that only the first ranks run",
+            ("if first <= layer <= last:\n            model.act", "if layer == model.rank:\n            model.act"),
+        ),
+        ("model.activations[1] = model.forward(0, ...) before that: its input is stored here",),
+        ("receive(src=0)",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "all gradients to the first stage",
+            ("model.pass_to(model.rank - 1", "model.pass_to(mb * stages"),
+        ),
+        ("to rank 0, which does not run layer 2, and rank 2 waits for rank 3: await model.pass_to(2, ...) on rank 3",),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the piece of the sum is cut again",
+            (
+                "layer, model.grad_weights.pop(layer), piece",
+                "layer, model.grad_weights.pop(layer).shard(model.rank, model.RANKS), piece",
+            ),
+        ),
+        ("is the gradient cut twice",),
+    ),
 ]
 
 

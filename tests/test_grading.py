@@ -865,7 +865,7 @@ def test_a_state_that_was_not_updated_is_told_with_its_cure() -> None:
         return model
 
     message = grade(basic).message
-    assert "ends with (stored after its update)" in message
+    assert "ends without the updated optimizer state" in message
     assert "is not in opt_states: model.weights[0], model.opt_states[0] = model.update(0, ...)" in message
 
 

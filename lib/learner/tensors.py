@@ -323,6 +323,8 @@ def _of_another_kind(thing: object, kind: str) -> str:
     """Return what to do about something that stands where a tensor of this kind should, or an empty text."""
     if isinstance(thing, dict):
         return f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
+    if isinstance(thing, list) and any(isinstance(one, Tensor) for one in thing):
+        return "one tensor of the list: [layer] behind it, where it has one for each layer in their order"
     if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
         return "one tensor of these: what an operation gives is unpacked, one, other = ..."
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):

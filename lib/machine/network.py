@@ -633,7 +633,8 @@ class Network:
 
     def _sent_astray(self, receives: Sequence[InFlight]) -> str:
         """Return what to do about a message that no receive has taken, as it has gone to a rank of the sender's own
-        stage; an empty text where there is none. ``receives``: those for which ranks wait."""
+        stage, or is the gradient of a layer that its receiver has not run; an empty text where there is none.
+        ``receives``: those for which ranks wait."""
         left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
         for sender, receiver in sorted(left):
             mailbox = self.mailboxes[receiver][sender]
@@ -642,9 +643,17 @@ class Network:
                 continue
             reads, rank = labels.layer, self.links[receiver].rank
             made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
-            if not rank.has_run(FORWARD.kind, made) or rank.has_run(FORWARD.kind, reads):
+            too, useless = rank.has_run(FORWARD.kind, made), labels.kind == "ActivationGrad"
+            if rank.has_run(FORWARD.kind, reads) or not (too or useless):
                 continue
+<<<<<<< HEAD
             sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
+||||||| e69f510
+            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
+=======
+            runs = f"runs layer {made} too" if too else f"does not run layer {reads}"
+            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which {runs}"
+>>>>>>> early
             waits = next((call.rank.rank for call in receives if call.peer == sender), None)
             if waits is not None:
                 call = f"await model.pass_to({waits}, ...) on rank {sender}"

@@ -262,6 +262,9 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
             fix += "; the sum is where it went, and comes back as a message or by a collective"
     if tensor.since < 0 and where.operation == kind and where.layer == layer:
         fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
+    if where.operation == "set_final_weight" and not tensor.labels.step:
+        fix = "this is not the weight that model.update gives; set that: "
+        fix += f"model.set_final_weight({tensor.labels.layer}, model.weights[{tensor.labels.layer}])"
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
 
     def unused() -> str:

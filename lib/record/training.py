@@ -425,9 +425,15 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
+<<<<<<< HEAD
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
+||||||| e69f510
+=======
+        again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
+        cover = functools.partial(_cut_alike, rank, layer, grad, again)
+>>>>>>> early
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
-        cover = functools.partial(_cut_alike, rank, layer, grad, f"{gather}; or ")
+        cover = functools.partial(_cut_alike, rank, layer, grad, f"{again}{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
