@@ -289,7 +289,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
         elif all(part.is_whole() for part in parts):
-            load = f"it is whole already: {fix}, and do not store what was gathered over it"
+            load = f"one of them is whole already: {fix}, and do not store what was gathered over it"
             fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
             fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
@@ -297,7 +297,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         elif any(part.shards != first.shards for part in parts):
             fix = ""  # not the same for all: the group may be another than is meant
         if where == "combine":
-            fix = "combine joins different pieces that this rank has; those of other ranks come by "
+            fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
             fix += f"await model.allgather(..., {first.layer})"
         got = ", ".join(f"{show_set(part.shards)} of {part.total}" for part in parts)
         problem, expected = "a shard comes twice", "every shard once"
