@@ -690,6 +690,32 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "some are not sent",
+            (
+                "        else:\n            await model.pass_to(after, out)",
+                "        elif model.rank != ranks - 1 or mb % 2 == 0:\n            await model.pass_to(after, out)",
+            ),
+        ),
+        ("Rank 3 has not sent on what forward(layer 3), micro-batch", "layer 4 is on rank 0"),
+        ("more forwards",),
+    ),
+    Row(
+        changed("interleaved", "weights go round", ("pass_to(after, out)", "pass_to(after, model.weights[layer])")),
+        ("it came from rank 0", "let that rank send the Activation, and no Weight"),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "the same micro-batches in each node",
+            ("get_activation([model.rank])", 'get_activation([model.axis_index("shard")])'),
+        ),
+        ("train each micro-batch on one rank",),
+        ("what is left",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "stored under the next layer",
             ("model.activations[layer, mb] = await", "model.activations[layer + 1, mb] = await"),
         ),

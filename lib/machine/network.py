@@ -642,8 +642,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return (
             f"the gradient of layer {layer} has been summed over all axes already: reduce each gradient once over each"
         )
-    if not done:
-        return ""
+    if not done or axis in left:
+        return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'

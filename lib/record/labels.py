@@ -284,7 +284,8 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
             fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
         elif KINDS[first.kind].by_batch:
-            fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
+            fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
+            fix += "tensor.shard(model.rank, model.RANKS)"
             if all(part.is_whole() for part in parts):
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
