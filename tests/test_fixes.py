@@ -502,7 +502,7 @@ ROWS = [
             "the gathered weight is stored over the shard",
             (GATHERED, GATHERED.replace("=", "= model.weights[layer] =", 1)),
         ),
-        ("keep the piece that each rank has loaded", "all of it from 4 ranks"),
+        ("do not store what was gathered over it", "all of it from 4 ranks"),
         ("cut both alike", "of 1,"),
     ),
     Row(
@@ -867,7 +867,7 @@ ROWS = [
                 "model.grad_weights.pop(layer).shard(replica, replicas)",
             ),
         ),
-        ('sum over axis="replica" as well',),
+        ('await model.allreduce(grad, 0, axis="replica")',),
         ("(by a reduction)", "model.scatterreduce(grad, 0)"),
     ),
     Row(
@@ -917,7 +917,7 @@ ROWS = [
             "a piece joined with itself",
             (GATHERED, "weight = model.weights[layer].combine(model.weights[layer])"),
         ),
-        ("the pieces of other ranks come by await model.allgather(tensor, layer)",),
+        ("those of other ranks come by await model.allgather(..., 0)",),
     ),
     Row(
         changed(
@@ -964,7 +964,7 @@ ROWS = [
     ),
     Row(
         next(one for one in of_each_puzzle("MISTAKES") if one.name == "an update with the last micro-batch alone"),
-        ("receive all of them, add them up",),
+        ("add those of the others to it",),
         ("model.allreduce",),
     ),
     Row(
@@ -1116,7 +1116,7 @@ ROWS += [
             "stages of neighboring layers",
             ("range(model.rank, model.LAYERS, ranks)", "range(model.rank * 2, model.rank * 2 + 2)"),
         ),
-        ("rank 0 has sent the Activation of layer 1", "Or should this rank have layer 1?"),
+        ("rank 0 has sent this in place of what is wanted", "Or should this rank have layer 1?"),
         ("receive in the order",),
     ),
     Row(
@@ -1291,6 +1291,32 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "some are not sent",
+            (
+                "        else:\n            await model.pass_to(after, out)",
+                "        elif model.rank != ranks - 1 or mb % 2 == 0:\n            await model.pass_to(after, out)",
+            ),
+        ),
+        ("Rank 3 has not sent on what forward(layer 3), micro-batch", "layer 4 is on rank 0"),
+        ("more forwards",),
+    ),
+    Row(
+        changed("interleaved", "weights go round", ("pass_to(after, out)", "pass_to(after, model.weights[layer])")),
+        ("it came from rank 0", "let that rank send the Activation, and no Weight"),
+        ("in the order in which",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "the same micro-batches in each node",
+            ("get_activation([model.rank])", 'get_activation([model.axis_index("shard")])'),
+        ),
+        ("train each micro-batch on one rank",),
+        ("what is left",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "stored under the next layer",
             ("model.activations[layer, mb] = await", "model.activations[layer + 1, mb] = await"),
         ),
@@ -1393,7 +1419,7 @@ ROWS += [
             ('model.weights["node", layer]', "model.weights[layer]"),
             ('model.weights.pop(("node", layer))', "model.weights[layer]"),
         ),
-        ("the state is the piece that this rank has loaded, and the weight is not",),
+        ("update the piece that this rank has loaded, and not what was gathered",),
         ("cut both alike",),
     ),
     Row(

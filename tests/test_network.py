@@ -329,7 +329,7 @@ WAYS_OUT = {
     "receives nothing there",
     _two_groups: "let every rank of the group call the same collectives in the same order",
     _once_too_often: "rank 0 waits for any message, and no rank sends to it any more: compare who sends to whom, "
-    "and how often",
+    "and how often; rank 1 has sent rank 0 1 message",
     _never_set: "a Future, an Event or a Queue of your own has to be set by a rank that still runs",
 }
 

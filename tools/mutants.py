@@ -48,6 +48,7 @@ DECIDE = {
     "lib.machine.past": ("simulator", "errors", "recording_floods"),
     "lib.machine.rank_state": ("lives", "inputs", "simulator", "plain_machine"),
     "lib.machine.in_flight": ("network", "plain_machine"),
+    "lib.machine.circle": ("network", "fixes"),
     "lib.machine.network": ("network", "plain_machine"),
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
     "lib.machine.simulator": ("simulator", "errors", "operations"),

@@ -456,6 +456,8 @@ class Model(Verbs):
             right = self._simulator.comes_from(self._handle, wanted, of_layer, batches)
         sender, at = came
         line = f", received in {self._line(at)}" if self._line(at) else ""
+        if KINDS[wanted].by_batch and not KINDS[type(operand).__name__].by_batch:
+            right = f"let that rank send the {wanted}, and no {type(operand).__name__}"
         if f"src={sender})" in right:
             right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
             right += "what it is: its kind, its layer and its micro-batch"

@@ -175,17 +175,13 @@ class Storage(dict[Hashable, Any]):
             return ""
         layer, batches = meant
         if name in ACTIVATIONS:
-<<<<<<< HEAD
             activation = ACTIVATIONS[name] == "Activation"
             if activation and layer == rank.layers and (last := simulator.owner(rank, layer - 1)) is not None:
                 return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
-||||||| e69f510
-=======
             before = (layer - 1, *key[1:]) if isinstance(key, tuple) else layer - 1
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
                 return f"{made} before that: its input is stored here"
->>>>>>> early
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return there
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""

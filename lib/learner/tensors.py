@@ -93,7 +93,9 @@ class Sharded(Tensor):
     def shard(self, index: int, total: int) -> Self:
         """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
         for an index out of range or a tensor with gaps."""
-        order = "shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
+        order = (
+            "tensor.shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
+        )
         total = whole_number(f"shard of {self}: total", total, fix=order)
         index = one_of(f"shard of {self}: index", index, total, fix=order)
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from ..basics.errors import numbered, show_call, show_set
-from ..record.labels import Labels
+from ..record.labels import NONE, Labels
 from ..record.table import OPERATIONS, SEND
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .in_flight import InFlight, Message, RankLinks
 
 Mailboxes = Mapping[int, deque[Message]]
@@ -19,16 +19,19 @@ MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others ar
 MOST_WAITS = 3  # of a circle, how many of its ranks are told in full
 STEPS = {"Activation": (FORWARD.kind, 1), "ActivationGrad": (BACKWARD.kind, -1)}
 """What is sent from stage to stage: the verb that reads it, and how many layers on that is read which this gives."""
+MADE_BY = {"Activation": (FORWARD.kind,), "ActivationGrad": (BACKWARD.kind, BACKWARD_INPUT.kind)}
 
 
 def missing_send(
     receives: Sequence[InFlight],
     links: Mapping[int, RankLinks],
     mailboxes: Mapping[int, Mailboxes],
+    astray: Callable[[Sequence[InFlight]], str],
     one_more: Callable[[InFlight], str],
 ) -> str:
     """Return what to do where all who wait do so for a message: who waits for whom and for what, and what would have to
-    come first."""
+    come first. ``astray``: what to do about messages that have gone to the wrong rank; ``one_more``: how often the
+    sender that a receive waits for has sent already."""
     waits = {call.rank.rank: call for call in reversed(receives)}
     chain: list[InFlight] = []
     at: InFlight | None = receives[0]
@@ -36,6 +39,8 @@ def missing_send(
         chain.append(at)
         at = None if at.peer is None else waits.get(at.peer)
     if at is None:
+        if wrong := astray(receives):
+            return wrong
         last = chain[-1]
         whom = "any message" if last.peer is None else f"rank {last.peer}"
         waits_for = f"rank {last.rank.rank} waits for {whom}, and no rank sends to it any more"
@@ -51,6 +56,8 @@ def missing_send(
     first = "one of them has to send first"
     if way_out := circle.way_out():
         return f"{circle.in_words()}. {way_out[0].upper()}{way_out[1:]}"
+    if wrong := astray(receives):
+        return wrong
     return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
 
 
@@ -122,6 +129,7 @@ class Circle:
             self._one_too_many()
             or self._misdirected()
             or unsent
+            or self._never_sent()
             or self._unread()
             or self._no_loss()
             or self._lost()
@@ -156,6 +164,19 @@ class Circle:
                         f"rank {sender} has sent the {_tensor(labels)}, to rank {rank}, and layer {labels.layer} is on "
                     )
                     return f"{what}rank {waiting[0]}: await model.pass_to({waiting[0]}, ...)"
+        return ""
+
+    def _never_sent(self) -> str:
+        """Return what a rank has computed and not sent, where another one waits for it."""
+        for call in self.ring:
+            peer = None if call.peer is None else self.links.get(call.peer)
+            for kind, (_, step) in STEPS.items() if peer is not None else ():
+                for layer in self.layers(call, kind):
+                    made = NONE.union(*[peer.rank.has_run(verb, layer - step) for verb in MADE_BY[kind]])  # type: ignore[union-attr]
+                    if left := made - self.come(call, kind, layer):
+                        gave = f"{show_call(MADE_BY[kind][0], layer - step)}, {numbered('micro-batch', left)}, gave"
+                        there = f"layer {layer} is on rank {call.rank.rank}"
+                        return f"rank {call.peer} has not sent on what {gave}, and {there}"
         return ""
 
     def _unread(self) -> str:

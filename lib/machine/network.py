@@ -191,7 +191,7 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            fix_for = {} if self.mesh.axes else error.fix_for
+            fix_for = {} if self.mesh.axes else error.fix_for  # setting a fix takes these away
             error.fix = lambda: (
                 self._pieces(meeting, layer, brought)
                 or _over_axes(meeting, layer, brought)
@@ -200,7 +200,7 @@ class Network:
             )
             error.fix_for = fix_for
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
-                error.fix_for = WHOLE_ALREADY
+                error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -571,8 +571,10 @@ class Network:
                     "also one that has nothing to add"
                 )
         receives = [call for call in waits if not call.sends and call.group is None]
-        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), "") or self._sent_astray(receives):
+        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
             return elsewhere
+        if len(receives) < len(waits) and (astray := self._astray(receives)):
+            return astray
         if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
             have = "has" if len(quiet) == 1 else "have"
             fix = f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
@@ -589,7 +591,7 @@ class Network:
                 first.append("a device sends gradients, model.pass_to(model.host, grad), and its host updated weights")
             return "; ".join(filter(None, first))
         if receives:
-            return missing_send(receives, self.links, self.mailboxes, self._one_more)
+            return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
 
     def _one_more(self, call: InFlight) -> str:
@@ -603,13 +605,7 @@ class Network:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
         been received; an empty text where that is not so."""
         rank, peer = call.rank.rank, call.peer
-        if peer is None or peer not in self.links:
-            return ""
-        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
-            if mailbox and self._is_what_it_needs(call, mailbox[0]):
-                have = f"rank {sender} has sent {carried(mailbox[0])} to rank {rank}, which waits for rank {peer}"
-                return f"{have}: await model.receive(src={sender}) on rank {rank}"
-        if self.links[peer].sent.get(rank):
+        if peer is None or peer not in self.links or self.links[peer].sent.get(rank):
             return ""
         for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
             if mailbox and len(mailbox) == self.links[sender].sent[rank]:
@@ -631,10 +627,16 @@ class Network:
         after = peer.has_run(FORWARD.kind, labels.layer + 1)
         return labels.batches <= call.rank.has_run(FORWARD.kind, labels.layer) and not labels.batches <= after
 
-    def _sent_astray(self, receives: Sequence[InFlight]) -> str:
-        """Return what to do about a message that no receive has taken, as it has gone to a rank of the sender's own
-        stage, or is the gradient of a layer that its receiver has not run; an empty text where there is none.
-        ``receives``: those for which ranks wait."""
+    def _astray(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about a message that no receive has taken: its receiver needs it and waits for another
+        rank, or it has gone to a rank of the sender's own stage, or it is the gradient of a layer that its receiver has
+        not run; an empty text where there is none. ``receives``: those for which ranks wait."""
+        for wait in receives:
+            to, peer = wait.rank.rank, wait.peer
+            for sender, mailbox in sorted(self.mailboxes.get(to, {}).items()):
+                if mailbox and peer in self.links and self._is_what_it_needs(wait, mailbox[0]):
+                    have = f"rank {sender} has sent {carried(mailbox[0])} to rank {to}, which waits for rank {peer}"
+                    return f"{have}: await model.receive(src={sender}) on rank {to}"
         left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
         for sender, receiver in sorted(left):
             mailbox = self.mailboxes[receiver][sender]
@@ -646,14 +648,8 @@ class Network:
             too, useless = rank.has_run(FORWARD.kind, made), labels.kind == "ActivationGrad"
             if rank.has_run(FORWARD.kind, reads) or not (too or useless):
                 continue
-<<<<<<< HEAD
-            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
-||||||| e69f510
-            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which runs layer {made} too"
-=======
             runs = f"runs layer {made} too" if too else f"does not run layer {reads}"
-            sent = f"rank {sender} has sent {_carried(mailbox[0])} to rank {receiver}, which {runs}"
->>>>>>> early
+            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which {runs}"
             waits = next((call.rank.rank for call in receives if call.peer == sender), None)
             if waits is not None:
                 call = f"await model.pass_to({waits}, ...) on rank {sender}"
@@ -725,14 +721,17 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
         return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
     if None in done:
-        return f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
+        summed = rank.summed_over_all(layer) if axis else ""
+        return (
+            summed or f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
+        )
     left = [one for one in rank.mesh.axes if one not in done]
     if done and not left:
         return (
             f"the gradient of layer {layer} has been summed over all axes already: reduce each gradient once over each"
         )
-    if not done:
-        return ""
+    if not done or axis in left:
+        return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'

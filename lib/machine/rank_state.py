@@ -478,9 +478,8 @@ class RankState(Asked):
         fix = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
         fix += "the rank that needs it; where all ranks keep a slice, gather these again"
         if len(labels.batches) > 1:
-            fix = (
-                f"ask for one micro-batch at a time, model.get_activation([{max(labels.batches)}]), or for all at once"
-            )
+            one = f"model.get_activation([{max(labels.batches)}])"
+            fix = f"ask for one micro-batch at a time, {one}, or for all at once, and keep each until its last use"
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
             fix = f"layer 0 has read it already: other layers read what forward of the one before them gave; {fix}"
         got = f"{labels} after {other}"

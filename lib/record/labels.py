@@ -298,12 +298,13 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
             fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
             fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
         elif KINDS[first.kind].by_batch:
-            fix = "each rank brings a slice of its own, as model.scatterreduce gives them"
+            fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
+            fix += "tensor.shard(model.rank, model.RANKS)"
             if all(part.is_whole() for part in parts):
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
         elif all(part.is_whole() for part in parts):
-            load = f"it is whole already: {fix}, and do not store what was gathered over it"
+            load = f"one of them is whole already: {fix}, and do not store what was gathered over it"
             fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
             fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
@@ -313,7 +314,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         found = Counter(show_part(part.shards, part.total) for part in parts)
         got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
         if where == "combine":
-            fix = "combine joins different pieces that this rank has; those of other ranks come by "
+            fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
             fix += f"await model.allgather(..., {first.layer})"
             got = " and ".join(show_part(part.shards, part.total) for part in parts)
         problem, expected = "a shard comes twice", "every shard once"
@@ -402,7 +403,7 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
             partial = "only forward and backward with partial=True and a piece of the weight give partial sums, "
             partial += "model.load_weights(layer, model.rank, model.RANKS); use the whole one as it is"
             cut_it = {"slices": f"{partial}, or cut it: tensor.shard(model.rank, model.RANKS)"}
-            fix_for = {"partial=True": partial, **(cut_it if part.total == 1 else {})}
+            fix_for = {**(cut_it if part.total == 1 else {}), "partial=True": partial}
             if part.total != 1:
                 fix = fix_for["partial=True"] = f"slices are joined by await model.allgather(..., {part.layer})"
             problem = f"there is nothing to add to it: that {whole} already"

@@ -148,14 +148,16 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         return wanted or own
     if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
         return f"it came from rank {came[0]}; {nobodys}"
-    if came[0] == rank.elsewhere(labels.layer, labels.batches):
+    from_there = f"src={came[0]})" in wanted
+    its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
+    if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
+        return f"{instead}. Or should this rank have layer {labels.layer}?" if its_own else instead
+    if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
         )
         return f"{fix}only what other ranks read. Or should this rank have layer {labels.layer}?"
-    if f"src={came[0]})" in wanted:
-        if instead := rank.sent_instead(came[0], kind, labels, layer):
-            return instead
+    if from_there:
         return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
     return f"it came from rank {came[0]}; {wanted or own}"
 
@@ -425,13 +427,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
-<<<<<<< HEAD
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
-||||||| e69f510
-=======
         again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
         cover = functools.partial(_cut_alike, rank, layer, grad, again)
->>>>>>> early
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
         cover = functools.partial(_cut_alike, rank, layer, grad, f"{again}{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
@@ -443,9 +441,6 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         own = f"model.weights[{layer}]"
         fix = f"update the piece that this rank has loaded, and not what was gathered: model.update({layer}, grad, "
         return f"{fix}{own}, model.opt_states[{layer}]), with that piece still in {own}"
-    if rank.has_brought_what_it_loaded(opt_state) and not rank.has_brought_what_it_loaded(weight):
-        fix = "the state is the piece that this rank has loaded, and the weight is not: keep both as they were "
-        return fix + "loaded, and any copy under another key"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
@@ -474,8 +469,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
         return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), and then the update"
     if rank.is_host:
-        fix = "gradients come from the devices, one message for each micro-batch: receive all of them, add them up, "
-        return fix + f"model.grad_weights[{layer}] + grad, and then update"
+        fix = "gradients come from the devices, one message for each micro-batch: keep the gradient of the first "
+        return fix + f"micro-batch, add those of the others to it, model.grad_weights[{layer}] + grad, and then update"
     if none := rank.run_by_none(layer, missing):
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
