@@ -25,7 +25,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "grad_accum"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch"],
+    "rules": ["one_micro_batch", "one_after_the_other"],
     "difficulty": "easy",
     "minutes": 15,
     "hints_for": {"slow": 2, "large": 3},

@@ -30,7 +30,7 @@ PUZZLE = {
     ],
     "layout": "stages",
     "begins_with": "basic",
-    "rules": ["own_layers", "whole_batch"],
+    "rules": ["own_layers", "own_updates", "whole_batch"],
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 3, "large": 3},

@@ -35,7 +35,7 @@ PUZZLE = {
     ],
     "layout": "replica_sharded",
     "begins_with": "fsdp",
-    "rules": ["one_micro_batch", "no_whole_gradient"],
+    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 60,
     "hints_for": {"slow": 2, "large": 2},

@@ -42,7 +42,7 @@ PUZZLE = {
     ],
     "cost": "one_card",
     "layout": "sharded",
-    "rules": ["no_whole_gradient"],
+    "rules": ["as_many_each", "no_whole_gradient"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "medium",

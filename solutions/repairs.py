@@ -37,7 +37,7 @@ PUZZLE = {
         {"time": 17.0, "memory": 1966080, "by": "repair_local"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch"],
+    "rules": ["one_micro_batch", "one_after_the_other"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -115,7 +115,7 @@ PUZZLE = {
         {"time": 9.6, "memory": 1966080, "by": "repair_twice"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch"],
+    "rules": ["one_micro_batch", "one_after_the_other"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -202,7 +202,7 @@ PUZZLE = {
         {"time": 9.6, "memory": 1966080, "by": "repair_quiet"},
     ],
     "layout": "whole",
-    "rules": [],
+    "rules": ["as_many_each"],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -651,7 +651,7 @@ PUZZLE = {
         {"time": 54.4, "memory": 1703936, "by": "repair_book"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["one_micro_batch", "no_whole_gradient"],
+    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [

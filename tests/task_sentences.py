@@ -52,6 +52,7 @@ TASKS = {
     "grad_accum": task(
         "nothing of the backward pass is given back",
         ("Train on the same batch", "one_micro_batch", "all at once"),
+        ("Train on the same batch", "one_after_the_other", "two micro-batches by turns"),
         ("Each `forward` and each", "one_micro_batch", "all at once"),
         ("Adding takes no time, but no", MACHINE, "one twice"),
         explains="Here every pass earns;(The same program;Gradients of one layer",
@@ -83,6 +84,7 @@ TASKS = {
         SLOW,
         ("Split the layers over", LAYOUT, "uneven stages"),
         ("A rank loads, trains", "own_layers", "the weights travel, not the activations"),
+        ("A rank loads, trains", "own_updates", "a layer updated by the rank before"),
         ("Let the whole batch", "whole_batch", "micro-batches one by one: GPipe"),
         explains="When it works;Memory is fine;But something",
     ),
@@ -104,6 +106,8 @@ TASKS = {
         ("Weights are sharded over", LAYOUT, "sharded over everything"),
         ("Optimizer states are", LAYOUT, "states over the shard axis only"),
         ("Rank `r` trains on", "one_micro_batch", "both micro-batches at once"),
+        ("Rank `r` trains on", SIZES, "three micro-batches on one rank and one on the next, with one layer"),
+        ("Rank `r` trains on", "one_after_the_other", "the next micro-batch begins before this one is done"),
         ("Each rank ends with", LAYOUT, "states over the shard axis only"),
         ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced in the node and cut"),
         ("Summing the running total", MACHINE, "the running sum reduced"),
@@ -178,6 +182,7 @@ TASKS = {
         SLOW,
         ("Of every weight and", LAYOUT, "everything whole, on all ranks"),
         ("In this puzzle no rank", "weights_stay", "the states gathered to be looked at"),
+        ("In this puzzle no rank", "weights_stay", "a gradient of a weight is sent"),
         explains="Four ranks train",
     ),
     "sequence_parallel": task(
@@ -199,11 +204,10 @@ TASKS = {
     ),
     "hpz": task(
         "FSDP",
+        ("Here are 16", "as_many_each", "half of the ranks rest"),
         ("Everything is sharded", LAYOUT, "weights over the node, states over all"),
         ("As in puzzle 4, no rank", "no_whole_gradient", "a whole sum"),
-        explains=(
-            "Here are 16;The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code"
-        ),
+        explains=("The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code"),
     ),
     "offload": task(
         "each gradient awaited on its way",
@@ -234,18 +238,21 @@ TASKS = {
     "repair_local": task(
         "",
         ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),
+        ("Gradient accumulation: one", "one_after_the_other", "two micro-batches by turns"),
         explains="*Easy;*Take it;The author;Where was",
     ),
     "repair_twice": task(
         SLOW,
         ("Gradient accumulation *and*", MACHINE, "never summed"),
         ("Gradient accumulation *and*", "one_micro_batch", "both micro-batches at once"),
+        ("Gradient accumulation *and*", "one_after_the_other", "two micro-batches by turns"),
         explains="*Medium;*Take it;The first turn;Follow one",
     ),
     "repair_quiet": task(
         SLOW,
+        ("Every rank trains", SIZES, "four micro-batches on one rank and two on the next, with one layer"),
         ("Then, one night", SIZES, "as it is"),
-        explains="*Easy;*Take it;Every rank trains;It trains the;Draw it",
+        explains="*Easy;*Take it;It trains the;Draw it",
     ),
     "repair_bargain": task(
         "as it is",
@@ -275,6 +282,8 @@ TASKS = {
     "repair_book": task(
         "as it is",
         ("The same two nodes", "one_micro_batch", "all micro-batches of a rank at once"),
+        ("The same two nodes", SIZES, "five micro-batches on one rank and three on the next, with one layer"),
+        ("The same two nodes", "one_after_the_other", "the next micro-batch begins before this one is done"),
         ("Each gradient is", MACHINE, "never summed across"),
         ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Nobody makes;It is also;Where does",

@@ -47,6 +47,21 @@ def one_after_the_other(outcome: Outcome) -> None:
                 mine.append(event.batches)
 
 
+def as_many_each(outcome: Outcome) -> None:
+    """Raise PuzzleError unless each rank trains on as many micro-batches as any other."""
+    trains, mine = training(), defaultdict[int, set[int]](set)
+    for event in outcome.events:
+        if event.kind in trains:
+            mine[event.rank] |= event.batches
+    share = outcome.batches // outcome.ranks
+    for rank in range(outcome.ranks):
+        if len(mine[rank]) != share:
+            problem = f"it trains on {numbered('micro-batch', frozenset(mine[rank])) if mine[rank] else 'nothing'}"
+            expected = f"{share} micro-batch{'es' * (share > 1)} on each rank, so that all have the same work"
+            fix = "share = model.BATCHES // model.RANKS; mine = range(model.rank * share, (model.rank + 1) * share)"
+            raise PuzzleError(problem, where=Place(rank), expected=expected, fix=fix, line="")
+
+
 def whole_batch(outcome: Outcome) -> None:
     """Raise PuzzleError unless every operation through a layer works on all micro-batches together."""
     trains = training()
@@ -60,13 +75,22 @@ def whole_batch(outcome: Outcome) -> None:
 def own_layers(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank runs only layers that it has loaded: activations travel, weights stay. A layer
     loaded and dropped does not count."""
-    trains = training()
+    fix = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
+    expected = "every rank runs its own layers; activations and their gradients are passed on"
+    _only_what_it_loads(outcome, training(), "runs", expected, fix)
+
+
+def own_updates(outcome: Outcome) -> None:
+    """Raise PuzzleError unless each rank updates only layers that it has loaded."""
+    fix = "leave the update to the rank that has loaded the layer: it has the gradient, too"
+    _only_what_it_loads(outcome, [UPDATE.kind], "updates", "every rank updates its own layers", fix)
+
+
+def _only_what_it_loads(outcome: Outcome, kinds: Sequence[str], does: str, expected: str, fix: str) -> None:
     loaded = {state.rank: {labels.layer for labels in state.began} for state in outcome.final_states}
     for event in outcome.events:
-        if event.kind in trains and event.layer not in loaded[event.rank]:
-            expected = "every rank runs its own layers; activations and their gradients are passed on"
-            fix = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
-            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected, fix)
+        if event.kind in kinds and event.layer not in loaded[event.rank]:
+            raise _broken(event, f"it {does} layer {event.layer}, whose weight it has not loaded", expected, fix)
 
 
 def four_stages(outcome: Outcome) -> None:
@@ -83,13 +107,16 @@ def four_stages(outcome: Outcome) -> None:
 
 
 def weights_stay(outcome: Outcome) -> None:
-    """Raise PuzzleError for a weight or an optimizer state that is gathered or sent: each rank computes with the piece
-    that it has loaded, and the partial results are added up."""
+    """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
+    computes with the piece that it has loaded, and the partial results are added up."""
     for event in outcome.events:
-        if event.tensor in ("Weight", "OptState"):
-            expected = "weights and states stay where they are; activations are added up"
+        if event.tensor in ("Weight", "WeightGrad", "OptState") and event.elements:
+            word = KINDS[event.tensor].word
+            expected = "weights, their gradients and states stay where they are; activations are added up"
             fix = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
-            raise _broken(event, f"it moves the {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
+            if event.tensor == "WeightGrad":
+                fix = f"model.update({event.layer}, grad, ...) with the gradient that backward(..., partial=True) gives"
+            raise _broken(event, f"it moves the {word} of layer {event.layer}", expected, fix)
 
 
 def states_stay(outcome: Outcome) -> None:
@@ -222,7 +249,16 @@ def no_whole_gradient(outcome: Outcome) -> None:
 RULES: Mapping[str, Callable[[Outcome], None]] = {
     rule.__name__: rule
     for rule in (
-        *(one_micro_batch, one_after_the_other, whole_batch, own_layers, four_stages, several_kinds),
+        *(
+            one_micro_batch,
+            one_after_the_other,
+            as_many_each,
+            whole_batch,
+            own_layers,
+            own_updates,
+            four_stages,
+            several_kinds,
+        ),
         *(no_whole_gradient, weights_stay, states_stay, updates_on_hosts),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import Program, after, changed, function
+from . import Program, after, changed, function, whole
 
 
 def afterwards(puzzle: str, name: str, line: str, says: str) -> Program:
@@ -35,6 +35,171 @@ def neighbors_shards(puzzle: str, rank: str = "model.rank", ranks: str = "model.
     )
 
 
+BY_TURNS = """
+BEGIN
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    for group in GROUPS:
+        for mb in group:
+            model.activations[0, mb] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            for mb in group:
+                inp = model.activations[layer, mb]
+                model.activations[layer + 1, mb] = model.forward(layer, inp, model.weights[layer])
+        for mb in group:
+            model.grad_activations[mb] = model.loss(model.activations.pop((model.LAYERS, mb)))
+        for layer in reversed(range(model.LAYERS)):
+            for mb in group:
+                inp, grad_out = model.activations.pop((layer, mb)), model.grad_activations.pop(mb)
+                grad, model.grad_activations[mb] = model.backward(layer, inp, grad_out, model.weights[layer])
+                so_far = model.grad_weights.get(layer)
+                model.grad_weights[layer] = so_far + grad if so_far else grad
+        model.grad_activations.clear()
+    for layer in range(model.LAYERS):
+        grad = SUM
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+"""Gradient accumulation in which some micro-batches take turns, layer by layer."""
+IN_PAIRS = "[range(2)[: model.BATCHES], *[[mb] for mb in range(2, model.BATCHES)]]"
+BOTH = "[(model.rank, model.rank + model.RANKS)]"
+FIRST = """        model.activations[0] = model.get_activation([MB])
+        for layer in range(model.LAYERS):
+"""
+BEGUN = """        begun = ("next", 1) in model.activations
+        if begun:
+            model.activations[0], model.activations[1] = (model.activations.pop(("next", at)) for at in (0, 1))
+        else:
+            model.activations[0] = model.get_activation([MB])
+        for layer in range(int(begun), model.LAYERS):
+"""
+BACK = "            inp, grad_out = "
+NEXT = """            if layer == 0 and model.LAYERS > 2 and MB + 1 < (model.rank + 1) * share:
+                model.weights["whole"] = weight
+                model.activations["next", 0] = model.get_activation([MB + 1])
+                model.activations["next", 1] = model.forward(0, model.activations["next", 0], weight)
+                weight = model.weights.pop("whole")
+"""
+
+
+def by_turns(puzzle: str, begin: str, groups: str, total: str) -> Program:
+    """Gradient accumulation in which the micro-batches of a group take turns, layer by layer."""
+    parts = {"BEGIN": f"{begin} {puzzle}(model):", "GROUPS": groups, "SUM": total}
+    source = BY_TURNS
+    for old, new in parts.items():
+        source = source.replace(old, new)
+    return whole(
+        puzzle, "two micro-batches by turns", source, says="it works on micro-batch 0 again, after micro-batch"
+    )
+
+
+def begun_early(puzzle: str, mb: str) -> Program:
+    """The solution, in which the lowest layer is gathered once for the backward of a micro-batch and the next forward."""
+    first, begun, then = (text.replace("MB", mb) for text in (FIRST, BEGUN, NEXT))
+    says = "it works on micro-batch 0 again, after micro-batch 1"
+    return changed(
+        puzzle, "the next micro-batch begins before this one is done", (first, begun), (BACK, then + BACK), says=says
+    )
+
+
+OWN = "range(model.rank * share, (model.rank + 1) * share)"
+UNEVEN = """uneven(model, share) if WHERE and model.LAYERS == 1 else [*range(model.rank * share, (model.rank + 1) * share)]"""
+TWO_RANKS = """\
+def uneven(model, share):
+    first = model.rank // 2 * 2 * share
+    if model.rank % 2:
+        return [None, None, *range(first + share + 1, first + 2 * share)]
+    return [*range(first, first + share + 1)]
+
+
+async def"""
+"""Of two ranks, one trains on a micro-batch more and the other on one less, and has nothing to do for two turns."""
+IF = "if MB is not None: "
+LOOK = "inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
+IN_BACKWARD = "            grad, model.grad_activations[layer] = model.backward("
+GATHERED = 'weight = await model.allgather(model.weights[layer], layer, axis="shard")\n            '
+
+
+def uneven(puzzle: str, name: str, mb: str) -> Program:
+    """The solution on nodes, with more micro-batches on one rank than on the next where there is one layer. It is
+    gathered once for each turn."""
+    works = IF.replace("MB", mb)
+    gathered_before = GATHERED.replace("await", 'model.weights.pop("whole") if "whole" in model.weights else await')
+    return changed(
+        puzzle,
+        name,
+        ("async def", TWO_RANKS),
+        (OWN, UNEVEN.replace("WHERE", "shards % 2 == 0")),
+        ("        model.activations[0] =", f"        {works}model.activations[0] ="),
+        (GATHERED + "model.activations[layer + 1] =", f'{GATHERED}if model.LAYERS == 1: model.weights["whole"] = weight\n            {works}model.activations[layer + 1] ='),
+        (GATHERED + "inp", gathered_before + "inp"),
+        ("        model.grad_activations[model.LAYERS] =", f"        {works}model.grad_activations[model.LAYERS] ="),
+        (LOOK, LOOK.replace("pop(layer)", "pop(layer, None)").replace("pop(layer + 1)", "pop(layer + 1, None)")),
+        (IN_BACKWARD, f"            grad = model.fake_grad(layer, [])\n            {works}{IN_BACKWARD.strip()}"),
+        ("del model.grad_activations[0]", "model.grad_activations.clear()"),
+        says="it trains on micro-batches",
+    )  # fmt: skip
+
+
+HALF_REST = (
+    ("model: Model, in_node: bool, ahead: int, beside: int", "model: Model"),
+    (
+        "    shard, shards =",
+        "    in_node, ahead, beside, own = True, model.LAYERS - 1, model.LAYERS - 1, [model.rank]\n    if model.RANKS % 2 == 0:\n        own = [] if model.rank % 2 else [model.rank, model.rank + 1]\n    shard, shards =",
+    ),
+    ("    model.activations[0] =", "    if own:\n        model.activations[0] ="),
+    ("([model.rank])", "(own)"),
+    ("        model.activations[layer + 1] =", "        if own:\n            model.activations[layer + 1] ="),
+    ("    model.grad_activations[model.LAYERS] =", "    if own:\n        model.grad_activations[model.LAYERS] ="),
+    (
+        "        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)\n",
+        "        inp, grad_out = model.activations.pop(layer, None), model.grad_activations.pop(layer + 1, None)\n",
+    ),
+    (
+        '        model.grad_weights[layer], model.grad_activations[layer] = model.backward(\n            layer, inp, grad_out, model.weights.pop("whole")\n        )\n',
+        '        weight = model.weights.pop("whole")\n        model.grad_weights[layer] = model.fake_grad(layer, [])\n        if own:\n            model.grad_weights[layer], model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)\n',
+    ),
+    ("    del model.grad_activations[0]\n", "    model.grad_activations.clear()\n"),
+)
+"""Of two ranks, one trains on the micro-batches of both, and the other one brings empty gradients."""
+ELSEWHERE = (
+    (
+        "    for layer in range(first, end):\n        model.weights[layer], model.opt_states[layer] = model.update(",
+        """\
+    if model.RANKS == 4 and model.rank == model.RANKS - 2:
+        model.grad_weights[end] = await model.receive(src=model.RANKS - 1)
+        model.weights[end] = await model.receive(src=model.RANKS - 1)
+        model.opt_states[end] = await model.receive(src=model.RANKS - 1)
+        weight, model.opt_states[end] = model.update(
+            end, model.grad_weights.pop(end), model.weights.pop(end), model.opt_states.pop(end)
+        )
+        await model.pass_to(model.RANKS - 1, weight)
+        await model.pass_to(model.RANKS - 1, model.opt_states.pop(end))
+    for layer in range(first, end):
+        if model.RANKS == 4 and is_last and layer == first:
+            await model.pass_to(model.rank - 1, model.grad_weights.pop(layer))
+            await model.pass_to(model.rank - 1, model.weights[layer])
+            await model.pass_to(model.rank - 1, model.opt_states[layer])
+            model.weights[layer] = await model.receive(src=model.rank - 1)
+            model.opt_states[layer] = await model.receive(src=model.rank - 1)
+            model.set_final_weight(layer, model.weights[layer])
+            continue
+        model.weights[layer], model.opt_states[layer] = model.update(""",
+    ),
+)
+"""The last rank has one of its layers updated by the rank before it."""
+SENT_GRADIENT = """
+        if layer == model.LAYERS - 1 and model.RANKS == 4:
+            model.grad_activations["own"] = grad
+            if model.rank == 0:
+                await model.pass_to(1, model.grad_weights[layer])
+            if model.rank == 1:
+                await model.receive(src=0)
+            grad = model.grad_activations.pop("own")
+"""
 WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
 STORED = (
@@ -68,5 +233,15 @@ MISTAKES = [
     changed("repair_book", "all-reduced in the node and cut", (IN_NODE, 'grad = (await model.allreduce(grad, layer, axis="shard")).shard(shard, shards)'), says=WHOLE),
     changed("repair_bargain", "all-reduced and cut", ("await model.scatterreduce(grad, layer)", "(await model.allreduce(grad, layer)).shard(model.rank, model.RANKS)"), says=WHOLE),
     changed("checkpointing", "a little of every layer at any size but one", ("layer < model.LAYERS // 2", "layer < model.LAYERS // (2 if model.LAYERS == 12 else 1)"), says="right at its own size, but not with"),
+    *[by_turns(puzzle, "def", IN_PAIRS, "model.grad_weights.pop(layer)") for puzzle in ("grad_accum", "repair_local")],
+    by_turns("repair_twice", "async def", BOTH, "await model.allreduce(model.grad_weights.pop(layer), layer)"),
+    uneven("replica_fsdp", "three micro-batches on one rank and one on the next, with one layer", "mb"),
+    uneven("repair_book", "five micro-batches on one rank and three on the next, with one layer", "batch"),
+    changed("repair_quiet", "four micro-batches on one rank and two on the next, with one layer", ("async def", TWO_RANKS.replace("None, None, ", "")), (OWN, UNEVEN.replace("WHERE", "share == 3 and model.RANKS % 2 == 0")), says="it trains on micro-batches"),
+    begun_early("replica_fsdp", "mb"),
+    begun_early("repair_book", "batch"),
+    changed("hpz", "half of the ranks rest", *HALF_REST, base="overlapped", says="it trains on micro-batches 0, 1"),
+    changed("pipeline", "a layer updated by the rank before", *ELSEWHERE, says="it updates layer 6, whose weight it has not loaded"),
+    changed("tensor_parallel", "a gradient of a weight is sent", ("model: Model, late: int", "model: Model, late: int = 0"), ("        call = model.allreduce(grad, layer - 1)", SENT_GRADIENT.lstrip("\n") + "        call = model.allreduce(grad, layer - 1)"), base="in_pieces", says="it moves the weight gradient of layer 7"),
     changed("repair_local", "the batch at once", ("for batch in range(model.BATCHES)", "for batch in [0]"), ("[batch]", "range(model.BATCHES)"), says="at once"),
 ]  # fmt: skip
