@@ -143,11 +143,13 @@ class ArrowHovers(Mark):
 
 @dataclass
 class Label(Text):
-    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it."""
+    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it. A
+    ``kept`` text stays, and is larger, where the picture is shown much smaller."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
+    kept: bool = False
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
@@ -245,9 +247,10 @@ def label(
     anchor: str = "middle",
     weight: int = 400,
     passive: bool = False,
+    kept: bool = False,
 ) -> Primitive:
     """Return a text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive, kept), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram]) -> Compose:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from . import theme
+from . import svg, theme
 from .boxes import Boxes
 from .chain import draw_chain
 from .coarse import draw_coarse
@@ -19,6 +19,8 @@ from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 
+KEPT = max(svg.KEPT.values())
+"""The size of names and times where the picture is shown much smaller, as far as there is room for them."""
 NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
 
@@ -48,12 +50,14 @@ def grid(layout: Layout, top: float, bottom: float) -> Diagram:
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """Return the time axis below ``y``, and the y where it ends."""
-    ink = style(theme.MUTE)
+    ink, show = style(theme.MUTE), layout.trace.unit.show
     at = ticks(layout.scale)
+    step = (at[-1] - at[0]) * layout.per_tick / max(len(at) - 1, 1)
+    kept = max(text_width(show(time), KEPT) for time in at) + 4 <= step
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end"),
-        *[label(layout.x(time), y + 12, layout.trace.unit.show(time), 10, ink) for time in at],
+        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end", kept=kept),
+        *[label(layout.x(time), y + 12, show(time), 10, ink, kept=kept) for time in at],
     ], y + 18
 
 
@@ -84,7 +88,8 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
         name, ink = fitting(layout, row.name, size), style(theme.INK)
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end"))
+        kept = layout.height >= KEPT and text_width(name, KEPT) <= layout.names
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end", kept=kept))
         if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:

@@ -395,7 +395,7 @@ def test_a_notebook_gets_one_picture_that_scales() -> None:
     data, _ = DisplayFormatter().format(figure)
     assert sorted(data) == ["text/html", "text/plain"]
     assert data["text/html"].count("<svg ") == 1
-    assert 'style="max-width:100%;height:auto;vertical-align:top;min-width:clamp(' in data["text/html"]
+    assert 'style="max-width:100%;height:auto;vertical-align:top"' in data["text/html"]
     assert len(data["text/plain"]) < 1000
 
 
@@ -413,7 +413,7 @@ def test_where_a_page_takes_the_picture_out_words_stay() -> None:
 
 def test_a_static_picture_is_an_image_with_words() -> None:
     figure = draw(staged_run(), static=True)
-    image = ElementTree.fromstring(figure._repr_html_().replace('"></div>', '"/></div>'))[0]
+    image = ElementTree.fromstring(figure._repr_html_().removesuffix(">") + "/>")
     assert image.tag == "img"
     assert image.get("alt") == figure.summary
     kind, _, data = image.get("src", "").partition(",")
