@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 
 from lib.record.events import Event
@@ -20,6 +21,10 @@ CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
 HOVERS, FOUND = 1200, 8.0
 """The largest number of hover texts, and the least width of one in pixels."""
+LEVELS, SEEN = 4, 0.08
+"""The heights of a bar in the lane of the network, and the least part of such a step that is shown."""
+HIDDEN = 0.4
+"""The opacity of communication that is hidden by compute."""
 Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
 
@@ -46,7 +51,75 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         for (color, opacity, thin), items in filled.items()
     ]
     texts = _hover_texts(layout)
-    return [*shapes, *whole, *([leaf(Hovers(texts, layout.height))] if texts else []), *numbers]
+    return [
+        *shapes,
+        *_network(layout, cell),
+        *whole,
+        *([leaf(Hovers(texts, layout.height))] if texts else []),
+        *numbers,
+    ]
+
+
+def _network(layout: Layout, cell: float) -> list[Diagram]:
+    """Return the lanes of the network: in each cell a bar as high as the share of its time with communication, strong
+    for what is exposed, and pale above that for what is hidden by compute."""
+    if not layout.network:
+        return []
+    found: dict[tuple[int, int], list[Bar]] = {}
+    for row in layout.rows:
+        foot, high = row.y + layout.row_height, (layout.thin - 1) / LEVELS
+        for (exposed, hidden), same in _levels(layout, row, cell):
+            first, last = same
+            x, width = layout.x0 + first * cell, (last - first) * cell
+            width = min(width, layout.x1 - x)
+            if exposed:
+                found.setdefault((exposed, 0), []).append((x, foot - exposed * high / 2, width))
+            if hidden:
+                found.setdefault((hidden, 1), []).append((x, foot - (exposed + hidden / 2) * high, width))
+    looks = (None, HIDDEN)
+    return [
+        leaf(Bars(bars, level * (layout.thin - 1) / LEVELS), style(theme.TALK, None, 0, looks[hidden]))
+        for (level, hidden), bars in found.items()
+    ]
+
+
+def _levels(layout: Layout, row: Row, cell: float) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield how much of the time is exposed and hidden communication, in steps, for runs of cells that are the same."""
+    count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
+    exposed, hidden = [0.0] * count, [0.0] * count
+    for events in row.parts:
+        computes = sorted((event.start, event.end) for event in events if event.stream == "compute" and event.length)
+        starts = [start for start, _ in computes]
+        before = [0.0, *accumulate(end - start for start, end in computes)]
+
+        def computed(until: float) -> float:
+            """Return how long was computed until then."""
+            at = bisect_right(starts, until)  # noqa: B023
+            return before[at] - max(0.0, computes[at - 1][1] - until) if at else 0.0  # noqa: B023
+
+        for event in events:
+            if event.stream not in ("collective", "message"):
+                continue
+            for at in range(int(event.start * per_tick), int(event.end * per_tick) + 1):
+                start, end = max(event.start, at / per_tick), min(event.end, (at + 1) / per_tick)
+                beside = computed(end) - computed(start)
+                hidden[at] += beside
+                exposed[at] += end - start - beside
+    whole = len(row.parts) / per_tick / LEVELS
+    start = 0
+    steps = [
+        (_step(out, whole, LEVELS), _step(under, whole, LEVELS)) for out, under in zip(exposed, hidden, strict=True)
+    ]
+    for (out, under), same in groupby(steps):
+        end = start + len(list(same))
+        if out or under:
+            yield (out, min(under, LEVELS - out)), (start, end)
+        start = end
+
+
+def _step(part: float, whole: float, most: int) -> int:
+    """Return a part in steps of a whole, at least one for all that can be seen."""
+    return 0 if part < SEEN * whole else min(most, max(1, round(part / whole)))
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:

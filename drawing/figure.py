@@ -121,8 +121,8 @@ class Figure(Compose):
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """Return the picture as SVG text. A ``fluid`` one shrinks with its page; ``shown`` is its default width and height
-        in pixels."""
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page; ``shown`` is its default width and
+        height in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
@@ -133,8 +133,8 @@ class Figure(Compose):
         return f'<img alt="{escape(self.summary)}" width="{self.size[0]:.0f}" style="{how}" src="{source}">'
 
     def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is as wide as
-        the page, but no wider than it is."""
+        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is as wide
+        as the page, but no wider than it is made."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
         across = "".join(f"{side}:calc(min(100%,{width:.0f}px)*{share:.4f});" for side, share in shares.items())

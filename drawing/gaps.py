@@ -17,6 +17,8 @@ from .trace import Trace
 LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
 SIZES = (10.5, 9.0)
+ONLY_TALKS = style(theme.TALK, None, 0, 0.3)
+"""The look of a row that is empty while its rank communicates."""
 FOUND = 6.0
 """The least width in pixels of a gap with a hover text in a crowded picture."""
 LONG = 0.1
@@ -36,15 +38,40 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 
 
 def tints(layout: Layout) -> list[Diagram]:
-    """Return the tint of all gaps; behind coarse rows, a tint of the whole row, which is visible between operations."""
-    bars = []
+    """Return the tint of all gaps, and of the time in which a rank computes nothing while it communicates below its
+    row. Behind coarse rows there is a tint of the whole row, which is visible between operations."""
+    bars, talks = [], []
     for row in layout.rows:
         spans = (
             [(gap.start, gap.length) for gap in gaps_of(layout.trace, row)] if layout.fine else [(0, layout.trace.time)]
         )
         middle = row.y + layout.row_height / 2
         bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
-    return [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+        middle = row.y + layout.height / 2
+        talks += [(layout.x(start), middle, (end - start) * layout.per_tick) for start, end in exposed(layout, row)]
+    parts = [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+    return [*parts, *([leaf(Bars(talks, layout.height), ONLY_TALKS)] if talks else [])]
+
+
+def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:
+    """Return the spans in which a row is empty while there is communication in a track below it."""
+    if not layout.fine or not max(row.tracks, default=0):
+        return []
+    tracks = [(event.start, event.end, track) for event, track in zip(row.events, row.tracks, strict=True)]
+    below = sorted((start, end) for start, end, track in tracks if track and end > start)
+    busy = sorted((start, end) for start, end, track in tracks if not track and end > start)
+    found: list[tuple[float, float]] = []
+    at, reached = 0, 0.0
+    for start, end in below:
+        start = max(start, reached)
+        while start < end:
+            while at < len(busy) and busy[at][1] <= start:
+                at += 1
+            until = min(end, busy[at][0]) if at < len(busy) else end
+            if until > start:
+                found.append((start, until))
+            start = reached = max(until, min(end, busy[at][1])) if at < len(busy) else until
+    return found
 
 
 def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:

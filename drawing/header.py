@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.basics.units import show_ticks
-from lib.record.breakdown import MEANING, WORDS, name_of, percents
+from lib.record.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from . import theme
 from .layout import PAD
@@ -145,17 +144,10 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
 
 
 def _part(trace: Trace, part: str, place: Rect) -> Diagram:
-    """Return a box in the look of an operation, or of waiting."""
-    if part in theme.IDLE or not theme.in_layer_color(part):
-        known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
-        return box(*place, style(known), 2)
+    """Return a box in the look of an operation, of communication alone, or of waiting."""
+    if part in WAITS:
+        x, y, width, height = place
+        return box(x + 0.25, y + 0.25, max(width - 0.5, 0.1), height - 0.5, style(theme.GAP, theme.WAITS, 0.5), 2)
+    if not theme.in_layer_color(part):
+        return box(*place, style(theme.TALK if part == TALK else theme.kind_color(part)), 2)
     return operation(part, place, sample_color(part, trace), full=trace.by_operation)
-
-
-def _longest_communication(trace: Trace) -> str:
-    """Return the kind of communication that takes the most time: its color stands for all."""
-    lengths = defaultdict[str, float](float)
-    for event in trace.device_events:
-        if event.stream in ("collective", "message"):
-            lengths[event.kind] += event.length
-    return max(lengths, key=lengths.__getitem__)

@@ -13,6 +13,8 @@ from lib.record.training import FORWARD
 
 from . import theme
 from .chain import THICK
+from .coarse import HIDDEN
+from .gaps import ONLY_TALKS, exposed
 from .held import DOT, ROUND, draw_held
 from .layout import PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
@@ -108,6 +110,15 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
+    if any(layout.network for layout in layouts):
+        yield Entry(
+            box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, HIDDEN)),
+            WIDE,
+            "communicates, hidden by compute",
+        )
+        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK)), WIDE, "only communicates")
+    elif any(exposed(layout, row) for layout in layouts for row in layout.rows):
+        yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
     if any(map(draw_held, layouts)):
         dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
         yield Entry(dot, WIDE, "made what is in memory at the peak")

@@ -129,7 +129,7 @@ def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
-    layout = Layout(trace, width, top, rough=rough)
+    layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
     plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
     said, y = draw_sentences(layout, y) if not room else ([], y)

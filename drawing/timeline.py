@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from lib.record.breakdown import TALK
+
 from . import svg, theme
 from .boxes import Boxes
 from .chain import draw_chain
@@ -100,8 +102,12 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
 
+    waits = layout.trace.idle >= layout.trace.parts.get(TALK, 0)  # else the time that is lost is lost to communication
+
     def note(row: Row) -> str:
-        return f"{share_text(row.idle(layout.trace.time))} idle" if row.one else f"{len(row.ranks)} ranks"
+        time = layout.trace.time
+        said = f"{share_text(row.idle(time))} idle" if waits else f"computes {row.computing(time)}"
+        return said if row.one else f"{len(row.ranks)} ranks\n{said}"
 
     for text, equal in groupby(layout.rows, note):
         rows = [*equal]
@@ -113,7 +119,10 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
         if len(rows) > 1:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
-        yield label(x, middle, text, NOTE, style(theme.MUTE), "start")
+        said = text.split("\n") if bottom - top >= 2 * NOTE else [text.partition("\n")[0]]
+        for line, words in enumerate(said):
+            y = middle + (line - (len(said) - 1) / 2) * (NOTE + 2)
+            yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 
 def fitting(layout: Layout, name: str, size: float) -> str:

@@ -81,6 +81,11 @@ class Trace:
         return [event for events in self.by_rank.values() for event in events]
 
     @cached_property
+    def operations(self) -> int:
+        """The number of operations of all ranks."""
+        return sum(event.kind not in MARKS for event in self.events)
+
+    @cached_property
     def device_events(self) -> list[Event]:
         """The events of devices, without those of hosts."""
         return [event for event in self.events if event.rank not in self.hosts] if self.hosts else self.events

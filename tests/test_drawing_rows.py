@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, compare, draw, play, theme
+from drawing.gaps import exposed
 from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
@@ -135,7 +136,8 @@ def test_the_player_says_the_same_as_the_gaps() -> None:
 
 
 def test_neighbors_that_are_as_idle_are_told_once() -> None:
-    assert texts(draw(sharded_run(4), memory=False)).count("0% idle") == 1
+    figure = draw(staged_run(1), memory=False)
+    assert texts(figure).count("0% idle") == 1
     said = [text for text in texts(draw(solved("gpipe"), memory=False)) if text.endswith("% idle")]
     assert said == ["45% idle", "40% idle", "45% idle"]
 
@@ -170,7 +172,8 @@ def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_t
 
 
 def test_the_signs_of_a_pair_have_one_style() -> None:
-    assert {theme.text_on(theme.kind_color(kind)) for kind in theme.GLYPHS} == {"#fefefe"}
+    for pair in (("allgather", "scatterreduce"), ("pass_to", "receive")):
+        assert {theme.text_on(theme.kind_color(kind)) for kind in pair} == {"#fefefe"}
 
 
 # -- the legend ----------------------------------------------------------------------------
@@ -261,6 +264,80 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
     assert theme.contrast(roles["waits"], roles["gap"]) >= 4.5
     assert theme.contrast(roles["gap"], roles["card"]) >= 1.15
+
+
+def test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_much_they_compute() -> None:
+    """Beside 79 percent of only communicating, "0% idle" would read as a perfect run."""
+    for name, said in (("hpz", "computes 21%"), ("gpipe", "45% idle"), ("fsdp", "computes 73%")):
+        figure = draw(solved(name), memory=False)
+        assert said in texts(figure)
+        assert any("idle" in text for text in texts(figure)) != ("computes" in said), name
+    folded = texts(draw(sharded_run(64, 60)))
+    assert "64 ranks" in folded and "computes 80%" in folded
+
+
+# -- the network ---------------------------------------------------------------------------
+
+
+def bars(figure: Figure, color: str, opacity: float | None = None) -> float:
+    """The total length of horizontal bars of a color, in pixels."""
+    found = 0.0
+    for one in parse(figure).iter(SVG + "path"):
+        if one.get("stroke") == color and one.get("stroke-opacity") == (opacity and str(opacity)):
+            found += sum(float(length) for length in re.findall(r"h([\d.]+)", one.get("d", "")))
+    return found
+
+
+def test_a_picture_that_would_be_crowded_folds_ranks_that_do_the_same_from_eight_on() -> None:
+    for ranks, rows in ((7, 7), (8, 1), (16, 1)):
+        layout = Layout(trace_of(sharded_run(ranks, 60)), 980, 74)
+        assert len(layout.rows) == rows and layout.folded == (rows == 1)
+    assert len(Layout(trace_of(sharded_run(8, 3)), 980, 74).rows) == 8  # there is room
+    assert len(Layout(trace_of(sharded_run(8, 60)), 980, 74, fold=False).rows) == 8
+
+
+def test_all_collectives_of_folded_ranks_are_below_their_computes() -> None:
+    layout = Layout(trace_of(sharded_run(16, 40)), 980, 74)
+    [row] = layout.rows
+    collectives = {track for one, track in zip(row.events, row.tracks, strict=True) if one.stream == "collective"}
+    assert layout.fine and collectives == {1} and exposed(layout, row)
+
+
+def test_what_is_hidden_and_what_is_exposed_are_told_apart_in_boxes() -> None:
+    """Of a communication from 1 to 6 beside computes until 2 and from 4 to 5."""
+    computes = [event(0, "forward", 0, 2), event(0, "forward", 4, 5), event(0, "forward", 8, 9)]
+    one = Layout(trace([*computes, event(0, "allgather", 1, 6)]), 980, 74)
+    assert exposed(one, one.rows[0]) == [(2, 4), (5, 6)]
+    figure = draw(trace([*computes, event(0, "allgather", 1, 6)]), memory=False)
+    assert bars(figure, theme.TALK, 0.3) == pytest.approx(3 * one.per_tick, abs=0.2)
+    assert "only communicates" in texts(figure)
+    alone = trace([*computes, event(0, "allgather", 2, 4)])
+    assert "only communicates" not in texts(draw(alone, memory=False))  # its box is in the row itself
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_rows_without_boxes_have_a_lane_for_the_network(layers: int) -> None:
+    """Half of its time hidden, a quarter exposed: as much of the lane, however short the operations are."""
+    events = []
+    for at in range(4000):
+        start, layer = 4 * at, at % layers
+        events += [event(0, "forward", start, start + 3, layer), event(0, "allgather", start + 1, start + 4, layer)]
+    made = trace(events, layers=layers)
+    layout = Layout(made, 980, 74)
+    assert layout.network and not layout.fine
+    figure = draw(made, memory=False)
+    wide = layout.x1 - layout.x0
+    assert bars(figure, theme.TALK) == pytest.approx(wide, rel=0.02)
+    assert bars(figure, theme.TALK, 0.4) == pytest.approx(wide, rel=0.02)
+    high = {one.get("stroke-opacity"): float(one.get("stroke-width", 0)) for one in parse(figure).iter()
+            if one.get("stroke") == theme.TALK}  # fmt: skip
+    assert high["0.4"] == pytest.approx(2 * high[None]) and high[None] * 4 <= layout.thin
+    assert {"only communicates", "communicates, hidden by compute"} <= set(texts(figure))
+
+
+def test_rows_of_computes_alone_have_no_lane() -> None:
+    layout = Layout(trace(chain(0, 5000)), 980, 74)
+    assert not layout.fine and not layout.network and layout.row_height == layout.height
 
 
 # -- many events ---------------------------------------------------------------------------
