@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row
-from .marks import Bars, Diagram, Hovers, first_fit, label, leaf, style
+from .marks import Bars, Diagram, Hovers, Rect, first_fit, label, leaf, style, text_width
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -74,8 +74,9 @@ def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:
     return found
 
 
-def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
-    """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last."""
+def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> Iterator[Diagram]:
+    """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last;
+    ``ways``: the arrows, which labels stay away from."""
     if not layout.fine:
         return
     texts = []
@@ -91,9 +92,36 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             if not gap.over and gap.length < LONG * layout.trace.time:
                 said = said[:1]
             if layout.height >= LOWEST and (fit := first_fit(said, SIZES, width - 2 * ROOM)):
-                yield label(x + width / 2, row.y + layout.height / 2, *fit, style(theme.WAITS), passive=True)
+                middle = row.y + layout.height / 2
+                if (at := _free(x, width, middle, text_width(*fit), fit[1], ways)) is not None:
+                    yield label(at, middle, *fit, style(theme.WAITS), passive=True)
     if texts:
         yield leaf(Hovers(texts, layout.row_height))
+
+
+def _free(x: float, width: float, middle: float, text: float, size: float, ways: Sequence[Rect]) -> float | None:
+    """Return where in a gap the middle of a text is free of arrows: in its middle, or else left or right of it."""
+    half, rest = text / 2 + ROOM / 2, width / 2 - text / 2 - ROOM
+    for off in (0.0, -0.5, 0.5, -1.0, 1.0):
+        at = x + width / 2 + off * rest
+        place = at - half, middle - size / 2 - 1, 2 * half, size + 2
+        if not any(crosses(way, place) for way in ways):
+            return at
+    return None
+
+
+def crosses(line: Rect, place: Rect) -> bool:
+    """Return whether a straight line goes through a rectangle (Liang and Barsky, 1984)."""
+    x0, y0, x1, y1 = line
+    left, top, width, height = place
+    first, last = 0.0, 1.0
+    for step, before, after in ((x1 - x0, x0 - left, left + width - x0), (y1 - y0, y0 - top, top + height - y0)):
+        if step == 0 and (before < 0 or after < 0):
+            return False
+        if step:
+            enter, leave = sorted((-before / step, after / step))
+            first, last = max(first, enter), min(last, leave)
+    return first <= last
 
 
 def waits_for(gap: Gap, row: Row, trace: Trace) -> str:

@@ -24,6 +24,8 @@ LEAST_BAR, WIDEST_BAR = 360.0, 500.0
 """In pixels: the least width of the time bar beside the figures, and its largest width anywhere."""
 BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
 """In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
+TITLES = (17.0, 15.0, 13.0, 11.0)
+"""Sizes of a title, the first that fits."""
 SIZE = 10.0
 """Of letters, in pixels."""
 
@@ -47,7 +49,7 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     parts: list[Diagram] = [
-        label(PAD, 26, fit(trace.title, 17, left), 17, style(theme.INK), "start", 650),
+        label(PAD, 26, *_title(trace.title, left), style(theme.INK), "start", 650),
         label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
     ]
     x, y = (PAD, STACKED) if stacked else (PAD + left + BETWEEN, 0.0)
@@ -71,6 +73,12 @@ def _width(figure: HeaderFigure) -> float:
     return 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
 
 
+def _title(text: str, width: float) -> tuple[str, float]:
+    """Return a title and its size: smaller rather than cut off."""
+    size = next((size for size in TITLES if text_width(text, size, bold=True) <= width), TITLES[-1])
+    return fit(text, size, width), size
+
+
 def fit(text: str, size: float, width: float) -> str:
     """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
     if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
@@ -87,10 +95,11 @@ def figures(trace: Trace) -> list[HeaderFigure]:
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = HeaderFigure("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
-        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.fast_enough)
+        time = time._replace(note=f"target {unit.lasting(trace.time_target)}", met=trace.fast_enough)
     if peak is None:
         return [time]
-    memory = HeaderFigure("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    said = "peak memory" if trace.size_unit.says_itself else f"peak memory, {trace.size_unit.name}"
+    memory = HeaderFigure(said, size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak

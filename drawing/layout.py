@@ -66,6 +66,8 @@ class Row:
     """Whether the memory of all its ranks is the same at all times."""
     devices: list[int] = field(default_factory=list)
     """The devices of its ranks, if these are hosts."""
+    of: int = 0
+    """The number of all ranks."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
 
@@ -77,7 +79,7 @@ class Row:
     @property
     def name(self) -> str:
         """The name of the row, short enough for its label."""
-        return brief_ranks(self.ranks, self.devices)
+        return brief_ranks(self.ranks, self.devices, self.of)
 
     @property
     def one(self) -> bool:
@@ -98,6 +100,13 @@ class Row:
     def layers(self) -> set[int]:
         """The layers that its operations work on."""
         return {one.layer for one in self.operations if one.layer is not None and theme.in_layer_color(one.kind)}
+
+    @cached_property
+    def chunks(self) -> dict[int | None, int]:
+        """The number of the chunk that each layer belongs to: a rank may have several, with layers of others between."""
+        layers = sorted(layer for layer in self.layers if layer is not None)
+        begins = [layer for layer in layers if layer - 1 not in self.layers]
+        return {layer: bisect_right(begins, layer) - 1 for layer in layers}
 
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
@@ -233,7 +242,7 @@ def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events]))
+        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events], of=trace.ranks))
         row.ranks.append(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:
@@ -258,6 +267,7 @@ def _in_lines(rows: list[Row]) -> list[Row]:
             [rank for row in group for rank in row.ranks],
             [events for row in group for events in row.parts],
             devices=[device for row in group for device in row.devices] if all(row.devices for row in group) else [],
+            of=group[0].of,
         )
         for group in groups
     ]

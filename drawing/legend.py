@@ -21,7 +21,7 @@ from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import STRIPPED, notches, operation, sample_color
+from .operations import STRIPPED, notches, operation, sample_color, stripes
 from .texts import plural
 from .trace import Trace
 
@@ -91,6 +91,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
+    striped = [layout for layout in layouts if layout.fine and layout.trace.by_operation]
+    if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
+        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
+        yield Entry(sample, WIDE, "stripe: the rank's next chunk of layers")
     if any(map(_has_strips, layouts)):
         layers = layouts[0].trace.layers
         wide = WIDE / min(layers, 3)  # the colors of the first layers

@@ -135,10 +135,11 @@ def _schedule(
     said, y = draw_sentences(layout, y) if not room else ([], y)
     below = y + 8, y + 8 + room
     y = below[1] if room else y
-    parts = [*head, *draw_timeline(layout, links, plans), *scale, *said]
+    rows = [*draw_timeline(layout, links, plans), *scale, *said]
+    parts = [*head, *rows]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
-        panel, y = draw_memory(layout, y + 12)
+        panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
     legend, y = draw_legend([layout], [plans], y + 12, memory, links)
     words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)

@@ -17,7 +17,19 @@ from .gaps import draw_gaps, tints
 from .held import draw_held
 from .layout import PAD, Layout, Row, ticks
 from .links import TIE, arrow_of, arrows, links_of, ties_of
-from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
+from .marks import (
+    Diagram,
+    Titled,
+    around,
+    box,
+    boxes,
+    first_fit,
+    label,
+    lines,
+    places_of_texts,
+    style,
+    text_width,
+)
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 
@@ -29,12 +41,17 @@ NOTE = 9.5
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
-    parts = [*empty_rows(layout), *draw_gaps(layout, notes)]
-    parts += [lines(ties, style(None, theme.kind_color(kind), TIE)) for kind, ties in ties_of(layout, links).items()]
     found = links_of(layout, links)
+    ways = [arrow_of(layout, message) for message in found.arrows]
+    gaps = [*draw_gaps(layout, notes, ways)]
+    parts, texts = [*empty_rows(layout), *gaps], places_of_texts(gaps)
+    for kind, ties in ties_of(layout, links).items():
+        pieces = [piece for tie in ties for piece in (around(tie, texts) if tie[0] == tie[2] else [tie])]
+        parts.append(lines(pieces, style(None, theme.kind_color(kind), TIE)))
+    parts += arrows(ways)  # below the boxes, so that they strike through no number
     parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
-    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout), *draw_held(layout)]
-    return [*parts, *over, *draw_failure(layout), *row_names(layout, notes)]
+    over = [*draw_chain(layout), *draw_held(layout), *draw_failure(layout)]
+    return [*parts, *over, *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
@@ -89,9 +106,9 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
         listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
-        name, ink = fitting(layout, row.name, size), style(theme.INK)
+        (name, fitted), ink = fitting(layout, row.name, size), style(theme.INK)
         kept = layout.height >= KEPT and text_width(name, KEPT) <= layout.names
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end", kept=kept))
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, fitted, ink, "end", kept=kept))
         if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
@@ -125,6 +142,7 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
             yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 
-def fitting(layout: Layout, name: str, size: float) -> str:
-    """Return the name of a row, without the word "ranks" if there is no room for it."""
-    return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
+def fitting(layout: Layout, name: str, size: float) -> tuple[str, float]:
+    """Return the name of a row, and a size in which there is room for it; without the word "ranks" if there is none."""
+    shorter = re.sub("ranks? ", "", name)
+    return first_fit([name, shorter], [size, 8.5], layout.names - 8) or (shorter, 8.5)
