@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row
-from .marks import Bars, Diagram, Hovers, Rect, first_fit, label, leaf, style, text_width
+from .marks import Bars, Diagram, Hovers, Rect, label, leaf, style, text_width
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -91,20 +92,23 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
             said = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:
                 said = said[:1]
-            if layout.height >= LOWEST and (fit := first_fit(said, SIZES, width - 2 * ROOM)):
-                middle = row.y + layout.height / 2
-                if (at := _free(x, width, middle, text_width(*fit), fit[1], ways)) is not None:
-                    yield label(at, middle, *fit, style(theme.WAITS), passive=True)
+            near = [way for way in ways if way[0] < x + width and way[2] > x]
+            middle = row.y + layout.height / 2
+            for text, size in product(said, SIZES) if layout.height >= LOWEST else ():
+                if (at := _free(x, width, middle, text_width(text, size), size, near)) is not None:
+                    yield label(at, middle, text, size, style(theme.WAITS), passive=True)
+                    break
     if texts:
         yield leaf(Hovers(texts, layout.row_height))
 
 
 def _free(x: float, width: float, middle: float, text: float, size: float, ways: Sequence[Rect]) -> float | None:
-    """Return where in a gap the middle of a text is free of arrows: in its middle, or else left or right of it."""
-    half, rest = text / 2 + ROOM / 2, width / 2 - text / 2 - ROOM
-    for off in (0.0, -0.5, 0.5, -1.0, 1.0):
+    """Return where in a gap the middle of a text is free of arrows: in its middle, or else left or right of it; None if
+    there is no room."""
+    rest = width / 2 - text / 2 - ROOM
+    for off in (0.0, -0.5, 0.5, -1.0, 1.0) if rest >= 0 else ():
         at = x + width / 2 + off * rest
-        place = at - half, middle - size / 2 - 1, 2 * half, size + 2
+        place = at - text / 2, middle - size / 2 + 1, text, size - 2  # no letter reaches from edge to edge
         if not any(crosses(way, place) for way in ways):
             return at
     return None

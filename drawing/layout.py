@@ -103,7 +103,7 @@ class Row:
 
     @cached_property
     def chunks(self) -> dict[int | None, int]:
-        """The number of the chunk that each layer belongs to: a rank may have several, with layers of others between."""
+        """The number of the chunk that each layer is in: a rank may have several, with layers of others between."""
         layers = sorted(layer for layer in self.layers if layer is not None)
         begins = [layer for layer in layers if layer - 1 not in self.layers]
         return {layer: bisect_right(begins, layer) - 1 for layer in layers}

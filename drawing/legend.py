@@ -9,11 +9,11 @@ from lib.basics.units import MS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, stream_of
-from lib.record.training import FORWARD
+from lib.record.training import BACKWARD, FORWARD
 
 from . import theme
 from .chain import THICK
-from .coarse import HIDDEN
+from .coarse import HIDDEN, column_of
 from .gaps import ONLY_TALKS, exposed
 from .held import DOT, ROUND, draw_held
 from .layout import PAD, Layout
@@ -94,7 +94,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     striped = [layout for layout in layouts if layout.fine and layout.trace.by_operation]
     if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
         sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
-        yield Entry(sample, WIDE, "stripe: the rank's next chunk of layers")
+        yield Entry(sample, WIDE, "dark foot: the rank's next chunk of layers")
     if any(map(_has_strips, layouts)):
         layers = layouts[0].trace.layers
         wide = WIDE / min(layers, 3)  # the colors of the first layers
@@ -114,6 +114,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
+    if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
+        halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
+        sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])
+        yield Entry(sample, WIDE, "height: how much of the time")
     if any(layout.network for layout in layouts):
         yield Entry(
             box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, HIDDEN)),
@@ -157,9 +161,9 @@ def _colors(trace: Trace) -> list[Entry]:
     """Return the meaning of colors: layers, or micro-batches."""
     if not trace.by_operation:
         return [_layers(trace.layers)]
-    if trace.batches == 1:
+    if trace.order[1] == 1:
         return []
-    steps = min(trace.batches, 16)
+    steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]
     band = [box(40 * step / steps, 0, 40 / steps + 0.3, TALL, style(color)) for step, color in enumerate(colors)]
     return [Entry(together(band), 40, "micro-batches, from the first to the last")]
