@@ -26,6 +26,8 @@ BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
 """In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
 TITLES = (17.0, 15.0, 13.0, 11.0)
 """Sizes of a title, the first that fits."""
+LONGEST = 200
+"""Letters of a title that count for the room that it gets."""
 SIZE = 10.0
 """Of letters, in pixels."""
 
@@ -44,7 +46,8 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
-    named = max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
+    full, least = (text_width(trace.title[:LONGEST], size, bold=True) for size in (TITLES[0], TITLES[-1]))
+    named = max(text_width(machine(trace), 11.5), min(full, max(least, TITLE)))
     stacked, room = inner - wide < named, inner - wide - named - BETWEEN
     bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)

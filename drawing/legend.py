@@ -23,7 +23,6 @@ from .memory import target_line
 from .numbering import NumberPlans, joined
 from .operations import STRIPPED, notches, operation, sample_color, stripes
 from .texts import plural
-from .trace import Trace
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -48,7 +47,7 @@ def draw_legend(
     parts: list[Diagram] = []
     width = layouts[0].width
     groups = [
-        [*_colors(layouts[0].trace), *_operations(layouts, numbered), *_signs(layouts, links)],
+        [*_colors(layouts), *_operations(layouts, numbered), *_signs(layouts, links)],
         [entry for layout in layouts for entry in _memory(layout)] if memory else [],
     ]
     for group in filter(None, groups):
@@ -157,11 +156,13 @@ def _memory(layout: Layout) -> Iterator[Entry]:
         yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")
 
 
-def _colors(trace: Trace) -> list[Entry]:
-    """Return the meaning of colors: layers, or micro-batches."""
+def _colors(layouts: Sequence[Layout]) -> list[Entry]:
+    """Return the meaning of colors: layers, or micro-batches if several of their shades occur."""
+    trace = layouts[0].trace
     if not trace.by_operation:
         return [_layers(trace.layers)]
-    if trace.order[1] == 1:
+    passes = (event for layout in layouts for row in layout.rows for event in row.events if event.batches)
+    if len({min(event.batches) for event in passes if theme.in_layer_color(event.kind)}) < 2:
         return []
     steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]

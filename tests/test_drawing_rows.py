@@ -433,3 +433,77 @@ def test_hover_texts_of_runs_are_few() -> None:
         figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
         runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
         assert 0 < len(runs) <= 1300, (ranks, len(runs))
+
+
+def test_many_narrow_operations_are_shares_of_a_column() -> None:
+    """One forward, two backwards and as long a wait, again and again: a quarter, a half and a quarter of the height."""
+    events = [
+        event(0, kind, 4 * at + start, 4 * at + end, 0, [at % 4])
+        for at in range(2000)
+        for kind, start, end in (("forward", 0, 1), ("backward", 1, 3))
+    ]
+    layout = Layout(made := trace(events, color="operation"), 980, 74)
+    assert not layout.fine
+    figure = draw(made, memory=False)
+    for kind, share in (("forward", 0.25), ("backward", 0.5)):
+        colors = {theme.work_color(kind, at, 4) for at in range(4)}
+        shown = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke") in colors]
+        assert {float(one.get("stroke-width", 0)) for one in shown} == {layout.height * share}
+        long = sum(float(length) for one in shown for length in re.findall(r"h([\d.]+)", one.get("d", "")))
+        assert long == pytest.approx(layout.x1 - layout.x0, rel=0.02)
+    assert "height: how much of the time" in texts(figure)
+    assert "height: how much of the time" not in texts(draw(staged_run(32, 64)))  # these are wide enough
+
+
+# -- chunks --------------------------------------------------------------------------------
+
+
+def test_chunks_of_a_rank_have_feet_of_their_own() -> None:
+    done = solved("interleaved")
+    layout = Layout(trace_of(done), 980, 74)
+    assert [row.chunks for row in layout.rows] == [{at: 0, at + 4: 1} for at in range(4)]
+    figure = draw(done, memory=False)
+    feet = [one for one in parse(figure).iter(SVG + "rect")
+            if one.get("fill") == theme.INK and one.get("fill-opacity") == "0.55"]  # fmt: skip
+    second = [
+        one for one in done.events if one.kind in ("forward", "backward") and one.layer is not None and one.layer > 3
+    ]
+    assert len(feet) == len(second) + 1  # and in the legend
+    assert "dark foot: the rank's next chunk of layers" in texts(figure)
+    assert not any("foot" in text for text in texts(draw(solved("one_f_one_b"), memory=False)))
+
+
+def test_arrows_lie_behind_boxes() -> None:
+    elements = list(parse(draw(solved("interleaved"), memory=False)).iter())
+    arrows = [at for at, one in enumerate(elements) if one.get("stroke") == theme.ARROW and one.get("d")]
+    blue = theme.work_color("forward", 0, 8)
+    first = next(at for at, one in enumerate(elements) if one.tag == SVG + "rect" and one.get("fill") == blue)
+    assert arrows and min(arrows) < first
+
+
+def test_colors_show_the_order_among_a_ranks_own_micro_batches() -> None:
+    """Of replicas of a pipeline, each with many micro-batches, every one goes from dark to light."""
+    made = trace(
+        [event(0, "forward", at, at + 1, 0, [at]) for at in range(4)],
+        [event(1, "forward", at, at + 1, 1, [at]) for at in range(4)],
+        [event(2, "forward", at, at + 1, 0, [at + 4]) for at in range(4)],
+        [event(3, "forward", at, at + 1, 1, [at + 4]) for at in range(4)],
+        batches=8,
+    )
+    assert made.order == ({at: at % 4 for at in range(8)}, 4)
+    few = trace(*([event(rank, "forward", 0, 1, 0, [rank])] for rank in range(4)))
+    assert few.order == ({at: at for at in range(4)}, 4)
+
+
+def test_units_stand_beside_targets() -> None:
+    shown = texts(draw(solved("gpipe"), memory=False))
+    assert {"target 33.8 ticks", "peak memory, elements"} <= set(shown)
+    plain = texts(draw(staged_run(), memory=False))
+    assert plain[plain.index("time") + 2] == "ticks" and "peak memory, elements" in plain
+
+
+def test_a_title_is_smaller_rather_than_cut() -> None:
+    title = "the next gather ahead of the one that is needed now"
+    assert title in texts(draw(staged_run(), title=title)) and title in texts(
+        draw(staged_run(), title=title, width=600)
+    )
