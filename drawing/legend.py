@@ -93,7 +93,7 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     striped = [layout for layout in layouts if layout.fine and layout.trace.by_operation]
     if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
         sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
-        yield Entry(sample, WIDE, "dark foot: the rank's next chunk of layers")
+        yield Entry(sample, WIDE, "foot: the rank's next chunk of layers")
     if any(map(_has_strips, layouts)):
         layers = layouts[0].trace.layers
         wide = WIDE / min(layers, 3)  # the colors of the first layers

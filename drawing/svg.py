@@ -101,7 +101,7 @@ def frame(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
-        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}{_ASKED}{narrow}</style>{body}</svg>'
+        f'font-family="{FONT}" text-anchor="middle"><style>{_ASKED}{theme.css()}{narrow}</style>{body}</svg>'
     )
 
 

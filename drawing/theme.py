@@ -21,11 +21,14 @@ ROLES = {
     "chain": ("#d8002b", "#ff5470"),
     "gap": ("#fcd9df", "#443734"),
     "waits": ("#a03a22", "#f0a898"),
-    "scatter": ("#36095e", "#a045f8"),
+    "talk": ("#590090", "#bc48fe"),
+    "scatter": ("#36095e", "#851ee3"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, SCATTER = (light for light, _ in ROLES.values())
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, TALK, SCATTER = (
+    light for light, _ in ROLES.values()
+)
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
@@ -38,7 +41,7 @@ LOWER, HALF = 0.11, 0.45
 """Where colors tell the operation, what goes backwards is full, too: so much lower than its row at the top and at the
 bottom, as parts of the row. The opacity of a half of a backward there, beside its band."""
 
-TALK = ARROW = "#590090"
+ARROW = TALK
 """The color of all communication: of messages and their arrows, of ranks that only communicate, and of collectives that
 have no color of their own."""
 OPERATION_COLORS = {
@@ -171,10 +174,12 @@ def text_on(*colors: str) -> str:
 def css() -> str:
     """Return the dark colors as a style sheet. The notebook's own theme wins over the system's."""
 
+    arrow = dict(ROLES.values())[ARROW]
+
     def rules(prefix: str) -> str:
         return "".join(
             f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
-        )
+        ) + f"{prefix} .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
 
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"
     system = ":root:not([theme=light],:has([data-jp-theme-light=true],.vscode-light)) .ltp"

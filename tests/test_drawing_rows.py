@@ -469,7 +469,7 @@ def test_chunks_of_a_rank_have_feet_of_their_own() -> None:
         one for one in done.events if one.kind in ("forward", "backward") and one.layer is not None and one.layer > 3
     ]
     assert len(feet) == len(second) + 1  # and in the legend
-    assert "dark foot: the rank's next chunk of layers" in texts(figure)
+    assert "foot: the rank's next chunk of layers" in texts(figure)
     assert not any("foot" in text for text in texts(draw(solved("one_f_one_b"), memory=False)))
 
 
