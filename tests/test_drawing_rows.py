@@ -367,7 +367,8 @@ def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, 
         if count <= FINE:
             break
     assert count > 0.9 * FINE
-    assert LARGEST_OF_BOXES / 2 < len(draw(done)._repr_html_()) <= LARGEST_OF_BOXES
+    size = len(draw(done)._repr_html_())
+    assert size <= LARGEST_OF_BOXES and (size > LARGEST_OF_BOXES / 2.5 or Layout(trace_of(done), 980, 74).folded)
 
 
 def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None:
