@@ -27,7 +27,7 @@ from .marks import (
     unseen,
 )
 from .numbering import NumberPlan, NumberPlans, fits, joined, over_runs
-from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, when
+from .operations import carried, color_of, hover, lower, notches, operation, operation_in_words, stripes, when
 from .texts import ranges
 
 NO_NUMBERS = NumberPlan()
@@ -99,8 +99,18 @@ class Boxes:
 
     def _body(self, place: Place, text: str = "") -> Diagram:
         trace, event = self.layout.trace, self.layout.event(place)
-        size = self.plans.get(event.kind, NO_NUMBERS).size
-        return operation(event.kind, self.layout.shape(place), color_of(event, trace), text, size, trace.by_operation)
+        size, row = self.plans.get(event.kind, NO_NUMBERS).size, self.layout.rows[place.row]
+        shape = self.layout.shape(place)
+        body = operation(event.kind, shape, color_of(event, trace), text, size, trace.by_operation)
+        return self._with_chunk(row, event, shape, [body])
+
+    def _with_chunk(self, row: Row, event: Event, place: Rect, parts: list[Diagram]) -> Diagram:
+        """Return a box with the stripes of its chunk, if colors do not tell layers."""
+        if self.layout.trace.by_operation and theme.in_layer_color(event.kind) and event.length:
+            edge = lower(event.kind, place[3])
+            x, y, width, height = place
+            parts = [*parts, *stripes(row.chunks.get(event.layer, 0), (x, y + edge, width, height - 2 * edge))]
+        return parts[0] if len(parts) == 1 else together(parts)
 
     def _stage(self, row: Row, run: Sequence[Event]) -> Diagram:
         """Return several layers as one box, with a notch between two layers and a hover text for each."""
@@ -116,7 +126,8 @@ class Boxes:
         area = layout.x(run[0].start), row.y, (run[-1].end - run[0].start) * layout.per_tick, layout.height
         inside, edge = [layout.x(event.end) for event in run[:-1]], lower(kind, layout.height)
         body = operation(kind, area, color_of(run[0], layout.trace), full=True)
-        return [body, notches(inside, row.y + edge, layout.height - 2 * edge)]
+        cuts = notches(inside, row.y + edge, layout.height - 2 * edge)
+        return [self._with_chunk(row, run[0], area, [body, cuts])]
 
     def _messages(self) -> Iterator[Diagram]:
         """Yield the boxes of messages, each pair with its arrow."""

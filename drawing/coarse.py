@@ -1,13 +1,17 @@
-"""Rows of many events: every cell of a row shows what fills most of it, and hover texts describe runs of operations."""
+"""Rows of many events: every cell of a row shows what fills most of it, or where operations are too narrow, how much of
+its time goes to what. Hover texts describe runs of operations, and a lane below shows the network."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
+from statistics import median
 
 from lib.record.events import Event
-from lib.record.table import stream_of
+from lib.record.table import OPERATIONS, stream_of
 
 from . import theme
 from .layout import MESSAGE, Layout, Row
@@ -20,8 +24,17 @@ CELLS = 120_000
 """The largest number of cells in a picture. Each takes about eight bytes."""
 HOVERS, FOUND = 1200, 8.0
 """The largest number of hover texts, and the least width of one in pixels."""
+LEVELS, SEEN = 4, 0.08
+"""The heights of a bar in the lane of the network, and the least part of such a step that is shown."""
+HIDDEN = 0.4
+"""The opacity of communication that is hidden by compute."""
+NARROW, SEVERAL, STEPS, DIVIDED = 2.5, 8, 8, 4.0
+"""Where operations are usually narrower than so many pixels, a column is as wide as several of them, and its height is
+divided in so many steps, if the row has so many pixels."""
 Look = tuple[str, float | None, bool]
 """(color, opacity, whether it is a thin bar)"""
+Cells = Sequence[dict[Look, float] | None]
+"""For how long each look fills each cell of a row, in parts of the cell."""
 
 
 def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
@@ -32,9 +45,16 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
     filled: dict[Look, list[Bar]] = {}
     whole: list[Diagram] = []
     numbers: list[Diagram] = []
+    stacked: dict[tuple[Look, int], list[Bar]] = {}
+    wide = column_of(layout, cell)
     for row in layout.rows:
         middle = row.y + layout.height / 2
-        for look, first, last in _runs(_cells(layout, row, cell, looks)):
+        cells, hidden = _cells(layout, row, wide or cell, looks)
+        if wide:
+            for look, thick, at, first, last in _shares(cells, len(row.parts), looks):
+                x, y = layout.x0 + first * wide, row.y + layout.height * (at + thick / 2) / STEPS
+                stacked.setdefault((look, thick), []).append((x, y, min((last - first) * wide, layout.x1 - x)))
+        for look, first, last in _runs(_most(cells, 0.5 * len(row.parts), hidden)) if not wide else ():
             x = layout.x0 + first * cell
             filled.setdefault(look, []).append((x, middle, min((last - first) * cell, layout.x1 - x)))
         count, idle = len(row.operations), row.idle(layout.trace.time)
@@ -45,8 +65,80 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
         leaf(Bars(items, layout.height * (MESSAGE if thin else 1.0)), style(color, None, 0, opacity))
         for (color, opacity, thin), items in filled.items()
     ]
+    shapes += [
+        leaf(Bars(items, layout.height * thick / STEPS), style(color, None, 0, opacity))
+        for ((color, opacity, _), thick), items in stacked.items()
+    ]
     texts = _hover_texts(layout)
-    return [*shapes, *whole, *([leaf(Hovers(texts, layout.height))] if texts else []), *numbers]
+    return [
+        *shapes,
+        *_network(layout, cell),
+        *whole,
+        *([leaf(Hovers(texts, layout.height))] if texts else []),
+        *numbers,
+    ]
+
+
+def _network(layout: Layout, cell: float) -> list[Diagram]:
+    """Return the lanes of the network: in each cell a bar as high as the share of its time with communication, strong
+    for what is exposed, and pale above that for what is hidden by compute."""
+    if not layout.network:
+        return []
+    found: dict[tuple[int, int], list[Bar]] = {}
+    for row in layout.rows:
+        foot, high = row.y + layout.row_height, (layout.thin - 1) / LEVELS
+        for (exposed, hidden), same in _levels(layout, row, cell):
+            first, last = same
+            x, width = layout.x0 + first * cell, (last - first) * cell
+            width = min(width, layout.x1 - x)
+            if exposed:
+                found.setdefault((exposed, 0), []).append((x, foot - exposed * high / 2, width))
+            if hidden:
+                found.setdefault((hidden, 1), []).append((x, foot - (exposed + hidden / 2) * high, width))
+    looks = (None, HIDDEN)
+    return [
+        leaf(Bars(bars, level * (layout.thin - 1) / LEVELS), style(theme.TALK, None, 0, looks[hidden]))
+        for (level, hidden), bars in found.items()
+    ]
+
+
+def _levels(layout: Layout, row: Row, cell: float) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield how much of the time is exposed and hidden communication, in steps, for runs of cells that are the same."""
+    count, per_tick = int((layout.x1 - layout.x0) / cell) + 2, layout.per_tick / cell
+    exposed, hidden = [0.0] * count, [0.0] * count
+    for events in row.parts:
+        computes = sorted((event.start, event.end) for event in events if event.stream == "compute" and event.length)
+        starts = [start for start, _ in computes]
+        before = [0.0, *accumulate(end - start for start, end in computes)]
+
+        def computed(until: float) -> float:
+            """Return how long was computed until then."""
+            at = bisect_right(starts, until)  # noqa: B023
+            return before[at] - max(0.0, computes[at - 1][1] - until) if at else 0.0  # noqa: B023
+
+        for event in events:
+            if event.stream not in ("collective", "message"):
+                continue
+            for at in range(int(event.start * per_tick), int(event.end * per_tick) + 1):
+                start, end = max(event.start, at / per_tick), min(event.end, (at + 1) / per_tick)
+                beside = computed(end) - computed(start)
+                hidden[at] += beside
+                exposed[at] += end - start - beside
+    whole = len(row.parts) / per_tick / LEVELS
+    start = 0
+    steps = [
+        (_step(out, whole, LEVELS), _step(under, whole, LEVELS)) for out, under in zip(exposed, hidden, strict=True)
+    ]
+    for (out, under), same in groupby(steps):
+        end = start + len(list(same))
+        if out or under:
+            yield (out, min(under, LEVELS - out)), (start, end)
+        start = end
+
+
+def _step(part: float, whole: float, most: int) -> int:
+    """Return a part in steps of a whole, at least one for all that can be seen."""
+    return 0 if part < SEEN * whole else min(most, max(1, round(part / whole)))
 
 
 def _hover_texts(layout: Layout) -> list[tuple[Bar, str]]:
@@ -94,9 +186,8 @@ def _run_text(layout: Layout, row: Row, run: Sequence[Event]) -> tuple[Bar, str]
     return bar, f"{row.full_name}: {'; '.join(found)}, {when}"
 
 
-def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> Sequence[Look | None]:
-    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
-    half, so that a row shows the compute that goes on beside it."""
+def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object], Look]) -> tuple[Cells, set[Look]]:
+    """Return for how long each look fills each cell, and the looks of communication."""
     per_tick, trace = layout.per_tick / cell, layout.trace
     cells: list[dict[Look, float] | None] = [None] * (int((layout.x1 - layout.x0) / cell) + 2)
     for event in row.operations:
@@ -119,13 +210,55 @@ def _cells(layout: Layout, row: Row, cell: float, looks: dict[tuple[str, object]
                 here = cells[at] = {}
             part = (end if at == last else at + 1) - (start if at == first else at)
             here[look] = here.get(look, 0.0) + part
-    enough = 0.5 * len(row.parts)
-    hidden = {look for (kind, _), look in looks.items() if stream_of(kind) != "compute"}
+    return cells, {look for (kind, _), look in looks.items() if stream_of(kind) != "compute"}
+
+
+def _most(cells: Cells, enough: float, hidden: set[Look]) -> list[Look | None]:
+    """Return the look that fills most of each cell, or None if a cell is less than half full. Communication counts
+    half, so that a row shows the compute that goes on beside it."""
 
     def most(here: dict[Look, float]) -> Look:
         return max(here, key=lambda look: here[look] * (0.5 if look in hidden else 1.0))
 
     return [None if here is None or sum(here.values()) < enough else most(here) for here in cells]
+
+
+def column_of(layout: Layout, cell: float) -> float:
+    """Return the width of a column that holds several operations where most are narrower than can be seen, in pixels;
+    zero where they are not, or rows are too low to be divided."""
+    computes = [event.length for row in layout.rows for event in row.events if event.stream == "compute"]
+    usual = median(computes) * layout.per_tick if computes else 0.0
+    return max(2 * cell, SEVERAL * usual) if 0 < usual < NARROW and layout.height >= DIVIDED else 0.0
+
+
+def _shares(
+    cells: Cells, whole: int, looks: dict[tuple[str, object], Look]
+) -> Iterator[tuple[Look, int, int, int, int]]:
+    """Yield (look, height, its top, first cell, cell after the last), heights in steps: a column is divided by how much
+    of its time goes to each kind of operation, in the color of the one that takes longest."""
+    kinds, known = {look: kind for (kind, _), look in looks.items()}, [*OPERATIONS]
+
+    def order(kind: str) -> tuple[bool, int, str]:
+        return stream_of(kind) != "compute", known.index(kind) if kind in OPERATIONS else len(known), kind
+
+    found = []
+    for here in cells:
+        parts = defaultdict[str, list[tuple[float, Look]]](list)
+        for look, long in (here or {}).items():
+            parts[kinds[look]].append((long, look))
+        column: list[tuple[Look, int, int]] = []
+        top = 0
+        for kind in sorted(parts, key=order):
+            thick = min(STEPS - top, round(STEPS * sum(long for long, _ in parts[kind]) / whole))
+            if thick:
+                column.append((max(parts[kind])[1], thick, top))
+            top += thick
+        found.append(tuple(column))
+    start = 0
+    for divided, same in groupby(found):
+        end = start + len(list(same))
+        yield from ((look, thick, top, start, end) for look, thick, top in divided)
+        start = end
 
 
 def _look(kind: str, layer_color: str, full: bool) -> Look:

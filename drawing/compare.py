@@ -16,7 +16,7 @@ from .header import fit
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
-from .marks import Diagram, Titled, label, lines, style, text_width
+from .marks import Diagram, Titled, around, label, lines, places_of_texts, style, text_width
 from .numbering import NumberPlans, plan_numbers
 from .picture import WIDTH, card, check_choice, check_width, heading, small_enough
 from .texts import machine, share_text, size_of
@@ -118,7 +118,9 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         scale, y = axis(layouts[-1], y - GAP)
         ends = {layout.x(trace.time) for trace in traces if _is_compared(trace) and trace.time < until}
         if guides := [(x, top, x, bottom) for x in sorted(ends) for top, bottom in bands]:
-            parts.append(lines(guides, style(None, theme.INK, 1, dash=(1.5, 3.5))))
+            texts = places_of_texts(parts)
+            pieces = [piece for guide in guides for piece in around(guide, texts)]
+            parts.append(lines(pieces, style(None, theme.INK, 1, dash=(1.5, 3.5))))
         table, y = _table(traces, width, y + 14)
         legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]

@@ -16,6 +16,8 @@ from .svg import escape
 
 RANKS, LAYERS, EACH, SLOWER = 64, 24, 8, 10
 """The largest values of the sliders."""
+FILLS = {"width": "auto", "min_width": "0", "max_width": "980px"}
+"""The layout of what is as wide as the cell, or as a picture."""
 TIMEOUT = 5.0
 """Seconds for a run: whoever moves a slider wants to see something soon."""
 
@@ -34,8 +36,8 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
     from ipywidgets import HTML, IntSlider, VBox, interactive_output
 
     def slider(value: int, most: int, name: str) -> Any:
-        how = {"description": name, "continuous_update": False, "style": {"description_width": "16em"}}
-        return IntSlider(min(max(value, 1), most), 1, most, layout={"width": "32em"}, **how)
+        how = {"description": name, "continuous_update": False, "style": {"description_width": "min(16em, 45%)"}}
+        return IntSlider(min(max(value, 1), most), 1, most, layout=FILLS, **how)
 
     sliders = {
         "ranks": slider(ranks, RANKS, "ranks"),
@@ -43,13 +45,13 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
         "each": slider(each, EACH, "micro-batches per rank"),
         "slower": slider(1, SLOWER, "links slower by a factor of"),
     }
-    shown = HTML()
+    shown = HTML(layout=FILLS)
 
     def follow(**sizes: int) -> None:
         shown.value = picture(fn, **sizes)
 
     interactive_output(follow, sliders)
-    return VBox([*sliders.values(), shown])
+    return VBox([*sliders.values(), shown], layout=FILLS)
 
 
 def picture(fn: Callable[[Model], Any], ranks: int, layers: int, each: int, slower: int) -> str:

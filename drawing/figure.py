@@ -14,7 +14,7 @@ from chalk.core import Compose
 from lib.basics.errors import PuzzleError
 
 from .marks import Diagram, box_envelope
-from .svg import body, escape, frame, least_width, without_hover
+from .svg import body, escape, frame, without_hover
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -30,10 +30,10 @@ SWAP = (
     "<style>.ltp-words:has(+.ltp-live>svg){display:none!important}"
     "div.ltp-live.lm-Widget.lm-mod-hidden:has(>svg){display:block!important}</style>"
 )
-SCROLLS = "overflow-x:auto"
+PLACE = "width:100%;container-type:inline-size"
+"""The style of the place of a picture on a page: by its width the picture decides what there is room for."""
 HIDDEN = (
-    'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" tabindex="0" '
-    f'style="display:none;position:relative;{SCROLLS}"'
+    f'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none;position:relative;{PLACE}"'
 )
 INSTEAD = (
     "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
@@ -41,9 +41,9 @@ INSTEAD = (
 )
 
 
-def scrolling(picture: str) -> str:
-    """Return a picture in an element that scrolls sideways where the page is too narrow."""
-    return f'<div style="{SCROLLS}" tabindex="0">{picture}</div>'
+def placed(picture: str) -> str:
+    """Return a picture in a place of its own on a page."""
+    return f'<div style="{PLACE}">{picture}</div>'
 
 
 def swapped(picture: str, words: str) -> str:
@@ -121,32 +121,30 @@ class Figure(Compose):
         return body(self.diagrams)
 
     def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
-        """Return the picture as SVG text. A ``fluid`` one shrinks with its page as long as it can be read; ``shown`` is
-        its default width and height in pixels."""
+        """Return the picture as SVG text. A ``fluid`` one shrinks with its page; ``shown`` is its default width and
+        height in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
     def _repr_html_(self) -> str:
         if not self.static:
             return swapped(self.svg(fluid=True) + "".join(map(self._over, self.links)), self.summary)
         source = f"data:image/svg+xml;base64,{base64.b64encode(without_hover(self.svg()).encode()).decode()}"
-        how = f"max-width:100%;height:auto;min-width:{least_width(self._body, self.size[0])}"
-        words = escape(self.summary)
-        return scrolling(f'<img alt="{words}" width="{self.size[0]:.0f}" style="{how}" src="{source}">')
+        how = "max-width:100%;height:auto"
+        return f'<img alt="{escape(self.summary)}" width="{self.size[0]:.0f}" style="{how}" src="{source}">'
 
     def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is at most
-        as wide as the page, but not narrower than its minimal width."""
+        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is as wide
+        as the page, but no wider than it is made."""
         width, height = self.size
         shares = {"left": link.x / width, "width": link.width / width}
-        shown = f"max(min(100%,{width:.0f}px),{least_width(self._body, width)})"
-        across = "".join(f"{side}:calc({shown}*{share:.4f});" for side, share in shares.items())
+        across = "".join(f"{side}:calc(min(100%,{width:.0f}px)*{share:.4f});" for side, share in shares.items())
         down = f"top:{100 * link.y / height:.2f}%;height:{100 * link.height / height:.2f}%"
         said = f'href="{escape(link.address)}" title="{escape(link.words)}" aria-label="{escape(link.words)}"'
         return f'<a {said} style="position:absolute;{across}{down}"></a>'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
-        write(path, {".svg": self.svg, ".html": lambda: page(self.title, scrolling(self.svg(fluid=True)))})
+        write(path, {".svg": self.svg, ".html": lambda: page(self.title, placed(self.svg(fluid=True)))})
 
     def render_svg(
         self, path: str, height: int | None = None, width: int | None = None, draw_height: int | None = None

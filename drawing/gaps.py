@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from lib.basics.units import TICKS
 from lib.record.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row
-from .marks import Bars, Diagram, Hovers, first_fit, label, leaf, style
+from .marks import Bars, Diagram, Hovers, Rect, label, leaf, style, text_width
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -17,6 +18,8 @@ from .trace import Trace
 LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
 SIZES = (10.5, 9.0)
+ONLY_TALKS = style(theme.TALK, None, 0, 0.3)
+"""The look of a row that is empty while its rank communicates."""
 FOUND = 6.0
 """The least width in pixels of a gap with a hover text in a crowded picture."""
 LONG = 0.1
@@ -36,19 +39,45 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
 
 
 def tints(layout: Layout) -> list[Diagram]:
-    """Return the tint of all gaps; behind coarse rows, a tint of the whole row, which is visible between operations."""
-    bars = []
+    """Return the tint of all gaps, and of the time in which a rank computes nothing while it communicates below its
+    row. Behind coarse rows there is a tint of the whole row, which is visible between operations."""
+    bars, talks = [], []
     for row in layout.rows:
         spans = (
             [(gap.start, gap.length) for gap in gaps_of(layout.trace, row)] if layout.fine else [(0, layout.trace.time)]
         )
         middle = row.y + layout.row_height / 2
         bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
-    return [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+        middle = row.y + layout.height / 2
+        talks += [(layout.x(start), middle, (end - start) * layout.per_tick) for start, end in exposed(layout, row)]
+    parts = [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+    return [*parts, *([leaf(Bars(talks, layout.height), ONLY_TALKS)] if talks else [])]
 
 
-def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
-    """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last."""
+def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:
+    """Return the spans in which a row is empty while there is communication in a track below it."""
+    if not layout.fine or not max(row.tracks, default=0):
+        return []
+    tracks = [(event.start, event.end, track) for event, track in zip(row.events, row.tracks, strict=True)]
+    below = sorted((start, end) for start, end, track in tracks if track and end > start)
+    busy = sorted((start, end) for start, end, track in tracks if not track and end > start)
+    found: list[tuple[float, float]] = []
+    at, reached = 0, 0.0
+    for start, end in below:
+        start = max(start, reached)
+        while start < end:
+            while at < len(busy) and busy[at][1] <= start:
+                at += 1
+            until = min(end, busy[at][0]) if at < len(busy) else end
+            if until > start:
+                found.append((start, until))
+            start = reached = max(until, min(end, busy[at][1])) if at < len(busy) else until
+    return found
+
+
+def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> Iterator[Diagram]:
+    """Yield the labels of the gaps and their hover texts. ``notes``: whether a last gap is known to be the last;
+    ``ways``: the arrows, which labels stay away from."""
     if not layout.fine:
         return
     texts = []
@@ -63,10 +92,40 @@ def draw_gaps(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             said = gap_labels(gap, row, layout.trace)
             if not gap.over and gap.length < LONG * layout.trace.time:
                 said = said[:1]
-            if layout.height >= LOWEST and (fit := first_fit(said, SIZES, width - 2 * ROOM)):
-                yield label(x + width / 2, row.y + layout.height / 2, *fit, style(theme.WAITS), passive=True)
+            near = [way for way in ways if way[0] < x + width and way[2] > x]
+            middle = row.y + layout.height / 2
+            for text, size in product(said, SIZES) if layout.height >= LOWEST else ():
+                if (at := _free(x, width, middle, text_width(text, size), size, near)) is not None:
+                    yield label(at, middle, text, size, style(theme.WAITS), passive=True)
+                    break
     if texts:
         yield leaf(Hovers(texts, layout.row_height))
+
+
+def _free(x: float, width: float, middle: float, text: float, size: float, ways: Sequence[Rect]) -> float | None:
+    """Return where in a gap the middle of a text is free of arrows: in its middle, or else left or right of it; None if
+    there is no room."""
+    rest = width / 2 - text / 2 - ROOM
+    for off in (0.0, -0.5, 0.5, -1.0, 1.0) if rest >= 0 else ():
+        at = x + width / 2 + off * rest
+        place = at - text / 2, middle - size / 2 + 1, text, size - 2  # no letter reaches from edge to edge
+        if not any(crosses(way, place) for way in ways):
+            return at
+    return None
+
+
+def crosses(line: Rect, place: Rect) -> bool:
+    """Return whether a straight line goes through a rectangle (Liang and Barsky, 1984)."""
+    x0, y0, x1, y1 = line
+    left, top, width, height = place
+    first, last = 0.0, 1.0
+    for step, before, after in ((x1 - x0, x0 - left, left + width - x0), (y1 - y0, y0 - top, top + height - y0)):
+        if step == 0 and (before < 0 or after < 0):
+            return False
+        if step:
+            enter, leave = sorted((-before / step, after / step))
+            first, last = max(first, enter), min(last, leave)
+    return first <= last
 
 
 def waits_for(gap: Gap, row: Row, trace: Trace) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.basics.units import show_ticks
-from lib.record.breakdown import MEANING, WORDS, name_of, percents
+from lib.record.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from . import theme
 from .layout import PAD
@@ -25,6 +24,10 @@ LEAST_BAR, WIDEST_BAR = 360.0, 500.0
 """In pixels: the least width of the time bar beside the figures, and its largest width anywhere."""
 BAR, SAMPLE, LINE, NEXT = 15.0, 9.0, 15.0, 12.0
 """In pixels: height of the bar, side of a sample, height of a line of the legend, room between two entries."""
+TITLES = (17.0, 15.0, 13.0, 11.0)
+"""Sizes of a title, the first that fits."""
+LONGEST = 200
+"""Letters of a title that count for the room that it gets."""
 SIZE = 10.0
 """Of letters, in pixels."""
 
@@ -43,12 +46,13 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
-    named = max(text_width(machine(trace), 11.5), min(text_width(trace.title, 17, bold=True), TITLE))
+    full, least = (text_width(trace.title[:LONGEST], size, bold=True) for size in (TITLES[0], TITLES[-1]))
+    named = max(text_width(machine(trace), 11.5), min(full, max(least, TITLE)))
     stacked, room = inner - wide < named, inner - wide - named - BETWEEN
     bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     parts: list[Diagram] = [
-        label(PAD, 26, fit(trace.title, 17, left), 17, style(theme.INK), "start", 650),
+        label(PAD, 26, *_title(trace.title, left), style(theme.INK), "start", 650),
         label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
     ]
     x, y = (PAD, STACKED) if stacked else (PAD + left + BETWEEN, 0.0)
@@ -72,6 +76,12 @@ def _width(figure: HeaderFigure) -> float:
     return 6 + max(text_width(figure.name, 10), value, text_width(figure.note, 10))
 
 
+def _title(text: str, width: float) -> tuple[str, float]:
+    """Return a title and its size: smaller rather than cut off."""
+    size = next((size for size in TITLES if text_width(text, size, bold=True) <= width), TITLES[-1])
+    return fit(text, size, width), size
+
+
 def fit(text: str, size: float, width: float) -> str:
     """Return the text, cut off with an ellipsis if it is wider than ``width`` pixels."""
     if len(text) * size <= 4 * width and text_width(text, size, bold=True) <= width:
@@ -88,10 +98,11 @@ def figures(trace: Trace) -> list[HeaderFigure]:
     size = trace.size_unit.show if trace.size_unit.says_itself else size_of
     time = HeaderFigure("time", unit.brief(trace.time), f"{unit.name}, until it failed" if trace.failure else unit.name)
     if trace.time_target is not None:
-        time = time._replace(note=f"target {unit.brief(trace.time_target)}", met=trace.fast_enough)
+        time = time._replace(note=f"target {unit.lasting(trace.time_target)}", met=trace.fast_enough)
     if peak is None:
         return [time]
-    memory = HeaderFigure("peak memory", size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
+    said = "peak memory" if trace.size_unit.says_itself else f"peak memory, {trace.size_unit.name}"
+    memory = HeaderFigure(said, size(peak.memory), f"rank {peak.rank}, {unit.at(unit.brief(peak.issued))}")
     if trace.memory_target is not None:
         memory = memory._replace(note=f"target {size(trace.memory_target)}", met=trace.small_enough)
     on_host = trace.host_peak
@@ -145,17 +156,10 @@ def _bar(trace: Trace, place: Rect) -> Iterator[Diagram]:
 
 
 def _part(trace: Trace, part: str, place: Rect) -> Diagram:
-    """Return a box in the look of an operation, or of waiting."""
-    if part in theme.IDLE or not theme.in_layer_color(part):
-        known = theme.IDLE.get(part) or theme.kind_color(_longest_communication(trace) if part in WORDS else part)
-        return box(*place, style(known), 2)
+    """Return a box in the look of an operation, of communication alone, or of waiting."""
+    if part in WAITS:
+        x, y, width, height = place
+        return box(x + 0.25, y + 0.25, max(width - 0.5, 0.1), height - 0.5, style(theme.GAP, theme.WAITS, 0.5), 2)
+    if not theme.in_layer_color(part):
+        return box(*place, style(theme.TALK if part == TALK else theme.kind_color(part)), 2)
     return operation(part, place, sample_color(part, trace), full=trace.by_operation)
-
-
-def _longest_communication(trace: Trace) -> str:
-    """Return the kind of communication that takes the most time: its color stands for all."""
-    lengths = defaultdict[str, float](float)
-    for event in trace.device_events:
-        if event.stream in ("collective", "message"):
-            lengths[event.kind] += event.length
-    return max(lengths, key=lengths.__getitem__)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from lib.record.breakdown import percents, time_parts
 from lib.record.events import MARKS, Event
+from lib.record.table import OPERATIONS
 from lib.record.waiting import idle_spans
 
 from . import theme
@@ -17,11 +19,14 @@ from .marks import Rect
 from .texts import brief_ranks, full_ranks
 from .trace import Trace
 
-LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 62.0, 16.0
+LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 72.0, 16.0
 """Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
 rows, and around everything."""
-GROUP_ABOVE = 16
-"""Up to so many ranks, every rank has a row. With more, ranks that do the same share one."""
+GROUP_ABOVE, FOLDED_FROM = 16, 8
+"""Up to so many ranks, every rank has a row. With more, ranks that do the same share one, and in a picture that would
+be crowded from so many ranks on."""
+ROOM_FOR_MORE, FOLDED = 2, 12.0
+"""Up to so many rows that stand for many ranks are higher, by so many pixels."""
 FINE = 2600
 """Up to so many events, each is a box of its own."""
 CROWDED = 1000
@@ -32,6 +37,10 @@ LEGIBLE = 4.0
 """Rows lower than so many pixels are filled by pixel columns."""
 MESSAGE, THIN_MESSAGE = 0.4, 11.0
 """Height of a message between computes, as a part of its row, and the least height of a row in which it is thin."""
+NEXT_TO_NOTHING = 0.001
+"""A share of the time that nobody sees."""
+LANED = 7.0
+"""Rows lower than so many pixels have no lane for the network."""
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
 
@@ -57,6 +66,8 @@ class Row:
     """Whether the memory of all its ranks is the same at all times."""
     devices: list[int] = field(default_factory=list)
     """The devices of its ranks, if these are hosts."""
+    of: int = 0
+    """The number of all ranks."""
     tracks: Sequence[int] = ()
     """The track of each event: 0 is the row itself, 1 and up are the thin tracks below it."""
 
@@ -68,7 +79,7 @@ class Row:
     @property
     def name(self) -> str:
         """The name of the row, short enough for its label."""
-        return brief_ranks(self.ranks, self.devices)
+        return brief_ranks(self.ranks, self.devices, self.of)
 
     @property
     def one(self) -> bool:
@@ -90,17 +101,31 @@ class Row:
         """The layers that its operations work on."""
         return {one.layer for one in self.operations if one.layer is not None and theme.in_layer_color(one.kind)}
 
+    @cached_property
+    def chunks(self) -> dict[int | None, int]:
+        """The number of the chunk that each layer is in: a rank may have several, with layers of others between."""
+        layers = sorted(layer for layer in self.layers if layer is not None)
+        begins = [layer for layer in layers if layer - 1 not in self.layers]
+        return {layer: bisect_right(begins, layer) - 1 for layer in layers}
+
     def idle(self, time: float) -> float:
         """Return the share (0 to 1) of ``time`` in which its ranks neither compute nor communicate."""
         spans = (span for events in self.parts for span in idle_spans(events, time))
         return sum(end - start for start, end in spans) / (time * len(self.parts)) if time else 0.0
+
+    def computing(self, time: float) -> str:
+        """Return the share of ``time`` in which its ranks compute, in the same whole percent as in the head."""
+        shown = percents(time_parts([event for own in self.parts for event in own], len(self.parts), time))
+        whole = [int(text[:-1]) for part, text in shown.items() if part in OPERATIONS and text[0] != "<"]
+        return f"{sum(whole)}%" if whole or not shown.keys() & OPERATIONS.keys() else "<1%"
 
 
 class Layout:
     """Where rows, tracks and moments are. ``top`` and ``bottom`` are the edges of the rows in pixels.
 
     ``until``: the tick at the right end (by default the end of the run); ``rough``: 0 if every operation may be a box,
-    otherwise the least number of pixels in a cell; ``beside``: the schedules that it is drawn with, in lower rows.
+    otherwise the least number of pixels in a cell; ``beside``: the schedules that it is drawn with, in lower rows;
+    ``fold``: whether ranks that do the same may share a row where the picture would be crowded.
     """
 
     def __init__(
@@ -111,6 +136,7 @@ class Layout:
         until: float | None = None,
         rough: int = 0,
         beside: Sequence[Trace] = (),
+        fold: bool = True,
     ) -> None:
         self.trace, self.width, self.top, self.rough = trace, width, top, max(1, rough)
         self.until = trace.until if until is None else until
@@ -118,11 +144,14 @@ class Layout:
         failed = any(one.failure is not None for one in every)
         self.scale = min(self.until, max(one.time for one in every)) if failed else self.until
         """The last tick on the axis: the room behind a failed run has none."""
-        self.rows = _in_lines(rows_of(trace))
+        most = FOLDED_FROM - 1 if fold and (rough or trace.operations > CROWDED) else GROUP_ABOVE
+        self.rows = _in_lines(rows_of(trace, most))
         count = len(self.rows)
+        self.folded = count < len(trace.by_rank) and count <= ROOM_FOR_MORE
+        """Whether few rows stand for many ranks: then they are higher, and all communication is below the compute."""
         known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
         lowest = max(2.0, (240 if beside else 560) / count)
-        self.height = next((height for most, height in known if count <= most), lowest)
+        self.height = next((height for most, height in known if count <= most), lowest) + FOLDED * self.folded
         self.gap = 5.0 if count <= 8 else 3.0 if count <= GROUP_ABOVE else 1.0 if self.height >= LEGIBLE else 0.0
         self.nodes = len({self.node_of(row) for row in self.rows} - {None}) > 1  # then rows say on which node they are
         room = NODE if self.nodes or any(trace.node_size for trace in beside) else 0.0
@@ -137,9 +166,12 @@ class Layout:
         self.crowded = self.fine and shown > CROWDED
         if self.fine:
             for row in self.rows:
-                row.tracks = tracks_of(row.events)
+                row.tracks = tracks_of(row.events, self.folded)
         self.thin = max(5.0, 0.3 * self.height)
         self.tracks = max((max(row.tracks, default=0) for row in self.rows), default=0)
+        self.network = not self.fine and self.height >= LANED and _has_traffic(trace)
+        """Whether rows without boxes have a thin lane below them, with how busy the network is."""
+        self.tracks += self.network
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
@@ -201,22 +233,27 @@ class Layout:
         return x, y + height * (1 - MESSAGE) / 2, width, height * MESSAGE
 
 
-def rows_of(trace: Trace) -> list[Row]:
-    """Return the rows. With many ranks, those that do the same share a row, unless they differ in ``apart``, or only
-    some of them are hosts."""
+def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
+    """Return the rows. With more than ``most`` ranks, those that do the same share a row, unless they differ in
+    ``apart``, or only some of them are hosts."""
     hosts = trace.hosts
-    if len(trace.by_rank) <= GROUP_ABOVE:
+    if len(trace.by_rank) <= most:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
-        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events]))
+        row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events], of=trace.ranks))
         row.ranks.append(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
             row.same_memory = row.same_memory and [e.held for e in row.events] == [e.held for e in events]
     return list(rows.values())
+
+
+def _has_traffic(trace: Trace) -> bool:
+    """Return whether there is communication that a row of computes does not show: a collective, or hidden messages."""
+    return any(event.stream == "collective" for event in trace.events) or trace.hidden > NEXT_TO_NOTHING
 
 
 def _in_lines(rows: list[Row]) -> list[Row]:
@@ -230,6 +267,7 @@ def _in_lines(rows: list[Row]) -> list[Row]:
             [rank for row in group for rank in row.ranks],
             [events for row in group for events in row.parts],
             devices=[device for row in group for device in row.devices] if all(row.devices for row in group) else [],
+            of=group[0].of,
         )
         for group in groups
     ]
@@ -239,10 +277,11 @@ def _batches(events: Sequence[Event]) -> list[frozenset[int]]:
     return [event.batches for event in events if event.kind not in MARKS]
 
 
-def tracks_of(events: Sequence[Event]) -> list[int]:
+def tracks_of(events: Sequence[Event], below: bool = False) -> list[int]:
     """Return the track of each event. Compute, and communication during which the rank stands still, are in track 0.
 
-    Communication beside compute or beside other communication goes into the first thin track that is free.
+    Communication beside compute or beside other communication goes into the first thin track that is free, and with
+    ``below`` all collectives do.
     """
     compute = sorted((e.start, e.end) for e in events if e.stream == "compute" and e.length > 0)
     starts, ends = [start for start, _ in compute], [end for _, end in compute]
@@ -253,6 +292,7 @@ def tracks_of(events: Sequence[Event]) -> list[int]:
         event = events[i]
         after = bisect_right(ends, event.start)
         hidden = after < len(ends) and starts[after] < event.end
+        hidden = hidden or (below and event.stream == "collective" and event.length > 0)
         track = next((k for k in range(hidden, len(free)) if free[k] <= event.start), len(free))
         free += [0.0] * (track + 1 - len(free))
         tracks[i], free[track] = track, max(free[track], event.end)

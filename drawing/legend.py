@@ -9,19 +9,20 @@ from lib.basics.units import MS
 from lib.record.events import MARKS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, stream_of
-from lib.record.training import FORWARD
+from lib.record.training import BACKWARD, FORWARD
 
 from . import theme
 from .chain import THICK
+from .coarse import HIDDEN, column_of
+from .gaps import ONLY_TALKS, exposed
 from .held import DOT, ROUND, draw_held
 from .layout import PAD, Layout
 from .links import TIE, arrows, links_of, ties_of
 from .marks import Diagram, box, boxes, label, lines, style, text_width, together
 from .memory import target_line
 from .numbering import NumberPlans, joined
-from .operations import STRIPPED, notches, operation, sample_color
+from .operations import STRIPPED, notches, operation, sample_color, stripes
 from .texts import plural
-from .trace import Trace
 
 TALL, WIDE, LINE = 14.0, 16.0, 19.0
 """Height and width of a sample, height of a line, in pixels."""
@@ -46,7 +47,7 @@ def draw_legend(
     parts: list[Diagram] = []
     width = layouts[0].width
     groups = [
-        [*_colors(layouts[0].trace), *_operations(layouts, numbered), *_signs(layouts, links)],
+        [*_colors(layouts), *_operations(layouts, numbered), *_signs(layouts, links)],
         [entry for layout in layouts for entry in _memory(layout)] if memory else [],
     ]
     for group in filter(None, groups):
@@ -89,6 +90,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
     if any(joined(layout, row) for layout in layouts for row in layout.rows):
         notched = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), notches([WIDE / 2], 0, TALL)])
         yield Entry(notched, WIDE, "notch: the next layer")
+    striped = [layout for layout in layouts if layout.fine and layout.trace.by_operation]
+    if any(chunk for layout in striped for row in layout.rows for chunk in row.chunks.values()):
+        sample = together([box(0, 0, WIDE, TALL, style(theme.MUTE), 2), *stripes(1, (0, 0, WIDE, TALL))])
+        yield Entry(sample, WIDE, "foot: the rank's next chunk of layers")
     if any(map(_has_strips, layouts)):
         layers = layouts[0].trace.layers
         wide = WIDE / min(layers, 3)  # the colors of the first layers
@@ -108,6 +113,19 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         measured = any(layout.trace.unit is MS for layout in layouts)
         said = "waits, or is between operations" if measured else "waits, or is done"
         yield Entry(box(0, 0, WIDE, TALL, style(theme.GAP, theme.WAITS, 0.5), 2), WIDE, said)
+    if any(not layout.fine and column_of(layout, layout.rough) for layout in layouts):
+        halves = [(0.0, theme.work_color(FORWARD.kind, 0, 1)), (TALL / 2, theme.work_color(BACKWARD.kind, 0, 1))]
+        sample = together([box(0, y, WIDE, TALL / 2, style(color)) for y, color in halves])
+        yield Entry(sample, WIDE, "height: how much of the time")
+    if any(layout.network for layout in layouts):
+        yield Entry(
+            box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, HIDDEN)),
+            WIDE,
+            "communicates, hidden by compute",
+        )
+        yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK)), WIDE, "only communicates")
+    elif any(exposed(layout, row) for layout in layouts for row in layout.rows):
+        yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
     if any(map(draw_held, layouts)):
         dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
         yield Entry(dot, WIDE, "made what is in memory at the peak")
@@ -138,13 +156,15 @@ def _memory(layout: Layout) -> Iterator[Entry]:
         yield Entry(target_line(layout.trace, 0, WIDE, 7), WIDE, "target")
 
 
-def _colors(trace: Trace) -> list[Entry]:
-    """Return the meaning of colors: layers, or micro-batches."""
+def _colors(layouts: Sequence[Layout]) -> list[Entry]:
+    """Return the meaning of colors: layers, or micro-batches if several of their shades occur."""
+    trace = layouts[0].trace
     if not trace.by_operation:
         return [_layers(trace.layers)]
-    if trace.batches == 1:
+    passes = (event for layout in layouts for row in layout.rows for event in row.events if event.batches)
+    if len({min(event.batches) for event in passes if theme.in_layer_color(event.kind)}) < 2:
         return []
-    steps = min(trace.batches, 16)
+    steps = min(trace.order[1], 16)
     colors = [theme.work_color(FORWARD.kind, step, steps) for step in range(steps)]
     band = [box(40 * step / steps, 0, 40 / steps + 0.3, TALL, style(color)) for step, color in enumerate(colors)]
     return [Entry(together(band), 40, "micro-batches, from the first to the last")]

@@ -143,11 +143,13 @@ class ArrowHovers(Mark):
 
 @dataclass
 class Label(Text):
-    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it."""
+    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it. A
+    ``kept`` text stays, and is larger, where the picture is shown much smaller."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
+    kept: bool = False
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
@@ -194,6 +196,51 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:
     """Return the first text for which there is room, in the first size in which there is, and that size."""
     return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
+
+
+def place_of(text: Label, x: float, y: float) -> Rect:
+    """Return the approximate area of a text with its anchor at x and its middle at y."""
+    size = float(text.font_size or 10)
+    width = text_width(text.text, size, text.weight > 500)
+    left = x - {"start": 0.0, "middle": width / 2, "end": width}[text.anchor]
+    return left, y - size / 2, width, size
+
+
+def places_of_texts(parts: Iterable[Diagram]) -> list[Rect]:
+    """Return the areas of all texts of a diagram that is not moved."""
+    found: list[Rect] = []
+    stack = [*parts]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Primitive):
+            stack += getattr(node, "diagrams", None) or [node.diagram]  # type: ignore[attr-defined]
+        elif isinstance(node.shape, Label):
+            found.append(place_of(node.shape, node.transform[2], node.transform[5]))
+    return found
+
+
+def around(line: Rect, texts: Iterable[Rect], room: float = 2.0) -> list[Rect]:
+    """Return the pieces of a vertical or horizontal line that strike through no text.
+
+    >>> around((5, 0, 5, 100), [(0, 40, 20, 10), (50, 60, 9, 9)])
+    [(5, 0, 5, 38.0), (5, 52.0, 5, 100)]
+    """
+    x, y, x2, y2 = line
+    upright = x == x2
+    across, start, end = (x, y, y2) if upright else (y, x, x2)
+    spans = []
+    for left, top, width, height in texts:
+        near, far, first, last = (
+            (left, left + width, top, top + height) if upright else (top, top + height, left, left + width)
+        )
+        if near - 1 < across < far + 1 and first - room < end and last + room > start:
+            spans.append((first - room, last + room))
+    pieces = []
+    for first, last in [*sorted(spans), (end, end)]:
+        if min(first, end) > start:
+            pieces.append((start, min(first, end)))
+        start = max(start, last)
+    return [(x, a, x, b) if upright else (a, y, b, y) for a, b in pieces]
 
 
 UNSEEN = style("#000000", None, 0, 0.0)
@@ -245,9 +292,10 @@ def label(
     anchor: str = "middle",
     weight: int = 400,
     passive: bool = False,
+    kept: bool = False,
 ) -> Primitive:
     """Return a text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight, passive), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive, kept), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram]) -> Compose:

@@ -11,8 +11,23 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import theme
-from .layout import PAD, Layout, Row, ticks
-from .marks import Diagram, Point, Rect, Titled, box, boxes, label, lines, poly, style, text_width, unseen
+from .layout import PAD, Layout, Row
+from .marks import (
+    Diagram,
+    Point,
+    Rect,
+    Titled,
+    around,
+    box,
+    boxes,
+    label,
+    lines,
+    places_of_texts,
+    poly,
+    style,
+    text_width,
+    unseen,
+)
 from .peak import held_at, moment
 from .texts import brief_size
 from .timeline import axis, fitting, grid
@@ -20,10 +35,10 @@ from .trace import Trace
 
 GAP, SHOWN = 6.0, 8
 """Pixels between strips, and the largest number of strips."""
-TALL, LOW, LOWEST = 118.0, 30.0, 24.0
-"""Heights of strips in pixels: of the one with the peak, of a few others, and of many others."""
-ROOM = 1.21
-"""The top of a strip as a multiple of the highest sample or target: above the peak there is room for its label."""
+HEIGHTS = {1: 97.0, 2: 74.0, 4: 56.0, SHOWN: 38.0}
+"""The height of the highest sample or target in each strip, in pixels, by the largest number of strips."""
+ABOVE, LABELED = 4.0, 21.0
+"""Room above that, in pixels, and in the strip with the peak, where it has a label."""
 ZONE, WIDER = (6.0, 16.0), 4
 """Least width in pixels of a zone with its own hover text, in the tall strip and in others, and how many times wider it
 is in a crowded picture."""
@@ -32,13 +47,14 @@ LINE, SAMPLE = 13.0, 8.0
 Target = Elements | float | None
 
 
-def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
+def draw_memory(layout: Layout, y: float, above: Sequence[Diagram] = ()) -> tuple[list[Diagram], float]:
     """Return the panel from ``y`` down, and the y where it ends. The profile with the peak comes first; the strips of
-    hosts are below, on a scale of their own."""
+    hosts are below, on a scale of their own. ``above``: what is drawn above it, whose texts the line to the peak's
+    operation leaves out."""
     trace, profiles = layout.trace, profiles_of(layout)
     assert trace.peak is not None
     on_devices = [profile for profile in profiles if not profile.devices]
-    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y)
+    parts, bottom = _strips(layout, on_devices, trace.peak, trace.memory_target, "Memory", y, above)
     if trace.host_peak is not None and trace.host_peak.memory > 0:
         on_hosts, title = [profile for profile in profiles if profile.devices], "Memory of hosts, on its own scale"
         more, bottom = _strips(layout, on_hosts, trace.host_peak, None, title, bottom + 2 * GAP)
@@ -48,37 +64,45 @@ def draw_memory(layout: Layout, y: float) -> tuple[list[Diagram], float]:
 
 
 def _strips(
-    layout: Layout, profiles: Sequence[Row], peak: Event, target: Target, title: str, y: float
+    layout: Layout,
+    profiles: Sequence[Row],
+    peak: Event,
+    target: Target,
+    title: str,
+    y: float,
+    above: Sequence[Diagram] = (),
 ) -> tuple[list[Diagram], float]:
-    """Return a strip for each profile, or for some, below a title, and the y where the last one ends."""
+    """Return a strip for each profile, or for some, below a title, and the y where the last one ends. All have one
+    scale, so that ranks can be compared."""
     shown = _chosen(profiles, peak.rank)
     title += "" if len(shown) == len(profiles) else f" ({len(shown)} of {len(profiles)} different profiles)"
     top = y + 20
     first, *others = sorted(shown, key=lambda profile: peak.rank not in profile.ranks)
-    highest = Strip(layout, first, peak, target, top, TALL)
+    height = next(height for most, height in HEIGHTS.items() if len(shown) <= most)
+    highest = Strip(layout, first, peak, target, top, (height, LABELED))
     note = PeakNote(highest)
     said, below = note.parts()
-    low = LOW if len(others) <= 4 else LOWEST
-    tops = [below + place * (low + GAP) for place in range(len(others))]
-    lower = [Strip(layout, profile, peak, target, y, low) for profile, y in zip(others, tops, strict=True)]
+    tops = [below + place * (height + ABOVE + GAP) for place in range(len(others))]
+    lower = [Strip(layout, profile, peak, target, y, (height, ABOVE)) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
     places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
+    heading = label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600)
     parts: list[Diagram] = [
-        label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600),
+        heading,
         boxes(places, style(theme.CARD, theme.GRID, 1)),
         *[grid(layout, strip.top + 2, strip.bottom) for strip in strips],
     ]
     for strip in strips:
-        parts += [*strip.area(), *strip.around(), *strip.zones(ZONE[strip is not highest])]
+        parts += [*strip.area(), *strip.notes(note.place), *strip.zones(ZONE[strip is not highest])]
     # A line from the row of a host would cross the strips of the devices.
-    parts += [*([] if first.devices else note.line()), *said]
+    parts += [*([] if first.devices else note.line([*above, heading])), *said]
     return parts, strips[-1].bottom if others else below - GAP
 
 
-def target_line(trace: Trace, x0: float, x1: float, y: float) -> Diagram:
-    """Return the line of the target, which is neutral for a run with a fault."""
+def target_line(trace: Trace, x0: float, x1: float, y: float, texts: Sequence[Rect] = ()) -> Diagram:
+    """Return the line of the target, which is neutral for a run with a fault, and leaves out the areas of texts."""
     color = {None: theme.MUTE, True: theme.GOOD, False: theme.BAD}[trace.small_enough]
-    return lines([(x0, y, x1, y)], style(None, color, 1.2, None, (5.0, 3.0)))
+    return lines(around((x0, y, x1, y), texts), style(None, color, 1.2, None, (5.0, 3.0)))
 
 
 def stairs(points: Sequence[Point], end: float) -> list[Point]:
@@ -99,7 +123,7 @@ def profiles_of(layout: Layout) -> list[Row]:
     for rank, events in layout.trace.by_rank.items():
         near = layout.trace.hosts.get(rank, ())
         key = (bool(near), *((event.issued, event.held) for event in events))
-        profile = found.setdefault(key, Row([], [events]))
+        profile = found.setdefault(key, Row([], [events], of=layout.trace.ranks))
         profile.ranks.append(rank)
         profile.devices += near
     return list(found.values())
@@ -124,14 +148,15 @@ def _chosen(profiles: Sequence[Row], peak_rank: int) -> list[Row]:
 
 
 class Strip:
-    """The memory of one profile, from ``top`` down, ``height`` pixels high. All strips of devices share one scale, and
-    all of hosts another."""
+    """The memory of one profile, from ``top`` down. ``heights``: that of the highest sample of all strips or of the
+    target, and the room above it, in pixels. All strips of devices share one scale, and all of hosts another."""
 
-    def __init__(self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, height: float) -> None:
+    def __init__(
+        self, layout: Layout, profile: Row, peak: Event, target: Target, top: float, heights: tuple[float, float]
+    ) -> None:
         self.layout, self.profile, self.peak, self.target = layout, profile, peak, target
-        self.top, self.bottom = top, top + height
-        highest = max(float(peak.memory), float(target or 0)) * ROOM
-        self.per_element = height / (highest or 1.0)
+        self.top, self.bottom = top, top + sum(heights)
+        self.per_element = heights[0] / (max(float(peak.memory), float(target or 0)) or 1.0)
 
         self.steps = steps_of(layout, profile.events)
         """The stored amounts and the x from which on they hold."""
@@ -168,17 +193,17 @@ class Strip:
             said = "\n".join([f"{self.profile.full_name}, {when}: {sizes.describe(most.memory)}", *held])
             yield unseen(said, (start, self.top, end - start, self.bottom - self.top))
 
-    def around(self) -> Iterator[Diagram]:
-        """Yield the name of the strip, its maximum, and the line of the target."""
+    def notes(self, text: Rect) -> Iterator[Diagram]:
+        """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
-        name, ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
+        (name, size), ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
         most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
-        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, 11, style(theme.INK), "end"))
+        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, size, style(theme.INK), "end"))
         yield label(layout.x1 + 8, middle, most, 9.5, mute, "start")
         if ranks > 1:
             yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
-            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target))
+            yield target_line(layout.trace, layout.x0, layout.x1, self.y(self.target), [text])
 
 
 class PeakNote:
@@ -188,11 +213,12 @@ class PeakNote:
         self.strip, self.peak, self.layout = strip, strip.peak, strip.layout
         self.x, self.y = self.layout.x(self.peak.issued), strip.y(self.peak.memory)
         self.held = held_at(self.peak, self.layout.trace)
+        self.place, self.text = self._label()
 
     def parts(self) -> tuple[list[Diagram], float]:
         """Return the mark, its label, the list of what is held (in the strip where that covers nothing, otherwise below
         it), and the y where the next strip begins."""
-        strip, place, text = self.strip, *self._label()
+        strip, place, text = self.strip, self.place, self.text
         left, top, _, height = place
         mark = poly([(self.x, self.y), (self.x - 4, self.y - 7), (self.x + 4, self.y - 7)], style(theme.INK))
         said: list[Diagram] = [
@@ -273,16 +299,14 @@ class PeakNote:
                 lines[-1] += f" {word}"
         return lines
 
-    def line(self) -> list[Diagram]:
-        """Return a dotted line from the row of the rank down to the peak, with a gap where there may be a text."""
+    def line(self, above: Sequence[Diagram]) -> list[Diagram]:
+        """Return a dotted line from the row of the rank down to the peak, with gaps where ``above`` has texts."""
         layout = self.layout
         row = next((row for row in layout.rows if self.peak.rank in row.ranks), None)
         if row is None:
             return []
-        start, rows_end, end = row.y + layout.row_height, layout.bottom + 4, self.y - 7
-        near = any(abs(layout.x(tick) - self.x) < 16 for tick in ticks(layout.scale))
-        texts_end = self.strip.top - 4 if layout.trace.failure is not None else rows_end + 15 * near
-        pieces = [(self.x, start, self.x, rows_end), (self.x, texts_end, self.x, end)]
+        start, end = row.y + layout.row_height, self.y - 7
+        pieces = around((self.x, start, self.x, end), [*places_of_texts(above), self.place])
         under, dots = style(None, theme.CARD, 3), style(None, theme.INK, 1.2, None, (1.5, 2.5))
         dot = box(self.x - 2.5, start - 2.5, 5, 5, style(theme.INK, theme.CARD, 1), 2.5)
         return [lines(pieces, under), lines(pieces, dots), dot]

@@ -13,7 +13,7 @@ from lib.record.table import OPERATIONS, stream_of, training
 
 from . import theme
 from .layout import Row
-from .marks import Diagram, Point, Rect, box, label, lines, poly, style, together
+from .marks import Diagram, Point, Rect, box, boxes, label, lines, poly, style, together
 from .texts import plural, ranges
 from .trace import Trace
 
@@ -23,6 +23,8 @@ STRIPPED = 11.0
 """The least height of a row with strips in the colors of layers, in pixels."""
 NOTCH = 1.2
 """The width of a notch, in pixels."""
+STRIPE = 0.55
+"""The opacity of a stripe that tells a chunk."""
 FEATURES = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
 """A line of the hover text for a feature of an event."""
 
@@ -53,18 +55,26 @@ def operation(
 def color_of(event: Event, trace: Trace) -> str:
     """Return the color of an event that works on a layer, or of the strip of a collective: the color of the layer, or
     of operation and micro-batch. In the latter case a strip has the color of its box."""
-    return _color(event.kind, trace, event.layer or 0, min(event.batches, default=0))
+    return _color(event.kind, trace, event.layer or 0, trace.order[0].get(min(event.batches, default=0), 0))
 
 
 def sample_color(kind: str, trace: Trace) -> str:
     """Return the color of an operation in a legend: of a layer, or of a micro-batch, in the middle."""
-    return _color(kind, trace, trace.layers // 2, trace.batches // 2)
+    return _color(kind, trace, trace.layers // 2, trace.order[1] // 2)
 
 
 def _color(kind: str, trace: Trace, layer: int, batch: int) -> str:
     if not trace.by_operation:
         return theme.layer_color(layer, trace.layers)
-    return theme.work_color(kind, batch, trace.batches) if theme.in_layer_color(kind) else theme.kind_color(kind)
+    return theme.work_color(kind, batch, trace.order[1]) if theme.in_layer_color(kind) else theme.kind_color(kind)
+
+
+def stripes(chunk: int, place: Rect) -> list[Diagram]:
+    """Return a stripe at the foot of a box for each chunk of layers before its own."""
+    x, y, width, height = place
+    thick = min(3.2, height / 7)
+    feet = [(x, y + height - (1.5 * at + 1) * thick, width, thick) for at in range(chunk)]
+    return [boxes(feet, style(theme.INK, None, 0, STRIPE))] if feet else []
 
 
 def lower(kind: str, height: float) -> float:

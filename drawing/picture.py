@@ -129,16 +129,17 @@ def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
-    layout = Layout(trace, width, top, rough=rough)
+    layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
     plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
     said, y = draw_sentences(layout, y) if not room else ([], y)
     below = y + 8, y + 8 + room
     y = below[1] if room else y
-    parts = [*head, *draw_timeline(layout, links, plans), *scale, *said]
+    rows = [*draw_timeline(layout, links, plans), *scale, *said]
+    parts = [*head, *rows]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
-        panel, y = draw_memory(layout, y + 12)
+        panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
     legend, y = draw_legend([layout], [plans], y + 12, memory, links)
     words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)

@@ -20,9 +20,11 @@ from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Li
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
-READABLE, FITS = 9.0, 0.8
-"""On a page narrower than FITS of the picture's width, letters stay at least READABLE pixels high, and the picture
-scrolls sideways. A wider page shows all of it."""
+NARROW, SMALLEST = 0.62, 10.0
+"""A picture is never wider than its place. Where that has less than such a part of its width, letters lower than so
+many of its own pixels are left out."""
+KEPT = {NARROW: 14.0, 0.46: 17.0}
+"""There the names of rows and the times of the axis are larger: their size in pixels of the picture, by that part."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
 Attributes = dict[tuple[int, bool], tuple[str, Style]]
 """The attributes of styles, by their id and whether they are those of a text."""
@@ -59,16 +61,19 @@ def escape(text: str) -> str:
     return _NO_XML.sub("\ufffd", text).translate(_ENTITIES)
 
 
-def least_width(body: str, width: float) -> str:
-    """Return the minimal width of a picture in CSS, from its elements and its own width: zero where the page has room
-    for most of it (``100%``), otherwise the width at which its smallest letters can be read.
+def narrow_css(body: str, width: float, rule: str) -> str:
+    """Return a style sheet for a picture of this width with these elements where it is shown much smaller. ``rule`` is
+    what has that width: the ``container`` of the picture on a page, or the ``media`` of an image.
 
-    >>> least_width('<text font-size="10"/>', 1000)
-    'clamp(0px,(800px - 100%)*9999,900px)'
+    >>> narrow_css('<text font-size="9"/>', 1000, "media")[:70]
+    '@media(max-width:620px){.w1000 text:is([font-size="9"]){display:none}}'
     """
-    smallest = min(map(float, _SIZES.findall(body)), default=READABLE)
-    least = width * READABLE / smallest
-    return f"clamp(0px,({min(least, FITS * width):.0f}px - 100%)*9999,{least:.0f}px)"
+    picture, sizes = f".w{width:.0f} text", sorted(set(_SIZES.findall(body)))
+    small = ",".join(f'[font-size="{size}"]' for size in sizes if float(size) < SMALLEST)
+    made = [f"@{rule}(max-width:{NARROW * width:.0f}px){{{picture}:is({small}){{display:none}}}}"] if small else []
+    for part, size in KEPT.items():
+        made.append(f"@{rule}(max-width:{part * width:.0f}px){{{picture}.k{{font-size:{size:g}px}}}}")
+    return "".join(made)
 
 
 def without_hover(svg: str) -> str:
@@ -86,16 +91,17 @@ def frame(
 ) -> str:
     """Return an SVG picture of ``size`` pixels around the elements ``body``, with ``words`` as alternative text.
 
-    A ``fluid`` picture shrinks with the page as long as it can be read, and belongs in an element that scrolls (files
-    are not fluid, since some converters then draw nothing). ``shown`` is its default width and height on a page.
+    A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). ``shown``
+    is its default width and height on a page.
     """
     width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
-    how = f' style="max-width:100%;height:auto;vertical-align:top;min-width:{least_width(body, size[0])}"' * fluid
+    how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
+    narrow = narrow_css(body, size[0], "container" if fluid else "media")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="0 0 {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="0 0 {width} {height}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
-        f'font-family="{FONT}" text-anchor="middle"><style>{theme.css()}{_ASKED}</style>{body}</svg>'
+        f'font-family="{FONT}" text-anchor="middle"><style>{_ASKED}{theme.css()}{narrow}</style>{body}</svg>'
     )
 
 
@@ -163,6 +169,8 @@ def _text(node: Primitive, shape: Label, how: str) -> str:
     anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
     weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
     through = ' pointer-events="none"' if shape.passive else ""
+    if shape.kept:
+        how = how.replace(' class="', ' class="k ')
     place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
     return f"<text {place}{anchor}{weight}{how}{through}>{escape(shape.text)}</text>"
 

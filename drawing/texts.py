@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from lib.basics.errors import number_ranges
@@ -64,17 +65,25 @@ def _ranges(numbers: frozenset[int] | tuple[int, ...], most: int) -> str:
     return ", ".join(shown)
 
 
-def brief_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:
-    """Return the name of a row of ranks, short enough for its label. Hosts are named by their ``devices``.
+def brief_ranks(ranks: Sequence[int], devices: Sequence[int] = (), of: int = 0) -> str:
+    """Return the name of a row of ranks, short enough for its label. Hosts are named by their ``devices``. ``of``: the
+    number of all ranks.
 
-    >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([0, 4, 8, 12]), brief_ranks([4], [0])
-    ('rank 3', 'ranks 0-3', 'ranks 0..12', 'host of rank 0')
+    >>> brief_ranks([3]), brief_ranks([0, 1, 2, 3]), brief_ranks([1, 5, 9, 13], of=16), brief_ranks([4], [0])
+    ('rank 3', 'ranks 0-3', 'every 4th from 1', 'host of rank 0')
+    >>> brief_ranks([1, 5, 9, 13], of=64), brief_ranks([0, 1, 2, 4, 5, 6, 7, 9, 11])
+    ('every 4th, 1 to 13', '9 of ranks 0-11')
     """
     named = devices or ranks
-    text = ranges(named)
-    if len(text) > 7:
-        text = f"{named[0]}..{named[-1]}"
-    return f"host{plural(ranks)} of " * bool(devices) + f"rank{plural(named)} {text}"
+    hosts, text = f"host{plural(ranks)} of " * bool(devices), ranges(named)
+    if len(text) <= 7:
+        return f"{hosts}rank{plural(named)} {text}"
+    steps = {after - before for before, after in pairwise(named)}
+    if len(steps) > 1 or steps == {1}:
+        return f"{hosts}{len(named)} of ranks {named[0]}-{named[-1]}"
+    [step] = steps
+    last = f", {named[0]} to {named[-1]}" if named[-1] + step < of else f" from {named[0]}"
+    return f"{hosts}every {step}{'nd' if step == 2 else 'rd' if step == 3 else 'th'}{last}"
 
 
 def full_ranks(ranks: Sequence[int], devices: Sequence[int] = ()) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from lib.record.breakdown import DRAIN, FILL, TURN
 from lib.record.kinds import KINDS
 from lib.record.table import OPERATIONS, stream_of
 
@@ -18,14 +17,18 @@ ROLES = {
     "hatch": ("#c3c9d3", "#4a5261"),
     "bad": ("#c4273b", "#ff6b7a"),
     "good": ("#1a7f4b", "#4cc38a"),
-    "step": ("#414857", "#b4bccb"),
+    "step": ("#2b3239", "#d3cfdc"),
     "chain": ("#d8002b", "#ff5470"),
-    "gap": ("#fbe8e0", "#3c251f"),
+    "gap": ("#fcd9df", "#443734"),
     "waits": ("#a03a22", "#f0a898"),
+    "talk": ("#590090", "#bc48fe"),
+    "scatter": ("#36095e", "#851ee3"),
 }
 """The color of each role on a light and on a dark page. The light ones are unique: ``svg`` knows roles by them."""
 
-CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS = (light for light, _ in ROLES.values())
+CARD, INK, MUTE, LANE, GRID, HATCH, BAD, GOOD, STEP, CHAIN, GAP, WAITS, TALK, SCATTER = (
+    light for light, _ in ROLES.values()
+)
 GOLD = "#b07a00"
 """Of a star, on light and on dark pages."""
 TINT, STRONG_TINT = 0.22, 0.4
@@ -38,48 +41,52 @@ LOWER, HALF = 0.11, 0.45
 """Where colors tell the operation, what goes backwards is full, too: so much lower than its row at the top and at the
 bottom, as parts of the row. The opacity of a half of a backward there, beside its band."""
 
+ARROW = TALK
+"""The color of all communication: of messages and their arrows, of ranks that only communicate, and of collectives that
+have no color of their own."""
 OPERATION_COLORS = {
     "update": STEP,
     "loss": INK,
-    "allreduce": "#bd4f00",
-    "allgather": "#b5478d",
-    "scatterreduce": "#8f6300",
-    "pass_to": "#7a5cc8",
-    "receive": "#9556c0",
+    "allreduce": "#9e6d82",
+    "allgather": "#9c0c67",
+    "scatterreduce": SCATTER,
 }
-"""All dark enough for a white sign: those of a pair look alike."""
-FAMILY_COLORS = {"collective": "#4a6472", "message": "#7a5cc8"}
+"""Communication is purple and magenta, which nothing else is. Signs on them can be read."""
+FAMILY_COLORS = {"collective": TALK, "message": TALK}
 """Of operations that have no color of their own."""
-ARROW = OPERATION_COLORS["pass_to"]
-"""The color of arrows from sends to receives."""
 GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
 FAMILY_GLYPH = "bow"
 """The sign of collectives that have none of their own."""
-IDLE = {FILL: "#e8a39c", TURN: "#cf5f57", DRAIN: "#eebdb6"}
-"""Idle time before a rank's first computation, between, and after its last one."""
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
 """Halves of a backward have a band at the top of their box, or at its bottom: so they differ without color, too."""
 TENSOR_COLORS = {
-    "Weight": "#3f6fb0",
-    "OptState": "#93b5e1",
-    "WeightGrad": "#b0557e",
-    "Activation": "#d98a1a",
-    "ActivationGrad": "#efc468",
+    "Weight": "#454003",
+    "OptState": "#b1ac00",
+    "WeightGrad": "#671800",
+    "Activation": "#f8bf00",
+    "ActivationGrad": "#efedb0",
 }
+"""Memory is yellow, brown and dark red, which no operation is. Any two colors that can meet in one picture, these and
+those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
-    "in_flight": ("in flight", "#8f8f96"),
-    "inbox": ("inbox", "#bdbdc6"),
+    "in_flight": ("in flight", "#6b5d5c"),
+    "inbox": ("inbox", "#4c4748"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.
 RAMP = [(0.42, 0.150, 285), (0.53, 0.130, 255), (0.64, 0.105, 215), (0.74, 0.115, 170), (0.85, 0.150, 128)]
 
-HUES = {"forward": 255, "backward": 50, "backward_input": 50, "backward_weight": 135}
-OTHER_HUE = 320
-"""Blue, orange and green, and for operations that are added: degrees in OKLCH. Blue and orange differ for everybody."""
-LIGHTNESS = 0.48, 0.8
-"""Of the first micro-batch and of the last."""
+HUES = {
+    "forward": (255, 0.125, 0.52, 0.74),
+    "backward": (50, 0.125, 0.5, 0.74),
+    "backward_input": (50, 0.125, 0.5, 0.74),
+    "backward_weight": (195, 0.085, 0.54, 0.7),
+}
+"""Blue, orange and teal, which differ for everybody: hue in degrees and chroma, in OKLCH, and the lightness of the
+first micro-batch and of the last."""
+OTHER_HUE = (140, 0.125, 0.5, 0.74)
+"""Of operations that are added."""
 
 
 def name_of(kind: str) -> str:
@@ -125,9 +132,9 @@ def layer_color(layer: int, layers: int) -> str:
 def work_color(kind: str, batch: int, batches: int) -> str:
     """Return the color of a pass through layers: its hue tells forward from backward, its lightness the micro-batch,
     the first one dark and the last one light."""
-    first, last = LIGHTNESS
+    hue, chroma, first, last = HUES.get(kind, OTHER_HUE)
     place = 0.4 if batches == 1 else batch / (batches - 1)
-    return _oklch(first + (last - first) * place, 0.125, HUES.get(kind, OTHER_HUE))
+    return _oklch(first + (last - first) * place, chroma, hue)
 
 
 def _oklch(lightness: float, chroma: float, hue: float) -> str:
@@ -167,10 +174,12 @@ def text_on(*colors: str) -> str:
 def css() -> str:
     """Return the dark colors as a style sheet. The notebook's own theme wins over the system's."""
 
+    arrow = dict(ROLES.values())[ARROW]
+
     def rules(prefix: str) -> str:
         return "".join(
             f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
-        )
+        ) + f"{prefix} .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
 
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"
     system = ":root:not([theme=light],:has([data-jp-theme-light=true],.vscode-light)) .ltp"

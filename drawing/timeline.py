@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from . import theme
+from lib.record.breakdown import TALK
+
+from . import svg, theme
 from .boxes import Boxes
 from .chain import draw_chain
 from .coarse import draw_coarse
@@ -15,22 +17,41 @@ from .gaps import draw_gaps, tints
 from .held import draw_held
 from .layout import PAD, Layout, Row, ticks
 from .links import TIE, arrow_of, arrows, links_of, ties_of
-from .marks import Diagram, Titled, box, boxes, label, lines, style, text_width
+from .marks import (
+    Diagram,
+    Titled,
+    around,
+    box,
+    boxes,
+    first_fit,
+    label,
+    lines,
+    places_of_texts,
+    style,
+    text_width,
+)
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 
+KEPT = max(svg.KEPT.values())
+"""The size of names and times where the picture is shown much smaller, as far as there is room for them."""
 NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
 
 
 def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = True) -> list[Diagram]:
     """Return all rows with names, links and nodes. ``notes``: whether idle shares are at the right of the rows."""
-    parts = [*empty_rows(layout), *draw_gaps(layout, notes)]
-    parts += [lines(ties, style(None, theme.kind_color(kind), TIE)) for kind, ties in ties_of(layout, links).items()]
     found = links_of(layout, links)
+    ways = [arrow_of(layout, message) for message in found.arrows]
+    gaps = [*draw_gaps(layout, notes, ways)]
+    parts, texts = [*empty_rows(layout), *gaps], places_of_texts(gaps)
+    for kind, ties in ties_of(layout, links).items():
+        pieces = [piece for tie in ties for piece in (around(tie, texts) if tie[0] == tie[2] else [tie])]
+        parts.append(lines(pieces, style(None, theme.kind_color(kind), TIE)))
+    parts += arrows(ways)  # below the boxes, so that they strike through no number
     parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
-    over = [*arrows([arrow_of(layout, message) for message in found.arrows]), *draw_chain(layout), *draw_held(layout)]
-    return [*parts, *over, *draw_failure(layout), *row_names(layout, notes)]
+    over = [*draw_chain(layout), *draw_held(layout), *draw_failure(layout)]
+    return [*parts, *over, *row_names(layout, notes)]
 
 
 def empty_rows(layout: Layout) -> list[Diagram]:
@@ -48,12 +69,14 @@ def grid(layout: Layout, top: float, bottom: float) -> Diagram:
 
 def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     """Return the time axis below ``y``, and the y where it ends."""
-    ink = style(theme.MUTE)
+    ink, show = style(theme.MUTE), layout.trace.unit.show
     at = ticks(layout.scale)
+    step = (at[-1] - at[0]) * layout.per_tick / max(len(at) - 1, 1)
+    kept = max(text_width(show(time), KEPT) for time in at) + 4 <= step
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end"),
-        *[label(layout.x(time), y + 12, layout.trace.unit.show(time), 10, ink) for time in at],
+        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end", kept=kept),
+        *[label(layout.x(time), y + 12, show(time), 10, ink, kept=kept) for time in at],
     ], y + 18
 
 
@@ -83,8 +106,9 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
         listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
-        name, ink = fitting(layout, row.name, size), style(theme.INK)
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, size, ink, "end"))
+        (name, fitted), ink = fitting(layout, row.name, size), style(theme.INK)
+        kept = layout.height >= KEPT and text_width(name, KEPT) <= layout.names
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, fitted, ink, "end", kept=kept))
         if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
@@ -95,8 +119,12 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
 
+    waits = layout.trace.idle >= layout.trace.parts.get(TALK, 0)  # else the time that is lost is lost to communication
+
     def note(row: Row) -> str:
-        return f"{share_text(row.idle(layout.trace.time))} idle" if row.one else f"{len(row.ranks)} ranks"
+        time = layout.trace.time
+        said = f"{share_text(row.idle(time))} idle" if waits else f"computes {row.computing(time)}"
+        return said if row.one else f"{len(row.ranks)} ranks\n{said}"
 
     for text, equal in groupby(layout.rows, note):
         rows = [*equal]
@@ -108,9 +136,13 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
         if len(rows) > 1:
             yield lines([(x - 2, top + 2, x - 2, bottom - 2)], style(None, theme.HATCH, 1))
             x += 4
-        yield label(x, middle, text, NOTE, style(theme.MUTE), "start")
+        said = text.split("\n") if bottom - top >= 2 * NOTE else [text.partition("\n")[0]]
+        for line, words in enumerate(said):
+            y = middle + (line - (len(said) - 1) / 2) * (NOTE + 2)
+            yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 
-def fitting(layout: Layout, name: str, size: float) -> str:
-    """Return the name of a row, without the word "ranks" if there is no room for it."""
-    return name if text_width(name, size) <= layout.names - 8 else re.sub("ranks? ", "", name)
+def fitting(layout: Layout, name: str, size: float) -> tuple[str, float]:
+    """Return the name of a row, and a size in which there is room for it; without the word "ranks" if there is none."""
+    shorter = re.sub("ranks? ", "", name)
+    return first_fit([name, shorter], [size, 8.5], layout.names - 8) or (shorter, 8.5)

@@ -35,6 +35,8 @@ from . import theme
 
 BEHIND = 0.55
 """Room behind a failed run, in parts of its time."""
+SEVERAL = 4
+"""Where every rank has so many micro-batches, colors show the order among those of a rank."""
 COLORS = ("auto", "layer", "operation")
 """The possible meanings of colors."""
 
@@ -79,6 +81,11 @@ class Trace:
     def events(self) -> list[Event]:
         """All events, rank by rank."""
         return [event for events in self.by_rank.values() for event in events]
+
+    @cached_property
+    def operations(self) -> int:
+        """The number of operations of all ranks."""
+        return sum(event.kind not in MARKS for event in self.events)
 
     @cached_property
     def device_events(self) -> list[Event]:
@@ -198,6 +205,16 @@ class Trace:
         ]
         everything = set[int | None]().union(*trained)
         return len(trained) > 1 and all(layers != everything for layers in trained)
+
+    @cached_property
+    def order(self) -> tuple[Mapping[int, int], int]:
+        """The place of each micro-batch in the order that colors show, and the number of places: the order of all, or
+        where every rank has several of its own, that among those of a rank."""
+        passes = [[event for event in own if theme.in_layer_color(event.kind)] for own in self.by_rank.values()]
+        sets = {frozenset(batch for event in own for batch in event.batches) for own in passes} - {frozenset()}
+        if min(map(len, sets), default=0) < SEVERAL:
+            return {batch: batch for batch in range(self.batches)}, self.batches
+        return {b: at for batches in sets for at, b in enumerate(sorted(batches))}, max(map(len, sets))
 
     @cached_property
     def attempted(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from drawing import Figure
+from drawing.picture import small_enough
 from lib import Run
 from lib.basics.units import show_bytes
 from lib.machine.check import TRAINED
@@ -20,9 +21,8 @@ from .schedules import draw_schedule
 
 TAG = NAME = "priced"
 """The tag of the cell, and the name of its run."""
-ROUGH = 2
-"""Pixels of the picture in which one operation is shown, which of them is longest there: Colab's notebooks are to stay
-below 750,000 bytes with all they have."""
+MOST = 70_000
+"""Bytes of the picture at most: Colab's notebooks are to stay below 750,000 with all they have."""
 
 
 @cache
@@ -73,4 +73,4 @@ def line(done: Run) -> str:
 
 def picture(done: Run) -> Figure:
     """Return the schedule in seconds, and the memory below it, as a small image."""
-    return draw_schedule(done, ROUGH, alone=True)
+    return small_enough(lambda rough: draw_schedule(done, rough, alone=True), MOST)

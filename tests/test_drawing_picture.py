@@ -288,7 +288,7 @@ def test_arrows_find_their_receivers_in_shared_rows() -> None:
             await model.receive()
 
     figure = draw(run(cross, 40), links="all")
-    assert shafts(figure, theme.OPERATION_COLORS["pass_to"]) == 1
+    assert shafts(figure, theme.ARROW) == 1
 
 
 @pytest.mark.parametrize("width", [560, 640, 720, 800])
@@ -301,7 +301,7 @@ def test_the_head_has_no_text_on_another_at_any_width(width: float) -> None:
         size = float(element.get("font-size", 0))
         if element.get("text-anchor") == "start" and x < width - 80 and size not in (9.0, 9.5, 11.0):
             places.append((x, x + text_width(element.text or "", size), y - size, y))
-    assert len(places) >= 10
+    assert len(places) >= 8
     for (a, b, top, low), (c, d, top2, low2) in combinations(places, 2):
         assert b <= c or d <= a or low <= top2 + 2 or low2 <= top + 2
     assert all(b <= width for _, b, _, _ in places)
@@ -323,8 +323,8 @@ def shafts(figure: Figure, color: str) -> int:
 @pytest.mark.parametrize(("links", "count"), [("none", 0), ("p2p", 24), ("groups", 0), ("all", 24), ("auto", 0)])
 def test_arrows_lead_from_sends_to_receives(links: str, count: int) -> None:
     figure = draw(staged_run(), links=links, memory=False)
-    assert shafts(figure, theme.OPERATION_COLORS["pass_to"]) == count
-    heads = [e for e in parse(figure) if e.tag == SVG + "path" and e.get("fill") == theme.OPERATION_COLORS["pass_to"]]
+    assert shafts(figure, theme.ARROW) == count
+    heads = [e for e in parse(figure) if e.tag == SVG + "path" and e.get("fill") == theme.ARROW]
     assert len(heads) == count
 
 
@@ -395,7 +395,7 @@ def test_a_notebook_gets_one_picture_that_scales() -> None:
     data, _ = DisplayFormatter().format(figure)
     assert sorted(data) == ["text/html", "text/plain"]
     assert data["text/html"].count("<svg ") == 1
-    assert 'style="max-width:100%;height:auto;vertical-align:top;min-width:clamp(' in data["text/html"]
+    assert 'style="max-width:100%;height:auto;vertical-align:top"' in data["text/html"]
     assert len(data["text/plain"]) < 1000
 
 
@@ -413,7 +413,7 @@ def test_where_a_page_takes_the_picture_out_words_stay() -> None:
 
 def test_a_static_picture_is_an_image_with_words() -> None:
     figure = draw(staged_run(), static=True)
-    image = ElementTree.fromstring(figure._repr_html_().replace('"></div>', '"/></div>'))[0]
+    image = ElementTree.fromstring(figure._repr_html_().removesuffix(">") + "/>")
     assert image.tag == "img"
     assert image.get("alt") == figure.summary
     kind, _, data = image.get("src", "").partition(",")
@@ -602,7 +602,7 @@ def test_machines_side_by_side_keep_their_messages_and_lines_apart() -> None:
         [("0", "", ""), ("", "0", "1")], [("1", "", ""), ("", "0", "1")],
         [("2", "", ""), ("", "2", "3")], [("3", "", ""), ("", "2", "3")],
     ]  # fmt: skip
-    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.OPERATION_COLORS["pass_to"]).get("d", "")
+    arrows = next(e for e in parse(figure) if e.get("stroke") == theme.ARROW).get("d", "")
     heights = [abs(float(b) - float(a)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)L[\d.]+ ([\d.]+)", arrows)]
     assert len(heights) == 2 and max(heights) < 40  # to the next row, not across the picture
     made = trace_of(models)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drawing import Figure, compare, draw, play, theme
+from drawing.gaps import exposed
 from drawing.layout import CROWDED, FINE, Layout, Place
 from drawing.links import links_of
 from drawing.numbering import LEAST_CONTRAST
@@ -135,7 +136,8 @@ def test_the_player_says_the_same_as_the_gaps() -> None:
 
 
 def test_neighbors_that_are_as_idle_are_told_once() -> None:
-    assert texts(draw(sharded_run(4), memory=False)).count("0% idle") == 1
+    figure = draw(staged_run(1), memory=False)
+    assert texts(figure).count("0% idle") == 1
     said = [text for text in texts(draw(solved("gpipe"), memory=False)) if text.endswith("% idle")]
     assert said == ["45% idle", "40% idle", "45% idle"]
 
@@ -170,7 +172,8 @@ def test_by_themselves_only_late_messages_have_arrows_and_the_pointer_asks_for_t
 
 
 def test_the_signs_of_a_pair_have_one_style() -> None:
-    assert {theme.text_on(theme.kind_color(kind)) for kind in theme.GLYPHS} == {"#fefefe"}
+    for pair in (("allgather", "scatterreduce"), ("pass_to", "receive")):
+        assert {theme.text_on(theme.kind_color(kind)) for kind in pair} == {"#fefefe"}
 
 
 # -- the legend ----------------------------------------------------------------------------
@@ -263,6 +266,80 @@ def test_what_is_written_into_gaps_can_be_read_and_gaps_be_seen(page: int) -> No
     assert theme.contrast(roles["gap"], roles["card"]) >= 1.15
 
 
+def test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_much_they_compute() -> None:
+    """Beside 79 percent of only communicating, "0% idle" would read as a perfect run."""
+    for name, said in (("hpz", "computes 21%"), ("gpipe", "45% idle"), ("fsdp", "computes 73%")):
+        figure = draw(solved(name), memory=False)
+        assert said in texts(figure)
+        assert any("idle" in text for text in texts(figure)) != ("computes" in said), name
+    folded = texts(draw(sharded_run(64, 60)))
+    assert "64 ranks" in folded and "computes 80%" in folded
+
+
+# -- the network ---------------------------------------------------------------------------
+
+
+def bars(figure: Figure, color: str, opacity: float | None = None) -> float:
+    """The total length of horizontal bars of a color, in pixels."""
+    found = 0.0
+    for one in parse(figure).iter(SVG + "path"):
+        if one.get("stroke") == color and one.get("stroke-opacity") == (opacity and str(opacity)):
+            found += sum(float(length) for length in re.findall(r"h([\d.]+)", one.get("d", "")))
+    return found
+
+
+def test_a_picture_that_would_be_crowded_folds_ranks_that_do_the_same_from_eight_on() -> None:
+    for ranks, rows in ((7, 7), (8, 1), (16, 1)):
+        layout = Layout(trace_of(sharded_run(ranks, 60)), 980, 74)
+        assert len(layout.rows) == rows and layout.folded == (rows == 1)
+    assert len(Layout(trace_of(sharded_run(8, 3)), 980, 74).rows) == 8  # there is room
+    assert len(Layout(trace_of(sharded_run(8, 60)), 980, 74, fold=False).rows) == 8
+
+
+def test_all_collectives_of_folded_ranks_are_below_their_computes() -> None:
+    layout = Layout(trace_of(sharded_run(16, 40)), 980, 74)
+    [row] = layout.rows
+    collectives = {track for one, track in zip(row.events, row.tracks, strict=True) if one.stream == "collective"}
+    assert layout.fine and collectives == {1} and exposed(layout, row)
+
+
+def test_what_is_hidden_and_what_is_exposed_are_told_apart_in_boxes() -> None:
+    """Of a communication from 1 to 6 beside computes until 2 and from 4 to 5."""
+    computes = [event(0, "forward", 0, 2), event(0, "forward", 4, 5), event(0, "forward", 8, 9)]
+    one = Layout(trace([*computes, event(0, "allgather", 1, 6)]), 980, 74)
+    assert exposed(one, one.rows[0]) == [(2, 4), (5, 6)]
+    figure = draw(trace([*computes, event(0, "allgather", 1, 6)]), memory=False)
+    assert bars(figure, theme.TALK, 0.3) == pytest.approx(3 * one.per_tick, abs=0.2)
+    assert "only communicates" in texts(figure)
+    alone = trace([*computes, event(0, "allgather", 2, 4)])
+    assert "only communicates" not in texts(draw(alone, memory=False))  # its box is in the row itself
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_rows_without_boxes_have_a_lane_for_the_network(layers: int) -> None:
+    """Half of its time hidden, a quarter exposed: as much of the lane, however short the operations are."""
+    events = []
+    for at in range(4000):
+        start, layer = 4 * at, at % layers
+        events += [event(0, "forward", start, start + 3, layer), event(0, "allgather", start + 1, start + 4, layer)]
+    made = trace(events, layers=layers)
+    layout = Layout(made, 980, 74)
+    assert layout.network and not layout.fine
+    figure = draw(made, memory=False)
+    wide = layout.x1 - layout.x0
+    assert bars(figure, theme.TALK) == pytest.approx(wide, rel=0.02)
+    assert bars(figure, theme.TALK, 0.4) == pytest.approx(wide, rel=0.02)
+    high = {one.get("stroke-opacity"): float(one.get("stroke-width", 0)) for one in parse(figure).iter()
+            if one.get("stroke") == theme.TALK}  # fmt: skip
+    assert high["0.4"] == pytest.approx(2 * high[None]) and high[None] * 4 <= layout.thin
+    assert {"only communicates", "communicates, hidden by compute"} <= set(texts(figure))
+
+
+def test_rows_of_computes_alone_have_no_lane() -> None:
+    layout = Layout(trace(chain(0, 5000)), 980, 74)
+    assert not layout.fine and not layout.network and layout.row_height == layout.height
+
+
 # -- many events ---------------------------------------------------------------------------
 
 
@@ -290,7 +367,8 @@ def test_pictures_of_boxes_are_small_up_to_the_limit(name: str, size: dict[str, 
         if count <= FINE:
             break
     assert count > 0.9 * FINE
-    assert LARGEST_OF_BOXES / 2 < len(draw(done)._repr_html_()) <= LARGEST_OF_BOXES
+    size = len(draw(done)._repr_html_())
+    assert size <= LARGEST_OF_BOXES and (size > LARGEST_OF_BOXES / 2.5 or Layout(trace_of(done), 980, 74).folded)
 
 
 def test_a_crowded_picture_still_tells_what_each_operation_is_and_when() -> None:
@@ -356,3 +434,77 @@ def test_hover_texts_of_runs_are_few() -> None:
         figure = draw(trace(*(chain(rank, count, offset=3 * rank) for rank in range(ranks))), memory=False)
         runs = [one for one in titles(figure) if re.search(r": .*, tick [\d.]+ to ", one)]
         assert 0 < len(runs) <= 1300, (ranks, len(runs))
+
+
+def test_many_narrow_operations_are_shares_of_a_column() -> None:
+    """One forward, two backwards and as long a wait, again and again: a quarter, a half and a quarter of the height."""
+    events = [
+        event(0, kind, 4 * at + start, 4 * at + end, 0, [at % 4])
+        for at in range(2000)
+        for kind, start, end in (("forward", 0, 1), ("backward", 1, 3))
+    ]
+    layout = Layout(made := trace(events, color="operation"), 980, 74)
+    assert not layout.fine
+    figure = draw(made, memory=False)
+    for kind, share in (("forward", 0.25), ("backward", 0.5)):
+        colors = {theme.work_color(kind, at, 4) for at in range(4)}
+        shown = [one for one in parse(figure).iter(SVG + "path") if one.get("stroke") in colors]
+        assert {float(one.get("stroke-width", 0)) for one in shown} == {layout.height * share}
+        long = sum(float(length) for one in shown for length in re.findall(r"h([\d.]+)", one.get("d", "")))
+        assert long == pytest.approx(layout.x1 - layout.x0, rel=0.02)
+    assert "height: how much of the time" in texts(figure)
+    assert "height: how much of the time" not in texts(draw(staged_run(32, 64)))  # these are wide enough
+
+
+# -- chunks --------------------------------------------------------------------------------
+
+
+def test_chunks_of_a_rank_have_feet_of_their_own() -> None:
+    done = solved("interleaved")
+    layout = Layout(trace_of(done), 980, 74)
+    assert [row.chunks for row in layout.rows] == [{at: 0, at + 4: 1} for at in range(4)]
+    figure = draw(done, memory=False)
+    feet = [one for one in parse(figure).iter(SVG + "rect")
+            if one.get("fill") == theme.INK and one.get("fill-opacity") == "0.55"]  # fmt: skip
+    second = [
+        one for one in done.events if one.kind in ("forward", "backward") and one.layer is not None and one.layer > 3
+    ]
+    assert len(feet) == len(second) + 1  # and in the legend
+    assert "foot: the rank's next chunk of layers" in texts(figure)
+    assert not any("foot" in text for text in texts(draw(solved("one_f_one_b"), memory=False)))
+
+
+def test_arrows_lie_behind_boxes() -> None:
+    elements = list(parse(draw(solved("interleaved"), memory=False)).iter())
+    arrows = [at for at, one in enumerate(elements) if one.get("stroke") == theme.ARROW and one.get("d")]
+    blue = theme.work_color("forward", 0, 8)
+    first = next(at for at, one in enumerate(elements) if one.tag == SVG + "rect" and one.get("fill") == blue)
+    assert arrows and min(arrows) < first
+
+
+def test_colors_show_the_order_among_a_ranks_own_micro_batches() -> None:
+    """Of replicas of a pipeline, each with many micro-batches, every one goes from dark to light."""
+    made = trace(
+        [event(0, "forward", at, at + 1, 0, [at]) for at in range(4)],
+        [event(1, "forward", at, at + 1, 1, [at]) for at in range(4)],
+        [event(2, "forward", at, at + 1, 0, [at + 4]) for at in range(4)],
+        [event(3, "forward", at, at + 1, 1, [at + 4]) for at in range(4)],
+        batches=8,
+    )
+    assert made.order == ({at: at % 4 for at in range(8)}, 4)
+    few = trace(*([event(rank, "forward", 0, 1, 0, [rank])] for rank in range(4)))
+    assert few.order == ({at: at for at in range(4)}, 4)
+
+
+def test_units_stand_beside_targets() -> None:
+    shown = texts(draw(solved("gpipe"), memory=False))
+    assert {"target 33.8 ticks", "peak memory, elements"} <= set(shown)
+    plain = texts(draw(staged_run(), memory=False))
+    assert plain[plain.index("time") + 2] == "ticks" and "peak memory, elements" in plain
+
+
+def test_a_title_is_smaller_rather_than_cut() -> None:
+    title = "the next gather ahead of the one that is needed now"
+    assert title in texts(draw(staged_run(), title=title)) and title in texts(
+        draw(staged_run(), title=title, width=600)
+    )

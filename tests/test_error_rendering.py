@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from drawing import notebook
 from lib import Deadlock, Dist, Model, PuzzleError, run
-from lib.basics.errors import Spot
+from lib.basics.errors import COLUMNS, Spot
 from tests.failures import CASES, failed
 from tests.kernels import Outputs, htmls, in_a_kernel, text
 
@@ -89,6 +89,7 @@ def test_a_deadlock_shows_the_lines_at_which_ranks_wait() -> None:
         "Deadlock: no rank can ever go on\n  rank 3 has returned\n  ranks 0-2 wait for rank 3 in all-reduce of layer 0"
     )
     fix = "rank 3 has finished without allreduce: every rank of the group calls it, also one that has nothing to add"
+    said = re.sub("\n {12}", " ", said)
     assert said.startswith(f"{head}, since tick 1\n  instead:  {fix}\n\nranks 0-2 wait here:\n")
     assert said.count("---->") == 1
 
@@ -199,3 +200,26 @@ def test_a_notebook_shows_the_picture_below_the_message(tmp_path: Path) -> None:
 def _flagged(outputs: Outputs) -> None:
     [html] = htmls(outputs)
     assert "only tensors can be stored" in html and "the error is on rank 0 at tick 0" in html
+
+
+# -- long lines -----------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_breaks_no_word_of_an_error() -> None:
+    """Its lines have room for COLUMNS letters; what it breaks itself, it breaks anywhere."""
+    folded = 0
+    for one in CASES:
+        error = failed(one)
+        said = rendered(error).partition("\n\n")[0]
+        assert all(len(line) <= COLUMNS or " " not in line.strip() for line in said.splitlines()), said
+        words = " ".join([str(error), *getattr(error, "briefly", ())]).split()
+        assert {word for word in said.split() if len(word) > 30} <= {*words, *said.split()}
+        folded += any(line.startswith("            ") for line in said.splitlines())
+    assert folded > 3
+
+
+def test_the_pieces_of_a_line_stand_below_its_text() -> None:
+    error = PuzzleError("a problem", fix="in one word " * 12, got="brief", where="here")
+    lines = rendered(error).splitlines()
+    assert lines[1] == "  got:      brief" and lines[2].startswith("  instead:  in one word")
+    assert lines[3].startswith(" " * 12 + "one word") and len(lines[2]) <= COLUMNS

@@ -249,6 +249,11 @@ async def fsdp(model: Model) -> None:
 explore(fsdp, ranks=4, layers=2)
 """
 SHOWN = f"() => document.querySelector('{OPEN} .jp-OutputArea-output svg.ltp')?.getAttribute('aria-label') ?? ''"
+WIDTHS = (
+    f"() => {{ const cell = document.querySelector('{OPEN} .jp-OutputArea-output');"
+    """ const wide = what => cell.querySelector(what).getBoundingClientRect().width;
+    return [cell.clientWidth, cell.scrollWidth, wide('svg.ltp'), wide('.noUi-target')]; }"""
+)
 
 
 @pytest.mark.slow("lab")
@@ -257,14 +262,23 @@ def test_a_slider_that_is_moved_draws_the_run_anew(browser: Browser, lab: Lab, t
         run_all(page)
         page.wait_for_function(f"() => ({SHOWN})() !== ''")
         before = page.evaluate(SHOWN)
+        wide = []
+        for width in (980, 1200, 1280, 1366, 1440, 1600):
+            page.set_viewport_size({"width": width, "height": 1200})
+            page.wait_for_timeout(300)
+            wide.append(page.evaluate(WIDTHS))
         keep(page.screenshot(), "lab-sliders", tmp_path)
         page.locator(f"{OPEN} .noUi-handle").first.focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_function(f"before => ({SHOWN})() !== before", arg=before)
-        return before, page.evaluate(SHOWN), page.locator(f"{OPEN} .noUi-handle").count()
+        return before, page.evaluate(SHOWN), page.locator(f"{OPEN} .noUi-handle").count(), wide
 
-    before, after, sliders = browser.visit(lab.url(lab.put("sliders.ipynb", [SLIDING])), work, height=1200)
+    before, after, sliders, wide = browser.visit(lab.url(lab.put("sliders.ipynb", [SLIDING])), work, height=1200)
     assert "4 ranks" in before and "5 ranks" in after and sliders == 4
+    assert len({cell for cell, *_ in wide}) > 3
+    for cell, scrolled, picture, slider in wide:
+        assert min(cell, 980) - 45 < picture <= min(cell, 980), (cell, picture)  # but for the prompt's own padding
+        assert scrolled <= cell and slider > 0.3 * cell
 
 
 @pytest.mark.slow("lab")

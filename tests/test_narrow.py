@@ -1,10 +1,11 @@
-"""Pictures on a narrow page: whatever is shown, no letter is lower than 9 pixels, and the page itself is not wider."""
+"""Pictures in places of any width: all of a picture is seen, and none is larger than it is made."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,37 +23,38 @@ from drawing import (
     play,
     reference,
 )
-from drawing.svg import READABLE
+from drawing.svg import NARROW, SMALLEST, without_hover
 from lib import Activation, Weight, run, sweep
-from tests.browser import Browser, keep
+from tests.browser import PAGE, Browser
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import solutions
 from tests.test_browser import GROUP
 
-NARROW = 400
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+WIDTHS = (360, 412, 480, 600, 733, 765, 813, 915, 989, 1100, 1600)
+"""Of phones, of cells of JupyterLab in windows of 980 to 1440 pixels, of Colab, and of a large screen."""
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
 
-LETTERS = """() => {
-    const seen = [], frame = document.querySelector("iframe"), inside = frame ? frame.contentDocument : document;
-    const walls = [...inside.querySelectorAll("svg.ltp")];
-    for (const svg of walls) {
-        const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-        for (const text of svg.querySelectorAll("text"))
-            seen.push([scale * parseFloat(getComputedStyle(text).fontSize), text.textContent]);
-    }
-    for (const image of inside.images) {
-        const said = new DOMParser().parseFromString(atob(image.src.split(",")[1]), "image/svg+xml");
-        const scale = image.getBoundingClientRect().width / image.naturalWidth;
-        for (const text of said.querySelectorAll("text")) {
-            seen.push([scale * parseFloat(text.getAttribute("font-size")), text.textContent]);
-        }
-    }
-    const page = inside.documentElement;
-    return {least: seen.sort((a, b) => a[0] - b[0])[0], count: seen.length, wide: page.scrollWidth,
-        open: page.clientWidth,
-        scrolls: [...walls, ...inside.images].map(one => one.parentElement).some(
-            box => box.scrollWidth > box.clientWidth)};
+SEEN = """() => {
+    const place = document.querySelector("main > div").getBoundingClientRect();
+    const walls = [...document.querySelectorAll("svg.ltp, img")];
+    return {
+        page: document.documentElement.scrollWidth,
+        inside: [...document.querySelectorAll("main > div *")].every(one => one.scrollWidth <= one.clientWidth
+            || getComputedStyle(one).overflowX === "visible"),
+        walls: walls.map(one => {
+            const box = one.getBoundingClientRect(), own = one.viewBox?.baseVal.width ?? one.naturalWidth;
+            const letters = [...one.querySelectorAll("text")].filter(text => text.checkVisibility());
+            return {own, wide: box.width, right: box.right - place.right, left: box.left - place.left,
+                letters: [...new Set(letters.map(text => parseFloat(text.getAttribute("font-size"))))],
+                kept: letters.filter(text => text.classList.contains("k")).map(
+                    text => parseFloat(getComputedStyle(text).fontSize)),
+                count: letters.length};
+        }),
+    };
 }"""
 
 
@@ -84,31 +86,56 @@ def solved(name: str) -> Any:
     return run(fn, **spec["size"])
 
 
-@pytest.mark.parametrize("picture", PICTURES)
-def test_letters_can_be_read_on_a_narrow_page(
+@pytest.mark.parametrize("picture", [name for name in PICTURES if name != "player"])
+def test_a_picture_fits_its_place_at_any_width(
     browser: Browser, picture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path))
-    sight = browser.show(PICTURES[picture]()._repr_html_(), LETTERS, width=NARROW)
-    keep(sight.png, f"narrow-{picture}", tmp_path)
-    measured = sight.measured
-    assert measured["count"] > 0
-    assert measured["least"][0] >= READABLE - 0.01, measured["least"]
-    assert measured["wide"] == measured["open"] <= NARROW
-    assert sight.violations == {}
+    path = tmp_path / "page.html"
+    path.write_text(PAGE.format(html="", body="", colors="", content=PICTURES[picture]()._repr_html_()), "utf-8")
+
+    def at_all_widths(page: Page) -> list[Any]:
+        return [(page.set_viewport_size({"width": width, "height": 700}), page.evaluate(SEEN))[1] for width in WIDTHS]
+
+    for width, measured in zip(WIDTHS, browser.visit(path.as_uri(), at_all_widths), strict=True):
+        assert measured["page"] == width and measured["inside"] and measured["walls"]
+        for wall in measured["walls"]:
+            room = width if picture != "reference" else wall["wide"]  # which has columns
+            assert wall["wide"] == pytest.approx(min(wall["own"], room), abs=1), (width, wall["own"])
+            assert wall["left"] > -0.5 and wall["right"] < 0.5
+            if wall["count"] and wall["wide"] < NARROW * wall["own"] - 1:  # the letters of an image are not found
+                assert min(wall["letters"]) >= SMALLEST and all(size >= 14 for size in wall["kept"])
+
+
+@pytest.mark.parametrize("width", [360, 500])
+def test_the_names_of_rows_and_the_times_are_read_on_a_phone(browser: Browser, width: int) -> None:
+    [wall] = browser.show(draw(staged_run())._repr_html_(), SEEN, width=width).measured["walls"]
+    assert len(wall["kept"]) >= 4 + 5 and min(wall["kept"]) * width / wall["own"] > 6
+
+
+def test_small_letters_of_an_image_are_left_out_too(browser: Browser) -> None:
+    """An image decides by its own width, which a page that is wider does not change."""
+    shown = draw(staged_run(), static=True)._repr_html_()
+    svg = draw(staged_run()).svg()
+    assert "@media(max-width:608px){.w980 text:is(" in svg
+    everything = base64.b64encode(without_hover(svg).replace("@media(max-width", "@media(min-width").encode()).decode()
+    shown_too = f'{shown.partition("base64,")[0]}base64,{everything}">'
+    assert browser.show(shown, width=400).png != browser.show(shown_too, width=400).png
+
+
+def test_what_a_place_hides_in_one_picture_it_does_not_hide_in_another(browser: Browser) -> None:
+    both = f"{draw(staged_run())._repr_html_()}{draw_tensor(Weight(0, 12, 0))._repr_html_()}"
+    large, small = browser.show(both, SEEN, width=400).measured["walls"]
+    assert min(large["letters"]) >= SMALLEST > min(small["letters"])
 
 
 @pytest.mark.parametrize("picture", ["stages", "course"])
-def test_a_saved_page_scrolls_its_picture(browser: Browser, picture: str, tmp_path: Path) -> None:
+def test_a_saved_page_shows_all_of_its_picture(browser: Browser, picture: str, tmp_path: Path) -> None:
     PICTURES[picture]().save(tmp_path / "saved.html")
-    measured = browser.page((tmp_path / "saved.html").read_text(encoding="utf-8"), LETTERS, width=NARROW).measured
-    assert measured["least"][0] >= READABLE - 0.01 and measured["scrolls"] and measured["wide"] == NARROW
-
-
-def test_a_page_with_room_shows_all_of_a_picture(browser: Browser) -> None:
-    for width in (900, 1200):
-        measured = browser.show(draw(staged_run())._repr_html_(), LETTERS, width=width).measured
-        assert not measured["scrolls"] and measured["wide"] == width
+    look = "() => [document.documentElement.scrollWidth, document.querySelector('svg').getBoundingClientRect().right]"
+    for width in (400, 900, 1600):
+        page, right = browser.page((tmp_path / "saved.html").read_text(encoding="utf-8"), look, width=width).measured
+        assert page == width and right <= width
 
 
 def test_links_stay_on_their_cards(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +147,7 @@ def test_links_stay_on_their_cards(browser: Browser, monkeypatch: pytest.MonkeyP
                 one => [one.left - at.left, one.top - at.top, one.width, one.height])];
     }"""
     figure = draw_course()
-    for width in (NARROW, 700, 900, 1200):
+    for width in (400, 700, 900, 1200):
         scale, *links = browser.show(figure._repr_html_(), look, width=width).measured
         assert len(links) == len(figure.links) > 0
         for seen, (x, y, wide, tall, *_) in zip(links, figure.links, strict=True):
@@ -141,6 +168,6 @@ def test_the_picture_of_a_player_scrolls_with_the_time(browser: Browser) -> None
         document.querySelector("#player").dispatchEvent(new KeyboardEvent("keydown", {key: "End", bubbles: true}));
         return [box.scrollWidth > box.clientWidth, before, box.scrollLeft];
     }"""
-    scrolls, before, after = browser.page(play(staged_run()).page, look, width=NARROW).measured
-    assert scrolls and before == 0 and after > NARROW
+    scrolls, before, after = browser.page(play(staged_run()).page, look, width=400).measured
+    assert scrolls and before == 0 and after > 400
     assert browser.page(play(staged_run()).page, look, width=1200).measured == [False, 0, 0]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path
+from textwrap import wrap
 from traceback import walk_tb
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+COLUMNS = 88
+"""Letters in a line of an error in a notebook: so many fit into a cell of 733 pixels."""
+_LABEL = re.compile(r"  \w[\w ]*: +")
 _LIB = Path(__file__).parent.parent
 _OURS = (str(_LIB), str(_LIB.parent / "drawing"), sysconfig.get_paths()["stdlib"], "<frozen")
 
@@ -153,7 +158,8 @@ class PuzzleError(AssertionError):
         learner's line with its neighbors."""
         seen = around(self.line) if isinstance(self.line, Spot) else ""
         rows = [*self._parts(), *_origins(self.__cause__), ("at", "" if seen else self.line)]
-        return [f"{type(self).__name__}: {self.head}", *_rows(*rows), *([f"\n{seen}"] if seen else [])]
+        said = _wrapped([f"{type(self).__name__}: {self.head}", *_rows(*rows)])
+        return [*said, *([f"\n{seen}"] if seen else [])]
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.settle()
@@ -182,7 +188,20 @@ class Deadlock(PuzzleError):
         said = [*self.briefly[:MOST], *([f"and {more} more like these"] if more > 0 else [])]
         head = self.head.partition("\n")[0].removeprefix("deadlock: ")
         rows = [*(f"  {line}" for line in said), *_rows(*self._parts())]
-        return [f"{type(self).__name__}: {head}", *rows, *shown[:CALLS]]
+        return [*_wrapped([f"{type(self).__name__}: {head}", *rows]), *shown[:CALLS]]
+
+
+def _wrapped(texts: Iterable[str]) -> list[str]:
+    """Return texts with line breaks between words: a notebook would break long lines within words."""
+    return ["\n".join(_folded(line)) for text in texts for line in text.split("\n")]
+
+
+def _folded(line: str) -> list[str]:
+    """Return a line in pieces that fit, the later ones below the text of the first."""
+    label = _LABEL.match(line)
+    deeper = " " * (label.end() if label else 4)
+    how = {"subsequent_indent": deeper, "break_long_words": False, "break_on_hyphens": False}
+    return [line] if len(line) <= COLUMNS else wrap(line, COLUMNS, **how)  # type: ignore[arg-type]
 
 
 def _rows(*parts: tuple[str, str]) -> list[str]:
