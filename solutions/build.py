@@ -68,6 +68,9 @@ NAMES = {
     "for_real": "for_real",
 }
 """Sources that are no puzzles, and names of their notebooks."""
+IDEAS, MAP = "ideas", "map"
+"""Tags of cells of the overview: the first has a sentence for each puzzle, which the map, README and the gallery say, and
+is in no notebook; the second shows the map, and has it before it is run, too."""
 KEPT = ("raises-exception", "start")
 """Tags that are kept in notebooks: with the first, cells below one that fails are run all the same; the second is of
 cells that a script leaves out."""
@@ -244,7 +247,7 @@ def check_markers(path: Path, cells: Sequence[Cell], puzzles: Sequence[Json]) ->
 
 
 def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
-    """The notebook of a source, blank or solved, without outputs and with ids that never change.
+    """The notebook of a source, blank or solved, without outputs but the map, and with ids that never change.
 
     ``first``: its first code cell, in place of the one that finds the project around the notebook.
     """
@@ -285,7 +288,7 @@ def with_figures(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     for cited in sorted(figures.sources_of(names_of(path))):
         if cited not in text:
             raise BuildError(f"{path.name}: a figure is from {cited}, which no text names")
-    kept = [cell for cell in cells if not {"spec", figures.TAG} & {*cell.tags}]
+    kept = [cell for cell in cells if not {"spec", IDEAS, figures.TAG} & {*cell.tags}]
     return [
         cell._replace(source=_filled(path, cell.source)) if cell.kind == "markdown" else cell
         for cell in kept
@@ -437,14 +440,13 @@ def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
         raise BuildError(
             f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {tagged} found'
         )
-    for name in named - {"course", priced.NAME, *OPERATIONS}:
+    for name in named - {priced.NAME, *OPERATIONS}:
         if f"def {name}(" not in source:
             raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
 
 
 def with_pictures(path: Path, source: str) -> str:
-    """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles;
-    ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
+    """A text cell in which ``![...](picture:allgather)`` is the picture; ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
     Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
@@ -453,8 +455,6 @@ def with_pictures(path: Path, source: str) -> str:
 
     def picture(found: re.Match[str]) -> str:
         name = found[1]
-        if name == "course":
-            return draw_course(static=True)._repr_html_()
         if name == priced.NAME:
             return _priced(path)
         if name in OPERATIONS:
@@ -501,6 +501,9 @@ def notebook_name(path: Path) -> str:
 
 def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
+    if MAP in cell.tags:  # an image without links, which needs no kernel; with one come progress and links
+        shown = {"text/html": draw_course(static=True)._repr_html_()}
+        code["outputs"] = [{"output_type": "display_data", "data": shown, "metadata": {}}]
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]
     metadata: Json = {"tags": tags} if tags else {}
@@ -697,7 +700,9 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
             **_of_the_star(root, puzzle, found),
             "elsewhere": _elsewhere(root, puzzle),
         }
-    teaches = _taught(root, found)
+    teaches, opened = _taught(root, found), dict(_opened(root / "solutions"))
+    overview = (root / "solutions" / "index.py").exists()
+    ideas = gallery.sentences(root / "solutions") if overview else {}
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
         for name, one in kept.items()
@@ -705,7 +710,12 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     return {
         Path("lib", "specs.json"): as_text(
             {
-                puzzle["name"]: _with_hints(root, puzzle) | {"teaches": teaches[puzzle["name"]]}
+                puzzle["name"]: {
+                    **_with_hints(root, puzzle),
+                    "teaches": teaches[puzzle["name"]],
+                    **({"idea": ideas[puzzle["name"]]} if puzzle["name"] in ideas else {}),
+                    **({"comes_after": opened[number]} if (number := puzzle["number"]) in opened else {}),
+                }
                 for puzzle in found
             },
             indent=2,

@@ -225,16 +225,18 @@ def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path
         run_all(page)
         keep(page.screenshot(full_page=True), "lab-map", tmp_path)
         violations, _ = axe(page, ".jp-NotebookPanel .jp-OutputArea")
-        name = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks")
+        name = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="GPipe")
         name.scroll_into_view_if_needed()
         card = name.bounding_box()
         assert card is not None
+        high = page.evaluate(f"() => document.querySelector('{OPEN} .jp-WindowedPanel-viewport').scrollHeight")
         page.mouse.click(card["x"], card["y"])  # the link lies over it
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
-        return page.url, violations
+        return page.url, violations, high
 
-    url, violations = browser.visit(lab.url("index.ipynb"), work, height=2400)
+    url, violations, high = browser.visit(lab.url("index.ipynb"), work, height=2400)
     assert "/p06_gpipe.ipynb" in url and violations == {}
+    assert high <= 1500
 
 
 SLIDING = """
