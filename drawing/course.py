@@ -21,7 +21,7 @@ from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, st
 from .picture import WIDTH, card
 from .texts import plural
 
-COLUMNS, GAP, TALL, HEAD = 5, 10.0, 90.0, 34.0
+COLUMNS, GAP, TALL, HEAD = 5, 10.0, 86.0, 34.0
 """The number of cards in a line; in pixels the room between them, their height, and that of a heading above cards."""
 WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
 """The width of a card in pixels."""

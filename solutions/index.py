@@ -53,20 +53,14 @@ draw_course(done.solved, done.starred, done.trail)
 #     are for
 
 # %% [markdown]
-# Below the puzzles there is [What is wrong here?](repairs.ipynb): short programs with one mistake each, for the
-# detective in you. Once you have solved puzzle 4, there are two more pages: in [The laboratory](laboratory.ipynb) you
-# compare your programs at many sizes, and in [For real](for_real.ipynb) your function runs on real processes with real
-# tensors.
+# Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**
+# ★ is tight: it takes a deeper idea, sometimes two, and you can come back for it.
 #
-# ## Pass and star
+# The last cards are [What is wrong here?](repairs.ipynb): short programs with one mistake each, for the detective in
+# you. Once you have solved puzzle 4, there are two more pages: in [The laboratory](laboratory.ipynb) you compare your
+# programs at many sizes, and in [For real](for_real.ipynb) your function runs on real processes with real tensors.
 #
-# Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. From
-# puzzle 2 on it leaves some slack, so a first idea is often enough, if it is correct. The **star** ★ is tight: to
-# meet both of its figures with one program you need a deeper idea, sometimes two. When you grade your function, you
-# read how far it is from the star. You can go on without the star and come back with what later puzzles teach. (In
-# puzzle 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R8 have no star.)
-#
-# ## What helps
+# <details><summary><b>What helps</b></summary>
 #
 # - Which technique when? The end of puzzle 24 says it in a table.
 # - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
@@ -84,6 +78,16 @@ draw_course(done.solved, done.starred, done.trail)
 # - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
 #   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
 #   it every time you save it.
+#
+# </details>
+#
+# <details><summary><b>More about pass and star</b></summary>
+#
+# From puzzle 2 on the target leaves some slack, so a first idea is often enough, if it is correct. To earn the star, one
+# program has to meet both of its figures. When you grade your function, you read how far it is from the star. In puzzle
+# 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R8 have no star.
+#
+# </details>
 #
 # <details><summary><b>The words in the picture</b></summary>
 #
