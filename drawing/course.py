@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
@@ -60,10 +60,10 @@ def draw_course(
     trail: Trail = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
-    """Return a map of the puzzles in order, and below it of the programs to be repaired, each with the silhouette of its
-    solution's schedule. ``solved`` puzzles are green and have a tick, ``starred`` ones are golden and have a star, and a
-    frame is around those that come next. The pointer finds target, star and the newest right attempt on the ``trail``.
-    Unless ``static``, each links to its notebook in this folder."""
+    """Return a map of the puzzles in order, and below it of the programs to be repaired, each with the silhouette of
+    its solution's schedule. ``solved`` puzzles are green and have a tick, ``starred`` ones are golden and have a star,
+    and a frame is around those that come next. The pointer finds target, star and the newest right attempt on the
+    ``trail``. Unless ``static``, each links to its notebook in this folder."""
     known = [*puzzles().values()]
     course, repairs = ([one for one in known if one.repair is repair] for repair in (False, True))
     now = {
@@ -106,12 +106,12 @@ def _meanings(y: float) -> Iterator[Diagram]:
         yield label(x + 19, y, name, 10.5, ink, "start")
         x += 19 + text_width(name, 10.5) + 14
     x = WIDTH - PAD
-    signs = {
-        "next": lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3),
-        "solved with its star": lambda x: star(x + 7, y, 7, style(theme.GOLD)),
-        "solved": lambda x: _tick(x + 7, y, 0.8),
-    }
-    for name, sign in signs.items():
+    signs: list[tuple[str, Callable[[float], Diagram]]] = [
+        ("next", lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3)),
+        ("solved with its star", lambda x: star(x + 7, y, 7, style(theme.GOLD))),
+        ("solved", lambda x: _tick(x + 7, y, 0.8)),
+    ]
+    for name, sign in signs:
         x -= text_width(name, 10.5)
         yield label(x, y, name, 10.5, ink, "start")
         x -= 20
@@ -121,9 +121,7 @@ def _meanings(y: float) -> Iterator[Diagram]:
 
 def _places(known: Sequence[Puzzle], y: float) -> tuple[list[tuple[float, float]], float]:
     """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
-    places = [
-        (PAD + at % COLUMNS * (WIDE + GAP), y + at // COLUMNS * (TALL + GAP)) for at in range(len(known))
-    ]
+    places = [(PAD + at % COLUMNS * (WIDE + GAP), y + at // COLUMNS * (TALL + GAP)) for at in range(len(known))]
     return places, y + -(-len(known) // COLUMNS) * (TALL + GAP)
 
 

@@ -35,6 +35,8 @@ from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
+from lib.grading.judge import judge
+from lib.grading.page import table
 from lib.grading.slowness import chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import GPT_175B
@@ -50,6 +52,7 @@ from .mine import write_all
 from .outlined import as_kept, outline_of
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
+from .schedules import draw_strip
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_CELL = Path(__file__).with_name("first_cell.py")
@@ -440,13 +443,14 @@ def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
         raise BuildError(
             f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {tagged} found'
         )
-    for name in named - {priced.NAME, *OPERATIONS}:
+    for name in named - {"hero", priced.NAME, *OPERATIONS}:
         if f"def {name}(" not in source:
             raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
 
 
 def with_pictures(path: Path, source: str) -> str:
-    """A text cell in which ``![...](picture:allgather)`` is the picture; ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
+    """A text cell in which ``![...](picture:allgather)`` is the picture; ``hero`` is what the gallery begins with, as
+    a strip; ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
     Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
@@ -455,14 +459,18 @@ def with_pictures(path: Path, source: str) -> str:
 
     def picture(found: re.Match[str]) -> str:
         name = found[1]
+        if name == "hero":
+            files = filter(is_puzzle, sources(path.parent))
+            known = [one for file in files for one in specs(file)]
+            return draw_strip(_compared(path.parent.parent, known))._repr_html_()
         if name == priced.NAME:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
         drawn, runs = _drawn(path.name, path.read_text(encoding="utf-8"), name)
-        known = [id(one) for one in figures.runs_of(names_of(path))]
+        named = [id(one) for one in figures.runs_of(names_of(path))]
         for one in runs:
-            if id(one) not in known:
+            if id(one) not in named:
                 raise BuildError(
                     f"{path.name}: the picture {name} shows a run of {one.name} that has no name "
                     f'in the cell tagged "{figures.TAG}", so that texts cannot have its figures'
@@ -501,7 +509,9 @@ def notebook_name(path: Path) -> str:
 
 def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
-    if MAP in cell.tags:  # an image without links, which needs no kernel; with one come progress and links
+    if (
+        MAP in cell.tags
+    ):  # an image without links, which needs no kernel; with one come progress and links
         shown = {"text/html": draw_course(static=True)._repr_html_()}
         code["outputs"] = [{"output_type": "display_data", "data": shown, "metadata": {}}]
     source = cell.source.splitlines(keepends=True)
@@ -714,7 +724,11 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
                     **_with_hints(root, puzzle),
                     "teaches": teaches[puzzle["name"]],
                     **({"idea": ideas[puzzle["name"]]} if puzzle["name"] in ideas else {}),
-                    **({"comes_after": opened[number]} if (number := puzzle["number"]) in opened else {}),
+                    **(
+                        {"comes_after": opened[number]}
+                        if (number := puzzle["number"]) in opened
+                        else {}
+                    ),
                 }
                 for puzzle in found
             },
@@ -780,12 +794,40 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
 
 def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     """The same of the first program of the frontier that earns the star, if one does."""
+    program = _with_star(root, puzzle, others)
+    return {"star": _explained(program, puzzle, _run(program, puzzle))} if program else {}
+
+
+def _with_star(
+    root: Path, puzzle: Json, others: Sequence[Json]
+) -> Callable[[Model], Any] | None:
+    """The first program of the frontier that earns the star, if one does."""
     star = puzzle.get("star")
     for point in puzzle["frontier"]:
         if star and point["time"] <= star["time"] and point["memory"] <= star["memory"]:
-            program = _program(root, puzzle, point["by"], others)
-            return {"star": _explained(program, puzzle, _run(program, puzzle))}
-    return {}
+            return _program(root, puzzle, point["by"], others)
+    return None
+
+
+def _compared(root: Path, found: Sequence[Json]) -> list[tuple[str, Run]]:
+    """The runs that the hero compares, and what each is called there; none where one of the puzzles is missing."""
+    known = {puzzle["name"]: puzzle for puzzle in found}
+    if not known.keys() >= {*gallery.HERO}:
+        return []
+    done = [_played(root, known[name]) for name in gallery.HERO]
+    last = known[gallery.HERO[-1]]
+    if (program := _with_star(root, last, found)) is None:
+        raise BuildError(
+            f"{last['file']}.py: the gallery shows its star, which no program earns"
+        )
+    return [*zip(gallery.HERO_TITLES, [*done, _run(program, last)], strict=True)]
+
+
+def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
+    """What the solution of a puzzle is told when it is graded in a notebook, as HTML."""
+    solution, cost = _solution(root, puzzle), cost_named(spec.cost)
+    verdict = judge(spec, lambda size: run(solution, **size, cost=cost))
+    return table(verdict)
 
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
@@ -878,7 +920,12 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
     if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}
         made = gallery.products(
-            puzzles, lambda puzzle: _played(root, known[puzzle.name]), folder
+            puzzles,
+            lambda puzzle: _played(root, known[puzzle.name]),
+            _compared(root, found),
+            lambda puzzle: _told(root, known[puzzle.name], puzzle),
+            folder,
+            published(root),
         )
         yield from ((Path("puzzles", name), text) for name, text in made)
     for puzzle in found:

@@ -6,8 +6,10 @@
 # thousands of GPUs train one model together? You'll find out by doing it yourself.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to {{most_gpus}} GPUs runs it, draws what
-# happened, and measures time and peak memory against a target. Then it tells you whether your function really trains
-# the model and, if it doesn't, what to change.
+# happened, and tells you whether your function really trains the model, how it compares with a target in time and
+# memory, and what to change. Here are three answers to one of the puzzles:
+#
+# ![Three schedules of the same work: one big batch, GPipe, and interleaved stages](picture:hero)
 #
 # Start with the [tour of the machine](machine_tour.ipynb), then solve the puzzles in order. To run a cell of a
 # notebook, click on it and press Shift+Enter. Do it with the two cells below: then the map knows how far you have come,
