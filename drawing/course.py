@@ -21,11 +21,11 @@ from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, st
 from .picture import WIDTH, card
 from .texts import plural
 
-COLUMNS, GAP, TALL, HEAD = 5, 10.0, 86.0, 34.0
+COLUMNS, GAP, TALL, HEAD = 5, 8.0, 71.0, 32.0
 """The number of cards in a line; in pixels the room between them, their height, and that of a heading above cards."""
 WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
 """The width of a card in pixels."""
-TILE, INSIDE = 28.0, 9.0
+TILE, INSIDE = 27.0, 7.0
 """In pixels: the side of the square with the number, and the room between the edge of a card and what is in it."""
 TINT = 0.13
 """The opacity of the color of a card that is solved."""
@@ -144,13 +144,13 @@ def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diag
     for at, line in enumerate(title):
         at_y = middle + 14 * (at - (len(title) - 1) / 2)
         parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
-    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 45, WIDE - 2 * INSIDE, 20)
-    low, right = y + TALL - 12, x + WIDE - INSIDE
+    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 38, WIDE - 2 * INSIDE, 16)
+    low, right = y + TALL - 9, x + WIDE - INSIDE
     parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
     if now.starred:
-        parts.append(star(right - 7, low, 8, style(theme.GOLD)))
+        parts.append(star(right - 6, low - 1, 7, style(theme.GOLD)))
     if now.solved:
-        parts.append(_tick(right - 8 - 20 * now.starred, low, 0.85))
+        parts.append(_tick(right - 7 - 18 * now.starred, low - 1, 0.75))
     elif now.points:
         parts.append(label(right, low, "over the target", 10, style(theme.BAD), "end"))
     elif now.due:

@@ -517,7 +517,7 @@ def _as_json(cell: Cell, id: str) -> Json:
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]
     metadata: Json = {"tags": tags} if tags else {}
-    if cell.folded:
+    if cell.folded or MAP in cell.tags:
         metadata["jupyter"] = {"source_hidden": True}
     return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
 

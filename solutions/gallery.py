@@ -104,7 +104,7 @@ del{{color:var(--bad);text-decoration:none;display:block}}ins{{color:var(--good)
 @media(prefers-color-scheme:dark){{:root{{--page:#0d1015;--ink:{ink[1]};--mute:{mute[1]};--line:#2f3641;--soft:#16191f;--link:#7ab7ff;--on:#0d1015;--bad:#ff8a80;--good:#6fd6a0}}}}
 @media(max-width:640px),(max-height:500px){{.key{{position:static}}}}
 @media print{{:root{{color-scheme:light;--page:#fff;--ink:{ink[0]};--mute:{mute[0]};--line:#dfe3e9;--soft:#fff;--link:#0b57b0;--on:#fff;--bad:#b3261e;--good:#17683f}}
-.key{{position:static}}iframe,.begin{{display:none}}.still{{display:block}}.wide{{overflow:visible}}.wide svg{{min-width:0!important}}{printed}}}
+.key{{position:static}}iframe,.begin{{display:none}}.still{{display:block}}.wide{{overflow:visible}}.wide svg,.still img{{min-width:0!important}}{printed}}}
 </style>
 </head>
 <body>

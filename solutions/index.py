@@ -16,6 +16,7 @@
 # and a click on a card leads to its puzzle.
 
 # %% tags=["map"]
+# The map of the course, with what you have solved. Run it again whenever you like.
 from drawing import draw_course
 from lib import progress
 
