@@ -1,4 +1,4 @@
-"""Formatters for a notebook: runs and tensors show themselves as HTML, hints as Markdown."""
+"""Formatters for a notebook: runs, verdicts and tensors show themselves as HTML, hints as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from lib.basics.errors import PuzzleError
-from lib.grading.notebook import Hint
+from lib.grading.notebook import Hint, ShownVerdict
 from lib.learner.tensors import TENSORS
 from lib.running.run import Run
 from lib.running.sweep import Sweep
@@ -18,6 +18,7 @@ from .player import play
 from .svg import escape
 from .sweep import draw_sweep
 from .tensors import draw_tensor
+from .verdict import show_verdict
 
 
 def register() -> None:
@@ -30,6 +31,7 @@ def register() -> None:
     html = formatter.formatters["text/html"]
     html.for_type(Run, lambda run: draw(run)._repr_html_())
     html.for_type(Sweep, _show_sweep)
+    html.for_type(ShownVerdict, show_verdict)
     for kind in TENSORS:
         html.for_type(kind, lambda tensor: draw_tensor(tensor)._repr_html_())
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
