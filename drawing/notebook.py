@@ -15,8 +15,7 @@ from lib.running.sweep import Sweep
 from .outline import draw_sketch
 from .picture import draw
 from .player import play
-from .svg import escape
-from .sweep import draw_sweep
+from .sweep import draw_sweep, sweep_table
 from .tensors import draw_tensor
 from .verdict import show_verdict
 
@@ -41,7 +40,7 @@ def register() -> None:
 def _show_sweep(sweep: Sweep) -> str:
     """Return the picture, if any run is right, and the table."""
     picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
-    return f"{picture}<pre>{escape(str(sweep))}</pre>"
+    return picture + sweep_table(sweep)
 
 
 def _show_failure(result: Any) -> None:

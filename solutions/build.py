@@ -19,16 +19,20 @@ import argparse
 import ast
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import jupytext
 from drawing import draw, draw_course, draw_primitive
+from drawing.verdict import show_verdict
 from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
@@ -36,7 +40,8 @@ from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
 from lib.grading.judge import judge
-from lib.grading.page import table
+from lib.grading.notebook import ShownVerdict
+from lib.grading.progress import FOLDER, Progress
 from lib.grading.slowness import chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import GPT_175B
@@ -824,10 +829,12 @@ def _compared(root: Path, found: Sequence[Json]) -> list[tuple[str, Run]]:
 
 
 def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
-    """What the solution of a puzzle is told when it is graded in a notebook, as HTML."""
+    """What a notebook shows of the verdict on a puzzle's solution, as HTML; no progress but this is looked at."""
     solution, cost = _solution(root, puzzle), cost_named(spec.cost)
     verdict = judge(spec, lambda size: run(solution, **size, cost=cost))
-    return table(verdict)
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):
+        Progress().record(verdict)
+        return show_verdict(ShownVerdict(verdict, _played(root, puzzle)))
 
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
