@@ -86,7 +86,9 @@ def _to_keep(shown: ShownVerdict, run: Run) -> Iterator[str]:
         drawn = without_hover(draw_card(run, verdict.puzzle.name).svg())
         source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
         name = escape(f"{verdict.puzzle.name}.svg")
-        words = "Save a card of it: the schedule, its figures" + " and the star" * verdict.starred
+        words = (
+            f"Save a card of it: the schedule{', its figures and the star' if verdict.starred else ' and its figures'}"
+        )
         yield f'<a download="{name}" href="{source}">{words}</a> ({name})'
 
 
