@@ -29,7 +29,7 @@ from .trace import COLORS, Trace, trace_of, with_chain
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: that of a notebook's cell, the least, and the largest."""
-CLOSER, LEGEND = 8, 400.0
+CLOSER, LEGEND = 8, 298.0
 """Of a picture that is played: the largest number of rows that are as high as in any other picture, and the width of
 its legend in pixels, which a phone has."""
 LARGEST, ROUGHEST = 1_450_000, 256
