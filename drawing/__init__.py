@@ -41,6 +41,7 @@ attempts           right attempts in that chart: ``draw_attempts``
 sweep              many runs in that chart: ``draw_sweep``
 explore            sliders for the size, above the picture: ``explore``
 course             the map of all puzzles, with schedules as small as stamps: ``draw_course``
+verdict            what a verdict shows below its words, and a card to keep: ``draw_card``
 reference          the whole interface on one page: ``reference``
 notebook           how runs and tensors show themselves
 shell              ``python -m lib draw``
@@ -62,6 +63,7 @@ from .reference import reference
 from .sweep import draw_sweep
 from .tensors import draw_group, draw_tensor
 from .trace import Trace
+from .verdict import draw_card
 
 __all__ = [
     "Figure",
@@ -71,6 +73,7 @@ __all__ = [
     "compare",
     "draw",
     "draw_attempts",
+    "draw_card",
     "draw_course",
     "draw_group",
     "draw_primitive",

@@ -1,13 +1,14 @@
-"""The map of the course: all puzzles in order, with what each asks for."""
+"""The map of the course: all puzzles in order, with what is solved, what has its star, and what comes next."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
+from typing import NamedTuple
 
 from lib.course import outlines
-from lib.course.specs import Puzzle, puzzles
+from lib.course.specs import Puzzle, due, puzzles
 from lib.grading.progress import Point, notebook_of
 from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
@@ -16,19 +17,18 @@ from . import theme
 from .figure import Figure, Link
 from .header import fit
 from .layout import PAD
-from .links import arrow_head
 from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, star, style, text_width, together
-from .picture import card
+from .picture import WIDTH, card
 from .texts import plural
 
-COLUMNS, WIDE, TALL, GAP = 3, 292.0, 97.0, 26.0
-"""The number of cards in a line, then their width and height and the room between them in pixels."""
-LINE, HEAD = 17.0, 34.0
-"""Height of a line of a card, and of a heading between cards."""
-TICKS, ELEMENTS, STAMP = 106.0, 180.0, 194.0
-"""Places in a card, in pixels: the ends of the columns of figures, and the left edge of the silhouette."""
-TARGET_MEANS, STAR_MEANS = "the target", "the star: ticks, and elements of peak memory"
-Corner = tuple[float, float, float]  # where a card begins, and its height
+COLUMNS, GAP, TALL, HEAD = 5, 8.0, 71.0, 32.0
+"""The number of cards in a line; in pixels the room between them, their height, and that of a heading above cards."""
+WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
+"""The width of a card in pixels."""
+TILE, INSIDE = 27.0, 7.0
+"""In pixels: the side of the square with the number, and the room between the edge of a card and what is in it."""
+TINT = 0.13
+"""The opacity of the color of a card that is solved."""
 Trail = Mapping[str, Sequence[Point]]  # right attempts at each puzzle
 MEANINGS = {
     outlines.FORWARD: (theme.work_color(FORWARD.kind, 1, 4), FORWARD.word),
@@ -40,131 +40,136 @@ MEANINGS = {
 """The color and the meaning of each letter of a silhouette."""
 
 
+class Standing(NamedTuple):
+    """How far a learner has come with a puzzle."""
+
+    solved: bool
+    starred: bool
+    due: bool
+    points: Sequence[Point]
+
+    def in_words(self) -> str:
+        """Return the same in words, each with a comma before it, or an empty text."""
+        said = ", solved" * self.solved + ", with its star" * self.starred + ", to be done next" * self.due
+        return said + ", right but over its target" * (not self.solved and bool(self.points))
+
+
 def draw_course(
     solved: Collection[str] = (),
     starred: Collection[str] = (),
     trail: Trail = MappingProxyType({}),
     static: bool = False,
 ) -> Figure:
-    """Return a map of the puzzles in order, and below it of the programs to be repaired, each with its target and the
-    silhouette of its solution's schedule. ``solved`` puzzles have a tick, ``starred`` ones a star, and those with right
-    attempts on the ``trail`` show the newest. Unless ``static``, each links to its notebook in this folder."""
-    course = [puzzle for puzzle in puzzles().values() if not puzzle.repair]
-    repairs = [puzzle for puzzle in puzzles().values() if puzzle.repair]
-    width = 2 * PAD + COLUMNS * WIDE + (COLUMNS - 1) * GAP
-    places, y = _places(course, PAD, trail)
-    parts: list[Diagram] = [*_ways(places), *_meanings(y + 2, width)]
-    y += 22
+    """Return a map of the puzzles in order, and below it of the programs to be repaired, each with the silhouette of
+    its solution's schedule. ``solved`` puzzles are green and have a tick, ``starred`` ones are golden and have a star,
+    and a frame is around those that come next. The pointer finds target, star and the newest right attempt on the
+    ``trail``. Unless ``static``, each links to its notebook in this folder."""
+    known = [*puzzles().values()]
+    course, repairs = ([one for one in known if one.repair is repair] for repair in (False, True))
+    now = {
+        one.name: Standing(one.name in solved, one.name in starred, one in due(solved), trail.get(one.name, ()))
+        for one in known
+    }
+    parts: list[Diagram] = [
+        label(PAD, 24, "The course", 17, style(theme.INK), "start", 650),
+        label(WIDTH - PAD, 25, _so_far(course, now), 11.5, style(theme.MUTE), "end"),
+        *_meanings(48),
+    ]
+    places, y = _places(course, 66)
     if repairs:
-        title = "What is wrong here? Programs to be repaired"
-        parts.append(label(PAD, y + HEAD / 2, title, 13, style(theme.INK), "start", 650))
-        more, y = _places(repairs, y + HEAD, trail)
+        title = "What is wrong here? Programs to be repaired, when you like"
+        parts.append(label(PAD, y + HEAD / 2 - 4, title, 13, style(theme.INK), "start", 650))
+        more, y = _places(repairs, y + HEAD - 10)
         places += more
-    known = [*course, *repairs]
-    done = {one.name: ", solved" * (one.name in solved) + ", with its star" * (one.name in starred) for one in known}
-    for at, (puzzle, place) in enumerate(zip(known, places, strict=True)):
+    for at, (puzzle, (x, top)) in enumerate(zip([*course, *repairs], places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
-        parts.append(_card(puzzle, place, color, done[puzzle.name], trail.get(puzzle.name, ())))
-    words = _in_words(course, repairs, done, trail)
-    drawn = card(parts, width, y - GAP + PAD, words, static, "The course")
+        parts.append(_card(puzzle, x, top, color, now[puzzle.name]))
+    drawn = card(parts, WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
     drawn.links = [
-        Link(x, y, WIDE, tall, there, f"Go to {puzzle.heading}")
-        for puzzle, (x, y, tall) in zip(known, places, strict=True)
+        Link(x, top, WIDE, TALL, there, f"Go to {_in_full(puzzle, now[puzzle.name])}")
+        for puzzle, (x, top) in zip([*course, *repairs], places, strict=True)
         if (there := notebook_of(puzzle))
     ]
     return drawn
 
 
-def _meanings(y: float, width: float) -> Iterator[Diagram]:
-    """Yield a line that explains the colors of silhouettes, and the figures."""
+def _so_far(course: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
+    done, stars = (sum(getattr(now[one.name], what) for one in course) for what in ("solved", "starred"))
+    return f"{done} of {len(course)} puzzles solved, {stars} of {sum(one.star is not None for one in course)} stars"
+
+
+def _meanings(y: float) -> Iterator[Diagram]:
+    """Yield a line that explains the colors of silhouettes, and what cards say of the learner."""
     ink, x = style(theme.INK), PAD
     for color, name in MEANINGS.values():
         yield box(x, y - 5, 14, 10, style(color), 2)
         yield label(x + 19, y, name, 10.5, ink, "start")
         x += 19 + text_width(name, 10.5) + 14
-    star_x = width - PAD - text_width(STAR_MEANS, 10.5)
-    target_x = star_x - 36 - text_width(TARGET_MEANS, 10.5)
-    yield _tick(target_x - 11, y, 0.55, theme.MUTE)
-    yield label(target_x, y, TARGET_MEANS, 10.5, ink, "start")
-    yield star(star_x - 11, y, 5.5, style(theme.MUTE))
-    yield label(star_x, y, STAR_MEANS, 10.5, ink, "start")
-
-
-def _places(known: Sequence[Puzzle], y: float, trail: Trail) -> tuple[list[Corner], float]:
-    """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
-    places = []
-    for first in range(0, len(known), COLUMNS):
-        line = known[first : first + COLUMNS]
-        tall = TALL + LINE * (any(trail.get(puzzle.name) for puzzle in line) - all(one.star is None for one in line))
-        places += [(PAD + column * (WIDE + GAP), y, tall) for column in range(len(line))]
-        y += tall + GAP
-    return places, y
-
-
-def _ways(places: Sequence[Corner]) -> Iterator[Diagram]:
-    """Yield an arrow from each card to the next, which may begin the next line."""
-    for (x, y, tall), (x2, y2, tall2) in pairwise(places):
-        if y == y2:
-            way = [(x + WIDE, y + tall / 2), (x2, y2 + tall2 / 2)]
-        else:
-            turn = y2 - GAP / 2
-            way = [(x + WIDE / 2, y + tall), (x + WIDE / 2, turn), (x2 + WIDE / 2, turn), (x2 + WIDE / 2, y2)]
-        yield poly(way, style(None, theme.MUTE, 1.4), closed=False)
-        yield poly(arrow_head((*way[-2], *way[-1]), 6), style(theme.MUTE))
-
-
-def _tried(puzzle: Puzzle, points: Sequence[Point]) -> str:
-    """Return the figures of the newest right attempt, with its number, or an empty text."""
-    if not points:
-        return ""
-    time, memory = puzzle.unit.lasting(points[-1].time), puzzle.brief(0, points[-1].memory)[1]
-    return f"attempt {len(points)}: {time}, {memory}"
-
-
-def _card(puzzle: Puzzle, place: Corner, color: str, done: str, points: Sequence[Point]) -> Diagram:
-    x, y, tall = place
-    ink, mute = style(theme.INK), style(theme.MUTE)
-    ranks, on_color = puzzle.size["ranks"], theme.CARD if color == theme.STEP else theme.text_on(color)
-    parts: list[Diagram] = [
-        box(x, y, WIDE, tall, style(theme.CARD, theme.HATCH, 1.2), 8),
-        box(x + 12, y + 14, 34, 34, style(color), 8),
-        label(x + 29, y + 31, str(puzzle.number), 16, style(on_color), weight=650),
-        label(x + 58, y + 22, fit(puzzle.title, 12.0, WIDE - 60), 12.0, ink, "start", 650),
-        label(x + 58, y + 40, f"{puzzle.name}, {ranks} rank{plural(ranks)}", 10.5, mute, "start"),
-        label(x + WIDE - 12, y + 40, f"{puzzle.difficulty}, {puzzle.minutes} min", 10.5, mute, "end"),
-        *_figures(puzzle, x, y + 63, puzzle.target["time"], puzzle.target["memory"]),
-        _tick(x + 63, y + 63, 0.55, theme.MUTE),
-        *draw_silhouette(outlines.silhouette(puzzle), x + STAMP, y + 54, WIDE - 12 - STAMP, 30 if tall >= TALL else 20),
+    x = WIDTH - PAD
+    signs: list[tuple[str, Callable[[float], Diagram]]] = [
+        ("next", lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3)),
+        ("solved with its star", lambda x: star(x + 7, y, 7, style(theme.GOLD))),
+        ("solved", lambda x: _tick(x + 7, y, 0.8)),
     ]
-    below = y + 63
-    if puzzle.star:
-        below += LINE
-        parts.append(star(x + 63, below, 5.5, style(theme.MUTE)))
-        parts += _figures(puzzle, x, below, puzzle.star["time"], puzzle.star["memory"])
-    if "solved" in done:
-        parts.append(_tick(x + 29, y + 63, 1.0, theme.GOOD))
-    if "star" in done:
-        parts.append(star(x + 29, y + 80, 8.5, style(theme.GOLD)))
-    if points:
-        below += LINE
-        passed = points[-1].passed
-        how = style(theme.GOOD, theme.CARD, 1) if passed else style(theme.CARD, theme.BAD, 1.6)
-        parts.append(box(x + 59, below - 4, 8, 8, how, 4))
-        parts += _figures(puzzle, x, below, points[-1].time, points[-1].memory)
-        parts.append(label(x + STAMP, below, f"your attempt {len(points)}", 10.5, mute, "start"))
-    said = f"\n{_tried(puzzle, points)}" if points else ""
-    return Titled(f"puzzle {puzzle.number}: {puzzle.title}{done}{said}", together(parts))
+    for name, sign in signs:
+        x -= text_width(name, 10.5)
+        yield label(x, y, name, 10.5, ink, "start")
+        x -= 20
+        yield sign(x)
+        x -= 16
 
 
-def _figures(puzzle: Puzzle, x: float, y: float, time: float, memory: float) -> list[Diagram]:
-    """Return ticks and elements, or seconds and bytes, in their columns."""
-    ink, shown = style(theme.INK), puzzle.brief(time, memory)
-    return [label(x + right, y, one, 10.5, ink, "end") for right, one in zip((TICKS, ELEMENTS), shown, strict=True)]
+def _places(known: Sequence[Puzzle], y: float) -> tuple[list[tuple[float, float]], float]:
+    """Return the places of cards, from ``y`` down in lines from left to right, and the y below them."""
+    places = [(PAD + at % COLUMNS * (WIDE + GAP), y + at // COLUMNS * (TALL + GAP)) for at in range(len(known))]
+    return places, y + -(-len(known) // COLUMNS) * (TALL + GAP)
 
 
-def _tick(x: float, y: float, size: float, color: str) -> Diagram:
+def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diagram:
+    mute = style(theme.MUTE)
+    on_color = theme.CARD if color == theme.STEP else theme.text_on(color)
+    edge = style(None, theme.INK, 2.2) if now.due else style(None, theme.HATCH, 1)
+    parts: list[Diagram] = [box(x, y, WIDE, TALL, style(theme.CARD), 8)]
+    if now.solved:
+        tint = theme.GOLD if now.starred else theme.GOOD
+        parts.append(box(x, y, WIDE, TALL, style(tint, opacity=TINT), 8))
+    middle = y + INSIDE + TILE / 2
+    parts += [
+        box(x, y, WIDE, TALL, edge, 8),
+        box(x + INSIDE, y + INSIDE, TILE, TILE, style(color), 6),
+        label(x + INSIDE + TILE / 2, middle, str(puzzle.number), 14, style(on_color), weight=650),
+    ]
+    left = x + INSIDE + TILE + 8
+    title = _in_lines(puzzle.title, 11.5, x + WIDE - 6 - left)
+    for at, line in enumerate(title):
+        at_y = middle + 14 * (at - (len(title) - 1) / 2)
+        parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
+    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 38, WIDE - 2 * INSIDE, 16)
+    low, right = y + TALL - 9, x + WIDE - INSIDE
+    parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
+    if now.starred:
+        parts.append(star(right - 6, low - 1, 7, style(theme.GOLD)))
+    if now.solved:
+        parts.append(_tick(right - 7 - 18 * now.starred, low - 1, 0.75))
+    elif now.points:
+        parts.append(label(right, low, "over the target", 10, style(theme.BAD), "end"))
+    elif now.due:
+        parts.append(label(right, low, "next", 10.5, style(theme.INK), "end", 650))
+    return Titled(_in_full(puzzle, now), together(parts))
+
+
+def _in_lines(text: str, size: float, width: float) -> list[str]:
+    """Return a title in one line or two, with the second one cut where it is too long."""
+    words, first = text.split(" "), ""
+    while words and text_width(f"{first} {words[0]}".strip(), size, bold=True) <= width:
+        first = f"{first} {words.pop(0)}".strip()
+    rest = " ".join(words)
+    return [line for line in (first, fit(rest, size, width) if rest else "") if line]
+
+
+def _tick(x: float, y: float, size: float) -> Diagram:
     corners = [(x - 8 * size, y), (x - 3 * size, y + 6 * size), (x + 8 * size, y - 7 * size)]
-    return poly(corners, style(None, color, 2.7 * size), closed=False)
+    return poly(corners, style(None, theme.GOOD, 2.7 * size), closed=False)
 
 
 def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, height: float) -> Iterator[Diagram]:
@@ -189,14 +194,24 @@ def draw_silhouette(rows: Sequence[str], x: float, y: float, width: float, heigh
         yield lines(between, style(None, theme.CARD, min(1.0, 0.25 * tall)))
 
 
-def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], done: Mapping[str, str], trail: Trail) -> str:
-    def said(puzzle: Puzzle) -> str:
-        target = " and ".join(puzzle.describe(puzzle.target["time"], puzzle.target["memory"]))
-        if puzzle.star:
-            target += f", star {' and '.join(puzzle.describe(puzzle.star['time'], puzzle.star['memory']))}"
-        tried = f", {found}" if (found := _tried(puzzle, trail.get(puzzle.name, ()))) else ""
-        effort = f"{puzzle.difficulty}, {puzzle.minutes} minutes"
-        return f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {effort}): {target}{done[puzzle.name]}{tried}"
+def _in_full(puzzle: Puzzle, now: Standing) -> str:
+    """Return a puzzle in words, in a few lines: the text below the pointer."""
 
-    text = f"The course, {len(course)} puzzles. {'. '.join(map(said, course))}."
-    return text + (f" {len(repairs)} programs to be repaired. {'. '.join(map(said, repairs))}." if repairs else "")
+    def figures(time: float, memory: float) -> str:
+        return " and ".join(puzzle.describe(time, memory))
+
+    ranks = puzzle.size["ranks"]
+    lines = [f"{puzzle.heading} ({puzzle.name}, {ranks} rank{plural(ranks)}){now.in_words()}", puzzle.idea]
+    lines += [f"target: {figures(puzzle.target['time'], puzzle.target['memory'])}"]
+    lines += [f"star: {figures(puzzle.star['time'], puzzle.star['memory'])}"] if puzzle.star else []
+    lines += [f"your attempt {len(now.points)}: {figures(*now.points[-1][:2])}"] if now.points else []
+    return "\n".join(filter(None, lines))
+
+
+def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
+    def said(puzzle: Puzzle) -> str:
+        text = _in_full(puzzle, now[puzzle.name]).replace("\n", "; ")
+        return f"{text[0].upper()}{text[1:]}; {puzzle.difficulty}, {puzzle.minutes} minutes."
+
+    text = f"The course: {_so_far(course, now)}. {' '.join(map(said, course))}"
+    return text + (f" {len(repairs)} programs to be repaired. {' '.join(map(said, repairs))}" if repairs else "")

@@ -16,8 +16,12 @@ from .svg import escape
 
 RANKS, LAYERS, EACH, SLOWER = 64, 24, 8, 10
 """The largest values of the sliders."""
-FILLS = {"width": "auto", "min_width": "0", "max_width": "980px"}
-"""The layout of what is as wide as the cell, or as a picture."""
+WIDE = {"width": "auto", "min_width": "0"}
+"""The layout of what takes the width of its page, and no more."""
+NO_WIDER = "width:0;min-width:100%"
+"""The look of what is never wider than its widget, which would otherwise grow to the width of its picture."""
+WHOLE_WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:break-word"
+"""The look of an error, which wraps between words."""
 TIMEOUT = 5.0
 """Seconds for a run: whoever moves a slider wants to see something soon."""
 
@@ -37,7 +41,7 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
 
     def slider(value: int, most: int, name: str) -> Any:
         how = {"description": name, "continuous_update": False, "style": {"description_width": "min(16em, 45%)"}}
-        return IntSlider(min(max(value, 1), most), 1, most, layout=FILLS, **how)
+        return IntSlider(min(max(value, 1), most), 1, most, layout=WIDE | {"max_width": "60em"}, **how)
 
     sliders = {
         "ranks": slider(ranks, RANKS, "ranks"),
@@ -45,13 +49,13 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
         "each": slider(each, EACH, "micro-batches per rank"),
         "slower": slider(1, SLOWER, "links slower by a factor of"),
     }
-    shown = HTML(layout=FILLS)
+    shown = HTML(layout=WIDE)
 
     def follow(**sizes: int) -> None:
-        shown.value = picture(fn, **sizes)
+        shown.value = f'<div style="{NO_WIDER}">{picture(fn, **sizes)}</div>'
 
     interactive_output(follow, sliders)
-    return VBox([*sliders.values(), shown], layout=FILLS)
+    return VBox([*sliders.values(), shown], layout=WIDE)
 
 
 def picture(fn: Callable[[Model], Any], ranks: int, layers: int, each: int, slower: int) -> str:
@@ -62,5 +66,5 @@ def picture(fn: Callable[[Model], Any], ranks: int, layers: int, each: int, slow
         done = run(fn, ranks=ranks, layers=layers, batches=ranks * each, cost=cost, timeout=TIMEOUT)
     except PuzzleError as error:
         failed = draw(error.run)._repr_html_() if error.run is not None else ""
-        return f"<pre>{escape(str(error))}</pre>{failed}"
+        return f'<pre style="{WHOLE_WORDS}">{escape(str(error))}</pre>{failed}'
     return draw(done)._repr_html_()

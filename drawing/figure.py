@@ -20,8 +20,9 @@ PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
 <style>:root{{color-scheme:light dark}}body{{margin:1em auto;max-width:1100px;padding:0 1em;
-font:15px system-ui,sans-serif}}</style>
-<body><main><h1>{title}</h1>
+font:15px system-ui,sans-serif}}
+h1.unseen{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}}</style>
+<body><main><h1{how}>{title}</h1>
 {content}
 </main></body></html>
 """
@@ -57,9 +58,10 @@ def swapped(picture: str, words: str) -> str:
     return f'<div class="ltp-words">{escape(words)} {INSTEAD}</div><div {HIDDEN}>{picture}{SWAP}</div>'
 
 
-def page(title: str, content: str) -> str:
-    """Return a complete HTML page with a picture."""
-    return PAGE.format(title=escape(title), content=content)
+def page(title: str, content: str, titled: bool = True) -> str:
+    """Return a complete HTML page. A picture says itself what it shows, so the heading above it is for those who cannot
+    see it; a text is not ``titled`` and needs the heading."""
+    return PAGE.format(title=escape(title), content=content, how=' class="unseen"' * titled)
 
 
 def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str | bytes]]) -> None:
@@ -94,8 +96,8 @@ class Figure(Compose):
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
     ``title``: the title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the
     ranks, the top and the height of each row; ``room``: top and bottom of the empty room for a player; ``links``: parts
-    that link elsewhere, in a notebook. A ``static`` picture shows itself in a notebook as an image without hover texts,
-    which survives wherever notebooks are shown.
+    that link elsewhere, in a notebook; ``legend``: its legend, where that is a picture of its own. A ``static`` picture
+    shows itself in a notebook as an image without hover texts, which survives wherever notebooks are shown.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -111,6 +113,7 @@ class Figure(Compose):
         self.area: tuple[float, float, float, float] | None = None
         self.rows: list[tuple[list[int], float, float]] = []
         self.room: tuple[float, float] | None = None
+        self.legend: Figure | None = None
 
     def __repr__(self) -> str:
         return self.summary

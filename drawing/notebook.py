@@ -1,4 +1,4 @@
-"""Formatters for a notebook: runs and tensors show themselves as HTML, hints as Markdown."""
+"""Formatters for a notebook: runs, verdicts and tensors show themselves as HTML, hints as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from lib.basics.errors import PuzzleError
-from lib.grading.notebook import Hint
+from lib.grading.notebook import Hint, ShownVerdict
 from lib.learner.tensors import TENSORS
 from lib.running.run import Run
 from lib.running.sweep import Sweep
@@ -15,9 +15,9 @@ from lib.running.sweep import Sweep
 from .outline import draw_sketch
 from .picture import draw
 from .player import play
-from .svg import escape
-from .sweep import draw_sweep
+from .sweep import draw_sweep, sweep_table
 from .tensors import draw_tensor
+from .verdict import show_verdict
 
 
 def register() -> None:
@@ -30,6 +30,7 @@ def register() -> None:
     html = formatter.formatters["text/html"]
     html.for_type(Run, lambda run: draw(run)._repr_html_())
     html.for_type(Sweep, _show_sweep)
+    html.for_type(ShownVerdict, show_verdict)
     for kind in TENSORS:
         html.for_type(kind, lambda tensor: draw_tensor(tensor)._repr_html_())
     formatter.formatters["text/markdown"].for_type(Hint, _show_hint)
@@ -39,7 +40,7 @@ def register() -> None:
 def _show_sweep(sweep: Sweep) -> str:
     """Return the picture, if any run is right, and the table."""
     picture = draw_sweep(sweep)._repr_html_() if sweep.front() else ""
-    return f"{picture}<pre>{escape(str(sweep))}</pre>"
+    return picture + sweep_table(sweep)
 
 
 def _show_failure(result: Any) -> None:

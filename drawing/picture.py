@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from .legend import draw_legend
 from .links import LINKS
 from .marks import Diagram, box, label, style, text_width
 from .memory import draw_memory
-from .numbering import plan_numbers
+from .numbering import NumberPlans, plan_numbers
 from .peak import why_highest
 from .texts import summary
 from .timeline import axis, draw_timeline
@@ -28,6 +29,9 @@ from .trace import COLORS, Trace, trace_of, with_chain
 
 WIDTH, NARROWEST, WIDEST = 980.0, 560.0, 20_000.0
 """Width of a picture in pixels: that of a notebook's cell, the least, and the largest."""
+CLOSER, LEGEND = 8, 298.0
+"""Of a picture that is played: the largest number of rows that are as high as in any other picture, and the width of
+its legend in pixels, which a phone has."""
 LARGEST, ROUGHEST = 1_450_000, 256
 """The largest output of a notebook in bytes, and how rough a picture may become for that."""
 
@@ -90,7 +94,8 @@ def small_enough(make: Callable[[int], Shown], most: int = LARGEST, size: Callab
 
 def picture_for_player(trace: Trace, rough: int, room: float = 0.0) -> Figure:
     """Return the picture of a schedule for a page that plays it, with ``room`` empty pixels below the time axis, where
-    the page itself shows the memory, and who waits in a failed run. Without room it is an image that has both."""
+    the page itself shows the memory, and who waits in a failed run; its legend is a picture of its own, and many rows
+    are lower, so that there is room for the code below. Without room it is an image that has all of that."""
     return _schedule(replace(trace, chain=None), WIDTH, "auto", not room, not room, rough, room)
 
 
@@ -130,6 +135,8 @@ def _schedule(
 ) -> Figure:
     head, top = draw_header(trace, width)
     layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
+    if room and len(layout.rows) > CLOSER:
+        layout = Layout(trace, width, top, rough=rough, fold=False, beside=[trace])
     plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
     said, y = draw_sentences(layout, y) if not room else ([], y)
@@ -141,10 +148,21 @@ def _schedule(
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
-    legend, y = draw_legend([layout], [plans], y + 12, memory, links)
+    if not room:
+        legend, y = draw_legend([layout], [plans], y + 12, memory, links)
+        parts += legend
     words = f"{summary(trace)} {why_highest(trace)}" if memory else summary(trace)
-    figure = card([*parts, *legend], width, y + 12, words, static, trace.title)
+    figure = card(parts, width, y + (8 if room else 12), words, static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
-    figure.room = below if room else None
+    if room:
+        figure.room, figure.legend = below, _own_legend(layout, plans, links)
     return figure
+
+
+def _own_legend(layout: Layout, plans: NumberPlans, links: str) -> Figure:
+    """Return the legend of a schedule as a picture of its own."""
+    narrow = copy(layout)
+    narrow.width = LEGEND
+    parts, end = draw_legend([narrow], [plans], PAD - 6, memory=False, links=links)
+    return card(parts, LEGEND, end + 10, "What the colors and signs mean.", title="Legend")

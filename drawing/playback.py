@@ -9,7 +9,9 @@ from textwrap import dedent
 from types import CodeType
 from typing import Any
 
-from lib.basics.errors import AROUND, Line, Spot, show_layers
+from lib.basics.errors import AROUND, Line, PuzzleError, Spot, show_layers
+from lib.basics.units import MS
+from lib.record.chain import chain_of
 from lib.record.codes import code_of
 from lib.record.events import MARKS, Event
 from lib.record.kinds import MEMORY_KINDS
@@ -28,6 +30,8 @@ SECONDS = 14.0
 """Seconds that a schedule plays at speed 1."""
 MOST_CODE = 1000
 """The largest number of lines of code shown."""
+OPENS = (0.5, 0.475, 0.525, 0.45, 0.55, 0.425, 0.575, 0.4, 0.6)
+"""Where in its time a run may be shown at first: where most ranks are busy, and the first of several."""
 
 
 class Table(dict[Hashable, int]):
@@ -46,11 +50,14 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
     spot = failure.line if failure is not None and isinstance(failure.line, Spot) else None
     code = Code([*(line for lines in trace.lines.values() for line in lines if line), *waits], spot)
     most = trace.peak.memory if trace.peak else 0
+    opens = trace.until if failure else _opens(trace, rows)
+    busy = [at for at, row in enumerate(rows) if not row.devices and _busy(row, opens)]
+    stands = [at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks]
     shown = [slot for slot in range(len(MEMORY_KINDS)) if any(event.held[slot] for event in trace.events)]
     return {
         "time": trace.until or 1.0,
         "stop": trace.time if failure else trace.until or 1.0,
-        "opens": trace.until if failure else 0,
+        "opens": opens,
         "moment": trace.unit.moment,
         "seconds": SECONDS,
         "full": max(float(most), float(trace.memory_target or 0)) * 1.02 or 1.0,
@@ -58,7 +65,8 @@ def playback(trace: Trace, rows: Sequence[Row], left_out: str) -> dict[str, Any]
         "kinds": [theme.MEMORY[MEMORY_KINDS[slot]] for slot in shown],
         "rows": [_row(trace, row, shown, words, looks, held, code) for row in rows],
         "cards": CARDS,
-        "chosen": next((at for rank in failed_ranks(trace) for at, row in enumerate(rows) if rank in row.ranks), 0),
+        "chosen": [*(stands if failure else busy), 0][0],
+        "chain": _chain(trace, rows, words),
         "words": list(words),
         "looks": list(looks),
         "held": list(held),
@@ -74,6 +82,35 @@ def places(figure: Figure, rows: Sequence[Row]) -> dict[str, Any]:
     lines = {rank: (y, height) for ranks, y, height in figure.rows for rank in ranks}
     box = dict(zip(("x0", "top", "x1", "bottom"), figure.area, strict=True))
     return {**box, "width": figure.size[0], "room": figure.room, "rows": [lines[row.ranks[0]] for row in rows]}
+
+
+def _opens(trace: Trace, rows: Sequence[Row]) -> float:
+    """Return the moment at which the page shows a run first: in its middle, where many ranks are busy."""
+    return max((part * trace.until for part in OPENS), key=lambda time: sum(_busy(row, time) for row in rows))
+
+
+def _busy(row: Row, time: float) -> bool:
+    return any(event.start <= time < event.end for event in row.operations)
+
+
+def _chain(trace: Trace, rows: Sequence[Row], words: Table) -> list[list[float]]:
+    """Return the longest chain of a run that went to its end, in its order: of each operation that takes time the index
+    of the row, or -1 if that is not played, start, length, and the index of what it is. There is none of times that do
+    not follow from each other, as those that were measured."""
+    if trace.failure or trace.unit is MS:
+        return []
+    try:
+        links = chain_of(trace.events, trace.tier).links
+    except PuzzleError:
+        return []
+    places = {rank: at for at, row in enumerate(rows) for rank in row.ranks}
+    found: list[list[float]] = []
+    for event, _ in links:
+        if event.length:
+            at = places.get(event.rank, -1)
+            what = _words(event, rows[at]) if at >= 0 else theme.name_of(event.kind)
+            found.append([at, round(event.start, 6), round(event.length, 6), words[f"rank {event.rank}'s {what}"]])
+    return found
 
 
 def failed_ranks(trace: Trace) -> list[int | None]:

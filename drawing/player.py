@@ -18,7 +18,7 @@ from .figure import Figure, write
 from .figure import page as page_of
 from .layout import Row, rows_of
 from .picture import LARGEST, draw, picture_for_player, small_enough
-from .playback import CARDS, failed_ranks, places, playback
+from .playback import failed_ranks, places, playback
 from .svg import escape
 from .texts import ranges
 from .trace import Trace, trace_of
@@ -26,8 +26,8 @@ from .trace import Trace, trace_of
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
 """The largest number of operations that a page can play."""
-STRIP = 70.0
-"""Height in pixels of the memory of the chosen rank."""
+STRIP, HEIGHT = 48.0, 700
+"""In pixels: the height of the memory of the chosen rank, and of the page until the page itself says how high it is."""
 STILL, ROOM = 250_000, 40_000
 """The largest size in bytes of the picture shown where a page removes players, and the least room in bytes that a page
 leaves for its own picture."""
@@ -36,11 +36,11 @@ leaves for its own picture."""
 class Player:
     """A page that plays a schedule. It shows itself in a notebook, and ``save`` writes it as one file.
 
-    ``instead`` draws the picture that is shown where a page removes players.
+    ``instead`` draws the picture that is shown where a page removes players, and where there is nothing to play.
     """
 
-    def __init__(self, title: str, page: str, height: int, instead: Callable[[], Figure]) -> None:
-        self.title, self.page, self.height, self._instead = title, page, height, instead
+    def __init__(self, title: str, page: str, instead: Callable[[], Figure], plays: bool = True) -> None:
+        self.title, self.page, self._instead, self.plays = title, page, instead, plays
 
     def __repr__(self) -> str:
         return f"player of {self.title}: shows itself in a notebook; save('{self.title}.html') for a browser"
@@ -50,12 +50,14 @@ class Player:
         write(path, {".html": lambda: self.page})
 
     def _repr_html_(self) -> str:
+        if not self.plays:
+            return self._instead()._repr_html_()
         frame, still = escape(self.page), self._instead()._repr_html_()
         size = len(frame) + len(still)
         if size > LARGEST:
             words = f"This player takes {size / 1e6:.1f} MB, too much for a notebook. {_FIX}"
             return f"<div><p>{escape(words)}</p>{still}</div>"
-        how = f"width:100%;max-width:1100px;height:{self.height}px;border:0"
+        how = f"width:100%;max-width:1100px;height:{HEIGHT}px;border:0"
         title = escape(f"player of {self.title}")
         # Who takes frames out, GitHub or a notebook that is not trusted, takes style sheets out as well: so this one
         # hides the picture exactly where the player is.
@@ -87,25 +89,31 @@ def play(
     trace = trace_of(source, title, None, memory_target)
     if not trace.attempted:
         nothing = draw(trace)
-        height = int(nothing.size[1]) + 40
-        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), height, lambda: draw(trace))
+        return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), lambda: nothing, plays=False)
     rows, left_out = _to_play(trace, ranks)
     data = playback(trace, rows, left_out)
     # A page whose data alone are too much for a notebook has its picture as fine as in a file.
-    room = LARGEST - STILL - len(escape(_page(trace, "", data))) - 20 * len(rows) - 200
+    room = LARGEST - STILL - len(escape(_page(trace, "", "", data))) - 20 * len(rows) - 200
     most = room if room > ROOM else LARGEST
     drawn = partial(picture_for_player, trace)
-    figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape(figure.svg())))
-    page = _page(trace, figure.svg(), data | {"box": places(figure, rows)})
-    below = 160 + min(max(min(len(rows), CARDS) * 76, 300), 480)  # roughly: where it can, the page sends its height
-    return Player(trace.title, page, int(figure.size[1] * 1.12) + below, lambda: small_enough(drawn, STILL))
+    figure = small_enough(lambda rough: drawn(rough, STRIP), most, lambda figure: len(escape("".join(_drawn(figure)))))
+    page = _page(trace, *_drawn(figure), data | {"box": places(figure, rows)})
+    return Player(trace.title, page, lambda: small_enough(drawn, STILL))
 
 
-def _page(trace: Trace, picture: str, data: dict[str, Any]) -> str:
+def _drawn(figure: Figure) -> tuple[str, str]:
+    """Return the schedule and its legend."""
+    assert figure.legend is not None
+    return figure.svg(), figure.legend.svg()
+
+
+def _page(trace: Trace, picture: str, legend: str, data: dict[str, Any]) -> str:
     script = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # no tag in it can end the script
-    # The template has braces and dollars of its own: only these three are ours.
-    parts = {"title": escape(trace.title), "picture": picture, "data": script}
-    return re.sub(r"\$(title|picture|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8"))
+    # The template has braces and dollars of its own: only these four are ours.
+    parts = {"title": escape(trace.title), "picture": picture, "legend": legend, "data": script}
+    return re.sub(
+        r"\$(title|picture|legend|data)\b", lambda found: parts[found[1]], TEMPLATE.read_text(encoding="utf-8")
+    )
 
 
 def _to_play(trace: Trace, ranks: Iterable[int] | None) -> tuple[list[Row], str]:

@@ -150,7 +150,7 @@ class Reference:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an ``.html`` page. Raise PuzzleError if it cannot be written."""
-        write(path, {".html": lambda: page("LLM training puzzles: reference", self._repr_html_())})
+        write(path, {".html": lambda: page("LLM training puzzles: reference", self._repr_html_(), titled=False)})
 
 
 def reference(puzzle: str | None = None) -> Reference:

@@ -19,22 +19,29 @@ import argparse
 import ast
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import jupytext
 from drawing import draw, draw_course, draw_primitive
+from drawing.verdict import show_verdict
 from lib import Model, PuzzleError, Run, run
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
+from lib.grading.judge import judge
+from lib.grading.notebook import ShownVerdict
+from lib.grading.progress import FOLDER, Progress
 from lib.grading.slowness import chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import GPT_175B
@@ -50,6 +57,7 @@ from .mine import write_all
 from .outlined import as_kept, outline_of
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
+from .schedules import draw_strip
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_CELL = Path(__file__).with_name("first_cell.py")
@@ -68,6 +76,9 @@ NAMES = {
     "for_real": "for_real",
 }
 """Sources that are no puzzles, and names of their notebooks."""
+IDEAS, MAP = "ideas", "map"
+"""Tags of cells of the overview: the first has a sentence for each puzzle, which the map, README and the gallery say, and
+is in no notebook; the second shows the map, and has it before it is run, too."""
 KEPT = ("raises-exception", "start")
 """Tags that are kept in notebooks: with the first, cells below one that fails are run all the same; the second is of
 cells that a script leaves out."""
@@ -244,7 +255,7 @@ def check_markers(path: Path, cells: Sequence[Cell], puzzles: Sequence[Json]) ->
 
 
 def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
-    """The notebook of a source, blank or solved, without outputs and with ids that never change.
+    """The notebook of a source, blank or solved, without outputs but the map, and with ids that never change.
 
     ``first``: its first code cell, in place of the one that finds the project around the notebook.
     """
@@ -285,7 +296,7 @@ def with_figures(path: Path, cells: Sequence[Cell]) -> list[Cell]:
     for cited in sorted(figures.sources_of(names_of(path))):
         if cited not in text:
             raise BuildError(f"{path.name}: a figure is from {cited}, which no text names")
-    kept = [cell for cell in cells if not {"spec", figures.TAG} & {*cell.tags}]
+    kept = [cell for cell in cells if not {"spec", IDEAS, figures.TAG} & {*cell.tags}]
     return [
         cell._replace(source=_filled(path, cell.source)) if cell.kind == "markdown" else cell
         for cell in kept
@@ -437,14 +448,14 @@ def check_pictures(path: Path, cells: Sequence[Cell]) -> None:
         raise BuildError(
             f'{path.name}: exactly one cell with tags=["{priced.TAG}"] is needed, {tagged} found'
         )
-    for name in named - {"course", priced.NAME, *OPERATIONS}:
+    for name in named - {"hero", priced.NAME, *OPERATIONS}:
         if f"def {name}(" not in source:
             raise BuildError(f"{path.name}: it defines no {name}(), which is to draw a picture")
 
 
 def with_pictures(path: Path, source: str) -> str:
-    """A text cell in which ``![...](picture:allgather)`` is the picture, and ``course`` the map of all puzzles;
-    ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
+    """A text cell in which ``![...](picture:allgather)`` is the picture; ``hero`` is what the gallery begins with, as
+    a strip; ``priced`` is what a step takes on real GPUs, as a line and a picture (see ``priced``).
     Another name is that of a function of the source that draws it, ``def name(static)``.
 
     As an image with its data, since that is what every host of notebooks shows: Jupyter, trusted or not,
@@ -453,16 +464,18 @@ def with_pictures(path: Path, source: str) -> str:
 
     def picture(found: re.Match[str]) -> str:
         name = found[1]
-        if name == "course":
-            return draw_course(static=True)._repr_html_()
+        if name == "hero":
+            files = filter(is_puzzle, sources(path.parent))
+            known = [one for file in files for one in specs(file)]
+            return draw_strip(_compared(path.parent.parent, known))._repr_html_()
         if name == priced.NAME:
             return _priced(path)
         if name in OPERATIONS:
             return draw_primitive(name, static=True)._repr_html_()
         drawn, runs = _drawn(path.name, path.read_text(encoding="utf-8"), name)
-        known = [id(one) for one in figures.runs_of(names_of(path))]
+        named = [id(one) for one in figures.runs_of(names_of(path))]
         for one in runs:
-            if id(one) not in known:
+            if id(one) not in named:
                 raise BuildError(
                     f"{path.name}: the picture {name} shows a run of {one.name} that has no name "
                     f'in the cell tagged "{figures.TAG}", so that texts cannot have its figures'
@@ -501,10 +514,15 @@ def notebook_name(path: Path) -> str:
 
 def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
+    if (
+        MAP in cell.tags
+    ):  # an image without links, which needs no kernel; with one come progress and links
+        shown = {"text/html": draw_course(static=True)._repr_html_()}
+        code["outputs"] = [{"output_type": "display_data", "data": shown, "metadata": {}}]
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]
     metadata: Json = {"tags": tags} if tags else {}
-    if cell.folded:
+    if cell.folded or MAP in cell.tags:
         metadata["jupyter"] = {"source_hidden": True}
     return {"cell_type": cell.kind, "id": id, "metadata": metadata, **code, "source": source}
 
@@ -697,7 +715,9 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
             **_of_the_star(root, puzzle, found),
             "elsewhere": _elsewhere(root, puzzle),
         }
-    teaches = _taught(root, found)
+    teaches, opened = _taught(root, found), dict(_opened(root / "solutions"))
+    overview = (root / "solutions" / "index.py").exists()
+    ideas = gallery.sentences(root / "solutions") if overview else {}
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
         for name, one in kept.items()
@@ -705,7 +725,16 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     return {
         Path("lib", "specs.json"): as_text(
             {
-                puzzle["name"]: _with_hints(root, puzzle) | {"teaches": teaches[puzzle["name"]]}
+                puzzle["name"]: {
+                    **_with_hints(root, puzzle),
+                    "teaches": teaches[puzzle["name"]],
+                    **({"idea": ideas[puzzle["name"]]} if puzzle["name"] in ideas else {}),
+                    **(
+                        {"comes_after": opened[number]}
+                        if (number := puzzle["number"]) in opened
+                        else {}
+                    ),
+                }
                 for puzzle in found
             },
             indent=2,
@@ -770,12 +799,42 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
 
 def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     """The same of the first program of the frontier that earns the star, if one does."""
+    program = _with_star(root, puzzle, others)
+    return {"star": _explained(program, puzzle, _run(program, puzzle))} if program else {}
+
+
+def _with_star(
+    root: Path, puzzle: Json, others: Sequence[Json]
+) -> Callable[[Model], Any] | None:
+    """The first program of the frontier that earns the star, if one does."""
     star = puzzle.get("star")
     for point in puzzle["frontier"]:
         if star and point["time"] <= star["time"] and point["memory"] <= star["memory"]:
-            program = _program(root, puzzle, point["by"], others)
-            return {"star": _explained(program, puzzle, _run(program, puzzle))}
-    return {}
+            return _program(root, puzzle, point["by"], others)
+    return None
+
+
+def _compared(root: Path, found: Sequence[Json]) -> list[tuple[str, Run]]:
+    """The runs that the hero compares, and what each is called there; none where one of the puzzles is missing."""
+    known = {puzzle["name"]: puzzle for puzzle in found}
+    if not known.keys() >= {*gallery.HERO}:
+        return []
+    done = [_played(root, known[name]) for name in gallery.HERO]
+    last = known[gallery.HERO[-1]]
+    if (program := _with_star(root, last, found)) is None:
+        raise BuildError(
+            f"{last['file']}.py: the gallery shows its star, which no program earns"
+        )
+    return [*zip(gallery.HERO_TITLES, [*done, _run(program, last)], strict=True)]
+
+
+def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
+    """What a notebook shows of the verdict on a puzzle's solution, as HTML; no progress but this is looked at."""
+    solution, cost = _solution(root, puzzle), cost_named(spec.cost)
+    verdict = judge(spec, lambda size: run(solution, **size, cost=cost))
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):
+        Progress().record(verdict)
+        return show_verdict(ShownVerdict(verdict, _played(root, puzzle)))
 
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
@@ -868,7 +927,12 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
     if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}
         made = gallery.products(
-            puzzles, lambda puzzle: _played(root, known[puzzle.name]), folder
+            puzzles,
+            lambda puzzle: _played(root, known[puzzle.name]),
+            _compared(root, found),
+            lambda puzzle: _told(root, known[puzzle.name], puzzle),
+            folder,
+            published(root),
         )
         yield from ((Path("puzzles", name), text) for name, text in made)
     for puzzle in found:

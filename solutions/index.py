@@ -6,13 +6,25 @@
 # thousands of GPUs train one model together? You'll find out by doing it yourself.
 #
 # In each puzzle you write one short Python function. A simulated machine of 1 to {{most_gpus}} GPUs runs it, draws what
-# happened, and measures time and peak memory against a target. Then it tells you whether your function really trains
-# the model and, if it doesn't, what to change.
+# happened, and tells you whether your function really trains the model, how it compares with a target in time and
+# memory, and what to change. Here are three answers to one of the puzzles:
 #
-# ![the course](picture:course)
+# ![Three schedules of the same work: one big batch, GPipe, and interleaved stages](picture:hero)
 #
-# To run a cell of a notebook, click on it and press Shift+Enter. Start with the [tour of the
-# machine](machine_tour.ipynb). Then solve the puzzles in order:
+# Start with the [tour of the machine](machine_tour.ipynb), then solve the puzzles in order. To run a cell of a
+# notebook, click on it and press Shift+Enter. Do it with the two cells below: then the map knows how far you have come,
+# and a click on a card leads to its puzzle.
+
+# %% tags=["map"]
+# The map of the course, with what you have solved. Run it again whenever you like.
+from drawing import draw_course
+from lib import progress
+
+done = progress()
+draw_course(done.solved, done.starred, done.trail)
+
+# %% [markdown] tags=["ideas"]
+# The sentences that the map, README and the gallery say of the puzzles.
 #
 # 0. [Plain training](p00_basic.ipynb): one step, on one GPU
 # 1. [Gradient accumulation](p01_grad_accum.ipynb): the batch in pieces, one after the other
@@ -42,13 +54,45 @@
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
 # 24. [Compose](p24_compose.ipynb): GPT-3 on a thousand GPUs, in seconds and bytes; you choose what the axes of the mesh
 #     are for
+
+# %% [markdown]
+# Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**
+# ★ is tight: it takes a deeper idea, sometimes two, and you can come back for it.
 #
-# Along the way there is [What is wrong here?](repairs.ipynb): eight short programs, R1 to R8, with one mistake each,
-# for the detective in you. The first needs puzzle 1, the last needs puzzle 8. Once you have solved puzzle 4, there
-# are two more pages: in [The laboratory](laboratory.ipynb) you compare your programs at many sizes, and in
-# [For real](for_real.ipynb) your function runs on real processes with real tensors.
+# The last cards are [What is wrong here?](repairs.ipynb): short programs with one mistake each, for the detective in
+# you. Once you have solved puzzle 4, there are two more pages: in [The laboratory](laboratory.ipynb) you compare your
+# programs at many sizes, and in [For real](for_real.ipynb) your function runs on real processes with real tensors.
 #
-# ## The words in the picture
+# <details><summary><b>What helps</b></summary>
+#
+# - Which technique when? The end of puzzle 24 says it in a table.
+# - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
+#   the line of your code that each rank is at.
+# - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
+#   time; the second shows the first half of a schedule that passes. `solution("fsdp")` shows our solution once you
+#   have yours. `progress()` lists your best times and sizes beside all targets and stars.
+# - Too slow? `beside_target(run(...))` draws your schedule and, below it, the busy times of each rank in a schedule
+#   that meets the target. `draw_attempts("fsdp")` draws every right attempt that you have made as a point of time and
+#   memory. To use them, run `from drawing import beside_target, draw_attempts`.
+# - `from drawing import reference`, then `reference()`: the operations up to your next puzzle on one page, with the time each takes, and all others one click away.
+# - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
+#   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a
+#   flag at the error and with waiting ranks hatched in red.
+# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
+#   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
+#   it every time you save it.
+#
+# </details>
+#
+# <details><summary><b>More about pass and star</b></summary>
+#
+# From puzzle 2 on the target leaves some slack, so a first idea is often enough, if it is correct. To earn the star, one
+# program has to meet both of its figures. When you grade your function, you read how far it is from the star. In puzzle
+# 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R8 have no star.
+#
+# </details>
+#
+# <details><summary><b>The words in the picture</b></summary>
 #
 # - A *rank* is one GPU, known by its number. Numbers start from 0.
 # - The *batch* of a step is cut into equal *micro-batches*. A micro-batch can go through the model alone, or several
@@ -66,15 +110,9 @@
 #   {{WEIGHT * target / MILLION:.0f}} MB. A real layer of {{LAYER / MILLION}} million weights is
 #   {{WEIGHT * LAYER / BILLION:.2f}} GB.
 #
-# ## Pass and star
+# </details>
 #
-# Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. From
-# puzzle 2 on it leaves some slack, so a first idea is often enough, if it is correct. The **star** ★ is tight: to
-# meet both of its figures with one program you need a deeper idea, sometimes two. When you grade your function, you
-# read how far it is from the star. You can go on without the star and come back with what later puzzles teach. (In
-# puzzle 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R8 have no star.)
-#
-# ## Where the two numbers come from
+# <details><summary><b>Where the two numbers come from</b></summary>
 #
 # **{{trained(LLAMA) / 1e12:.1f}} TB.** With the Adam optimizer and 16-bit arithmetic, each parameter takes
 # {{TRAINED}} bytes: {{WEIGHT}} for the weight, {{GRADIENT}} for its gradient, {{MASTER}} for a precise copy of the
@@ -86,36 +124,8 @@
 # {{LLAMA / BILLION}} billion x {{tokens / 1e12}} trillion = {{operations(LLAMA, tokens) / 1e24:.1f}} x 10²⁴
 # operations. An H100 does {{PEAK / 1e12}} x 10¹² a second at best, and in practice some {{REACHED:percent}} of that:
 # {{PEAK * REACHED / 1e14:.0f}} x 10¹⁴. That is {{operations(LLAMA, tokens) / PER_SECOND / 1e10:.1f}} x 10¹⁰ seconds.
-
-# %%
-from drawing import draw_course
-from lib import progress
-
-# How far you have come. (Run this cell again whenever you like.)
-draw_course(progress().solved, progress().starred, progress().trail)
-
-# %%
-progress()
-
-# %% [markdown]
-# ## What helps
 #
-# - Which technique when? The end of puzzle 24 says it in a table.
-# - `draw(run(...))` draws the *schedule*: what each rank does, and when. `play(run(...))` steps through it and shows
-#   the line of your code that each rank is at.
-# - `grade(fsdp)` tells you what is wrong with your function, or how good it is. `hint("fsdp")` gives one hint at a
-#   time; the second shows the first half of a schedule that passes. `solution("fsdp")` shows our solution once you
-#   have yours.
-# - Too slow? `beside_target(run(...))` draws your schedule and, below it, the busy times of each rank in a schedule
-#   that meets the target. `draw_attempts("fsdp")` draws every right attempt that you have made as a point of time and
-#   memory. To use them, run `from drawing import beside_target, draw_attempts`.
-# - `from drawing import reference`, then `reference()`: the operations up to your next puzzle on one page, with the time each takes, and all others one click away.
-# - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
-#   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a
-#   flag at the error and with waiting ranks hatched in red.
-# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
-#   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
-#   it every time you save it.
+# </details>
 
 # %% tags=["figures"]
 from lib import HIDDEN

@@ -5,6 +5,8 @@
 # more? A few large micro-batches, or many small ones? Here you can try them all.
 
 # %%
+from collections.abc import Sequence
+
 from drawing import explore
 from lib import Model, PuzzleError, RingCost, attempt, progress, sweep
 
@@ -30,17 +32,28 @@ for name in ("ddp", "wsdp", "fsdp", "zero1", "zero2"):
 
 
 # %% [markdown]
-# So that there is something to see in any case, here is one that needs no puzzle: data parallel that waits for every
-# sum.
+# So that there is something to see in any case, here are two that need no puzzle: data parallel that waits for every sum.
+# The first takes the micro-batches of a rank one by one, the second all of them together.
 
 
 # %%
 async def data_parallel(model: Model) -> Model:
-    """Data parallel with any number of micro-batches on each rank."""
+    """Data parallel with any number of micro-batches on each rank, one after the other."""
+    own = range(model.rank, model.BATCHES, model.RANKS)
+    return await data_parallel_in(model, [[mb] for mb in own])
+
+
+async def all_together(model: Model) -> Model:
+    """The same with all micro-batches of a rank at once."""
+    return await data_parallel_in(model, [range(model.rank, model.BATCHES, model.RANKS)])
+
+
+async def data_parallel_in(model: Model, pieces: Sequence[Sequence[int]]) -> Model:
+    """Data parallel, with these pieces of the batch one after the other."""
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-    for mb in range(model.rank, model.BATCHES, model.RANKS):
-        model.activations[0] = model.get_activation([mb])
+    for piece in pieces:
+        model.activations[0] = model.get_activation(piece)
         for layer in range(model.LAYERS):
             inp, weight = model.activations[layer], model.weights[layer]
             model.activations[layer + 1] = model.forward(layer, inp, weight)
@@ -62,7 +75,7 @@ async def data_parallel(model: Model) -> Model:
     return model
 
 
-programs.append(data_parallel)
+programs += [data_parallel, all_together]
 
 # %% [markdown]
 # ## Time against memory
@@ -73,12 +86,17 @@ programs.append(data_parallel)
 # of the number of ranks.
 
 # %%
-swept = sweep(programs, ranks=[2, 4, 8, 16], layers=6, batches=lambda ranks: ranks)
+swept = sweep(
+    programs,
+    ranks=[2, 4, 8],
+    layers=[2, 4, 6, 8],
+    batches=lambda ranks: [ranks, 2 * ranks, 4 * ranks],
+)
 swept
 
 # %% [markdown]
-# Try `batches=lambda ranks: 2 * ranks`. A program that was written for one micro-batch on each rank is wrong at that
-# size, and its row says so. All figures can be saved for a spreadsheet: `swept.save("sweep.csv")`.
+# A program that was written for one micro-batch on each rank is wrong where there are more, and its row says so. The
+# pointer tells what a point is. All figures can be saved for a spreadsheet: `swept.save("sweep.csv")`.
 #
 # The prices decide, too. With `RingCost` an all-reduce costs twice as much as a gather, and every collective costs
 # more the more ranks there are:

@@ -105,12 +105,13 @@ def _silhouette(events: Iterable[Event], time: float) -> list[str]:
         cells = by_rank.setdefault(event.rank, [{} for _ in range(CELLS)])
         start, end = (moment * CELLS / (time or 1.0) for moment in (event.start, event.end))
         for at in range(int(start), min(int(end) + 1, CELLS)):
-            letter, here = _letter(event), cells[at]
+            letter, here = letter_of(event), cells[at]
             here[letter] = here.get(letter, 0.0) + min(end, at + 1) - max(start, at)
     return ["".join(map(_most, cells)) for _, cells in sorted(by_rank.items())]
 
 
-def _letter(event: Event) -> str:
+def letter_of(event: Event) -> str:
+    """The letter of an operation in a silhouette."""
     row = OPERATIONS.get(event.kind)
     if event.stream != "compute":
         return TALK

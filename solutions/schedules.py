@@ -1,37 +1,34 @@
 """Schedules for a web page, without head, targets and hover texts, in the same colors and with one legend for all; and
-several schedules on one sheet."""
+several schedules as one small strip."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from drawing import theme
+from drawing.course import MEANINGS
 from drawing.figure import Figure
 from drawing.layout import PAD, Layout
 from drawing.legend import draw_legend
-from drawing.marks import Diagram, label, style, together
+from drawing.marks import Bar, Bars, Diagram, box, label, leaf, style
 from drawing.numbering import NumberPlans, plan_numbers
 from drawing.picture import WIDTH, card
-from drawing.texts import size_of, summary
+from drawing.texts import share_text, summary
 from drawing.timeline import axis, draw_timeline
 from drawing.total_memory import draw_total, most_memory
 from drawing.trace import Trace, trace_of
+from lib import Run
+from lib.course.outlines import TALK
+from lib.record.events import MARKS
+from lib.record.score import idle_share
+
+from .outlined import letter_of
 
 COLOR = "operation"
 """The meaning of colors in all of them."""
-COLUMNS, TOP, HEAD, GAP = 2, 74.0, 44.0, 22.0
-"""Of a sheet: the schedules in a line; then in pixels the room for its title, for each schedule's title and below
-it."""
-
-
-class Piece(NamedTuple):
-    """A schedule of a sheet: its title, a line of text, and the run."""
-
-    title: str
-    words: str
-    source: object
+STRIP_TITLE, STRIP_ROW = 230.0, 9.0
+"""Of a strip, in pixels: the room for titles, and the height of a row."""
 
 
 def draw_schedule(
@@ -51,6 +48,17 @@ def draw_schedule(
     return card(parts, width, y + 8, summary(trace), alone, title=trace.title)
 
 
+def draw_family(source: object, family: Sequence[object], rough: int = 0) -> Figure:
+    """Return a schedule of a family on the scale of all of it: of its longest for time, of its largest for memory."""
+    trace, others = _trace(source), [_trace(one) for one in family]
+    until = max(one.until for one in others)
+    layout = Layout(trace, WIDTH, PAD, until, rough=rough, beside=others)
+    total, y = draw_total(layout, layout.bottom + 5, most_memory(others))
+    scale, y = axis(layout, y)
+    parts = [*draw_timeline(layout, "auto", plan_numbers(layout)), *total, *scale]
+    return card(parts, WIDTH, y + 8, summary(trace), title=trace.title)
+
+
 def draw_shared_legend(sources: Sequence[object], width: float = WIDTH) -> Figure:
     """Return the legend of all these schedules."""
     legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
@@ -63,52 +71,42 @@ def draw_shared_legend(sources: Sequence[object], width: float = WIDTH) -> Figur
     )
 
 
-def draw_poster(
-    pieces: Sequence[Piece], title: str, words: str, width: float = WIDTH
-) -> Figure:
-    """Return several schedules on one sheet, each on a time scale of its own, with one legend."""
-    wide, y = width / COLUMNS, TOP
-    parts: list[Diagram] = [
-        label(PAD, 28, title, 17, style(theme.INK), "start", 650),
-        label(PAD, 50, words, 11.5, style(theme.MUTE), "start"),
-    ]
-    traces = [_trace(piece.source) for piece in pieces]
-    for first in range(0, len(pieces), COLUMNS):
-        reached = y
-        for column, (piece, trace) in enumerate(
-            list(zip(pieces, traces, strict=True))[first : first + COLUMNS]
-        ):
-            drawn, bottom = _cell(piece, trace, wide, y)
-            parts.append(together(drawn).translate(column * wide, 0))
-            reached = max(reached, bottom)
-        y = reached + GAP
-    legend, y = _legend(traces, width, y)
-    texts = "; ".join(
-        f"{piece.title}, {piece.words}: {_figures(trace)}"
-        for piece, trace in zip(pieces, traces, strict=True)
+def draw_strip(pieces: Sequence[tuple[str, Run]]) -> Figure:
+    """Return several schedules as a strip: on one time scale, with a title beside each, and nothing else."""
+    until = max(done.time for _, done in pieces)
+    left, wide = STRIP_TITLE + PAD, WIDTH - 2 * PAD - STRIP_TITLE
+    parts: list[Diagram] = []
+    y = PAD - 4
+    for title, done in pieces:
+        middle = y + done.ranks * STRIP_ROW / 2
+        figures = f"{done.unit.lasting(done.time)}, {share_text(idle_share(done.events, done.ranks, done.time))} idle"
+        parts.append(label(PAD, middle - 8, title, 12.5, style(theme.INK), "start", 650))
+        parts.append(label(PAD, middle + 9, figures, 11.5, style(theme.MUTE), "start"))
+        high = done.ranks * STRIP_ROW
+        parts.append(box(left, y, wide * done.time / until, high - 2, style(theme.GAP)))
+        found: dict[str, list[Bar]] = {MEANINGS[TALK][0]: []}  # below what computes
+        for event in done.events:
+            if event.kind not in MARKS and event.length:
+                place = y + STRIP_ROW * event.rank + STRIP_ROW / 2 - 1
+                bar = (left + wide * event.start / until, place, wide * event.length / until)
+                found.setdefault(MEANINGS[letter_of(event)][0], []).append(bar)
+        parts += [
+            leaf(Bars(bars, STRIP_ROW - 2), style(color)) for color, bars in found.items()
+        ]
+        y += high + 12
+    texts = [f"{title}: {done.unit.lasting(done.time)}" for title, done in pieces]
+    return card(
+        parts,
+        WIDTH,
+        y + PAD - 16,
+        f"One time scale. {'; '.join(texts)}.",
+        True,
+        "Three schedules",
     )
-    return card([*parts, *legend], width, y + 12, f"{title}. {words} {texts}.", title=title)
-
-
-def _cell(piece: Piece, trace: Trace, wide: float, y: float) -> tuple[list[Diagram], float]:
-    layout = Layout(trace, wide, y + HEAD, beside=[trace])
-    scale, bottom = axis(layout, layout.bottom)
-    return [
-        label(PAD, y + 8, piece.title, 13, style(theme.INK), "start", 650),
-        label(PAD, y + 27, piece.words, 11, style(theme.MUTE), "start"),
-        label(layout.x1 + 46, y + 8, _figures(trace), 11, style(theme.MUTE), "end"),
-        *draw_timeline(layout, "auto", plan_numbers(layout)),
-        *scale,
-    ], bottom
 
 
 def _trace(source: object) -> Trace:
     return replace(trace_of(source), color=COLOR, memory_target=None, time_target=None)
-
-
-def _figures(trace: Trace) -> str:
-    peak = "" if trace.peak is None else f", peak {size_of(trace.peak.memory)} elements"
-    return f"{trace.unit.lasting(trace.time)}{peak}"
 
 
 def _legend(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:

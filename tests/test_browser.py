@@ -185,7 +185,7 @@ PLAY = """async () => {
     const note = () => seen.push([texts("#clock")[0], texts("#ranks em"), texts("#code .at")]);
     const pressed = key => new frame.contentWindow.KeyboardEvent("keydown", {key, bubbles: true});
     const press = key => inside.querySelector("#player").dispatchEvent(pressed(key));
-    note();
+    press("Home"); note();
     press("ArrowRight"); note();
     press("ArrowRight"); note();
     press("ArrowLeft"); note();

@@ -12,6 +12,7 @@ import pytest
 from drawing import play, theme
 from drawing.player import Player
 from lib import Model, Run, run
+from lib.record.chain import chain_of
 from lib.record.events import MARKS
 from tests.browser import PAGE, Browser, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
@@ -43,6 +44,11 @@ def chosen(page: Page | Frame) -> str:
     return page.inner_text("#ranks li.chosen button")
 
 
+def to_the_start(page: Page | Frame) -> None:
+    """Go to tick 0 and rank 0, wherever the page has opened."""
+    page.evaluate("() => { choose(0); go(0); }")
+
+
 # -- keys ----------------------------------------------------------------------------------
 
 
@@ -56,6 +62,7 @@ def test_up_and_down_choose_a_rank_and_shift_goes_along_its_operations(browser: 
     made = staged_run(4, 2)
 
     def work(page: Page) -> tuple[list[str], list[float], list[float]]:
+        to_the_start(page)
         names = [chosen(page)]
         for key in ("ArrowUp", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
             page.keyboard.press(key)
@@ -88,6 +95,7 @@ def test_keys_work_only_with_the_focus_and_never_scroll_the_page(browser: Browse
     def work(page: Page) -> tuple[list[Any], list[Any], list[float]]:
         [_, frame] = page.frames
         frame.wait_for_selector("#ranks li.chosen")
+        to_the_start(frame)
         page.evaluate("scrollTo(0, 100)")
         without, within, scrolled = [], [], []
         page.focus("#other", timeout=1000)
@@ -115,6 +123,7 @@ def test_keys_work_only_with_the_focus_and_never_scroll_the_page(browser: Browse
 def test_after_a_click_into_the_code_or_on_a_card_keys_go_to_the_player(browser: Browser, tmp_path: Path) -> None:
     def work(page: Page) -> list[Any]:
         seen: list[Any] = []
+        to_the_start(page)
         for place in ("#code", "#ranks li:nth-child(3) .held", "#picture svg text"):
             page.click(place)
             page.keyboard.press("Home")
@@ -130,10 +139,28 @@ def test_after_a_click_into_the_code_or_on_a_card_keys_go_to_the_player(browser:
     assert speed == (True, "rank 2", "2")
 
 
-def test_the_keys_are_listed(browser: Browser, tmp_path: Path) -> None:
-    said = watch(browser, play(staged_run()), tmp_path, lambda page: page.inner_text("#keys"))
-    for word in ("←", "→", "↑", "↓", "Shift", "Space", "Home", "End", "drag"):
+def test_the_keys_are_listed_one_click_away(browser: Browser, tmp_path: Path) -> None:
+    def work(page: Page) -> tuple[str, str]:
+        folded = page.inner_text("#keys")
+        page.click("#keys summary")
+        return folded, page.inner_text("#keys")
+
+    folded, said = watch(browser, play(staged_run()), tmp_path, work)
+    assert folded == "Keys"
+    for word in ("←", "→", "↑", "↓", "Shift", "Space", "Home", "End", "W", "drag"):
         assert word in said
+
+
+def test_a_touch_screen_is_told_of_no_keys(browser: Browser, tmp_path: Path) -> None:
+    play(staged_run()).save(tmp_path / "player.html")
+    address = (tmp_path / "player.html").as_uri()
+
+    def work(page: Page) -> list[bool]:
+        touched = page.context.browser.new_page(has_touch=True, is_mobile=True)  # type: ignore[union-attr]
+        touched.goto(address)
+        return [one.is_visible("#keys") for one in (page, touched)] + [touched.is_visible("#legend summary")]
+
+    assert browser.visit(address, work) == [True, False, True]
 
 
 # -- the picture ---------------------------------------------------------------------------
@@ -159,6 +186,7 @@ def test_the_memory_of_the_chosen_rank_is_below_the_schedule_on_the_same_axis(br
 
     def work(page: Page) -> list[dict[str, Any]]:
         seen = []
+        to_the_start(page)
         for key in ("Home", "ArrowDown", "ArrowRight", "End"):
             page.keyboard.press(key)
             seen.append(page.evaluate(ROW))
@@ -310,11 +338,11 @@ LINES = """() => {
 
 
 def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(browser: Browser, tmp_path: Path) -> None:
-    """In a box for six lines, of which the program has some thirty."""
+    """In a box for twelve lines, of which the program has some forty."""
     made = staged_run(4, 4)
 
     def work(page: Page) -> list[dict[str, Any]]:
-        page.add_style_tag(content="#code { max-height: 104px !important }")
+        page.add_style_tag(content="#code { max-height: 206px !important }")
         page.keyboard.press("Home")
         seen = [page.evaluate(LINES)]
         while clock(page) < round(made.time, 2):
@@ -328,9 +356,12 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
     assert {"0", "1", "2", "3"} <= {rank for at in seen for rank in at["ranks"].split()}
 
 
-def test_code_takes_the_width_that_it_needs_and_long_lines_are_scrolled(browser: Browser, tmp_path: Path) -> None:
-    long = watch(browser, play(staged_run(2, 2)), tmp_path, lambda page: page.evaluate(LINES))["wide"]
-    assert long[0] and 0.55 < long[1] <= 0.605
+def test_code_takes_the_width_that_it_needs_and_long_lines_wrap(browser: Browser, tmp_path: Path) -> None:
+    wrapped = "() => lines.some(line => line.height > 30)"
+    long, wraps = watch(
+        browser, play(staged_run(2, 2)), tmp_path, lambda page: (page.evaluate(LINES)["wide"], page.evaluate(wrapped))
+    )
+    assert wraps and not long[0] and 0.55 < long[1] <= 0.605
 
     def f(model: Model) -> None:
         w = model.load_weights(0)[0]
@@ -369,6 +400,64 @@ def test_a_failed_run_says_its_error_and_its_line_at_its_end(browser: Browser, n
     assert own == f"rank {failure.place.rank}"
 
 
+# -- what is seen at first, and all at the same time ----------------------------------------
+
+SIGHT = """() => {
+    const place = what => document.querySelector(what).getBoundingClientRect();
+    const own = document.querySelector("#code .at.own").getBoundingClientRect();
+    return {
+        rows: data.rows.length, high: document.documentElement.scrollHeight,
+        order: [place("#picture svg").bottom, place("#controls").top, place("#controls").bottom, own.top, own.bottom],
+        part: data.opens / data.stop, busy: document.querySelectorAll("#ranks .now i:not([style*='width: 0'])").length,
+    };
+}"""
+
+
+@pytest.mark.parametrize(("ranks", "width"), [(4, 860), (4, 1100), (16, 989), (20, 989), (40, 989)])
+def test_schedule_line_and_controls_are_seen_together_in_the_middle_of_a_run(
+    browser: Browser, ranks: int, width: int, tmp_path: Path
+) -> None:
+    made = staged_run(ranks, ranks)
+    seen = watch(browser, play(made), tmp_path, lambda page: page.evaluate(SIGHT), width, height=700)
+    assert seen["rows"] == ranks
+    assert seen["order"] == sorted(seen["order"]) and seen["order"][-1] <= 700 and seen["high"] <= 700
+    assert 0.4 <= seen["part"] <= 0.6 and seen["busy"] > 0
+
+
+def test_why_now_goes_back_along_the_longest_chain_and_on_again(browser: Browser, tmp_path: Path) -> None:
+    made = staged_run(4, 4)
+    links = [came for came, _ in chain_of(made.events).links if came.length]
+
+    def work(page: Page) -> list[list[tuple[float, str, bool]]]:
+        def seen() -> tuple[float, str, bool]:
+            return clock(page), chosen(page), "the longest chain" in page.inner_text("#reason")
+
+        page.keyboard.press("End")
+        back = []
+        for at in range(len(links)):
+            if at % 2:
+                page.click("#why")
+            else:
+                page.keyboard.press("w")
+            back.append(seen())
+        assert "the chain begins here" in page.inner_text("#reason")
+        on = []
+        for _ in links[1:]:
+            page.keyboard.press("Shift+W")
+            on.append(seen())
+        page.keyboard.press("ArrowLeft")
+        assert page.inner_text("#reason") == ""
+        return [back, on]
+
+    way = [(round(event.start, 2), f"rank {event.rank}", True) for event in links]
+    assert watch(browser, play(made), tmp_path, work) == [way[::-1], way[1:]]
+
+
+def test_where_times_do_not_follow_from_each_other_nothing_is_asked(browser: Browser, tmp_path: Path) -> None:
+    for player in (play(failed_run("other_order")), play(trace(chain(0, 3, offset=2)))):
+        assert watch(browser, player, tmp_path, lambda page: page.is_visible("#why")) is False
+
+
 # -- narrow pages, many ranks, no scripts --------------------------------------------------
 
 NARROW = """() => {
@@ -386,7 +475,7 @@ NARROW = """() => {
     return {
         smallest: sizes.sort((a, b) => a[0] - b[0])[0], count: sizes.length,
         scrolled: document.documentElement.scrollWidth - innerWidth,
-        below: place("#code").top - place("#ranks").bottom,
+        below: place("#ranks").top - place("#code").bottom,
         wide: ["#controls", "#ranks", "#code", "#keys"].map(what => place(what).right),
         head: [place(".playhead").left, place("#picture").left, place("#picture").right],
         tags: document.querySelector("#tags").checkVisibility({visibilityProperty: true}),
@@ -401,6 +490,8 @@ def test_a_narrow_page(browser: Browser, name: str, scheme: Scheme, tmp_path: Pa
 
     def work(page: Page) -> list[Any]:
         seen = []
+        page.click("#keys summary")
+        page.focus("#player")
         for key in ("Home", "End"):
             page.keyboard.press(key)
             seen.append(page.evaluate(NARROW))
@@ -423,6 +514,7 @@ def test_of_many_ranks_some_have_cards_and_one_can_choose_others(browser: Browse
             said = page.inner_text("#more span")
             return [len(names), names[0], names[-1], chosen(page), said, page.evaluate("scrollY")]
 
+        to_the_start(page)
         seen = [cards()]
         page.select_option("#more select", label="70")
         seen.append(cards())

@@ -410,7 +410,9 @@ def test_the_course_is_complete() -> None:
 def test_each_spec_speaks_the_words_of_lib(path: Path) -> None:
     for spec in build.specs(path):
         known = specs.find(spec["name"])
-        assert known == specs.Puzzle(**build._with_hints(ROOT, spec), teaches=known.teaches)
+        own = specs.Puzzle(**build._with_hints(ROOT, spec))
+        assert known == own._replace(teaches=known.teaches, idea=known.idea, comes_after=known.comes_after)
+        assert known.idea and (known.comes_after is not None) == known.repair
         assert spec["layout"] in {*layouts.LAYOUTS, *layouts.WITH_ADAPTERS}
         assert spec["other_sizes"] in sizes.SIZES
         assert all(rule in RULES for rule in spec["rules"])

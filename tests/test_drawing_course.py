@@ -3,70 +3,80 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chalk.core import Primitive
 
-from drawing import draw_course, theme
+from drawing import Figure, draw_course, theme
 from drawing.course import MEANINGS, draw_silhouette
-from drawing.marks import Bars
+from drawing.marks import Bars, text_width
 from lib.course.outlines import CELLS, silhouette
-from lib.course.specs import Puzzle, puzzles
+from lib.course.specs import Puzzle, due, puzzles
 from lib.grading.progress import Point
 from lib.record.events import MARKS
 from tests.drawing_events import SVG, corners, parse, texts, titles
 from tests.programs import COURSE, REPAIRS, solved
 
 
-def lines_of(shown: list[str], *wanted: str) -> bool:
-    """Whether these texts stand one behind the other."""
-    return any(tuple(shown[at : at + len(wanted)]) == wanted for at in range(len(shown)))
-
-
-def figures(puzzle: Puzzle, wanted: dict[str, Any]) -> tuple[str, str]:
+def figures(puzzle: Puzzle, wanted: dict[str, Any]) -> str:
     """Ticks and elements, or what they are of a puzzle that is not told in these."""
     if puzzle.name == "compose":
-        return f"{wanted['time']:.0f} s", f"{wanted['memory'] / 1e9:.0f} GB"
-    return f"{wanted['time']:g}", f"{wanted['memory']:,}"
+        return f"{wanted['time']:.0f} s and {wanted['memory'] / 1e9:.0f} GB"
+    return f"{wanted['time']:g} ticks and {wanted['memory']:,} elements"
 
 
-def test_every_puzzle_and_every_repair_is_on_the_map_with_its_target() -> None:
+def on_the_card(title: str) -> str:
+    """The puzzle that a hover text is about: its number."""
+    return title.partition(":")[0].removeprefix("puzzle ")
+
+
+def test_every_puzzle_and_every_repair_is_on_the_map_with_its_figures_under_the_pointer() -> None:
     figure = draw_course()
-    shown = texts(figure)
+    shown, said = texts(figure), {on_the_card(title): title for title in titles(figure)}
     for puzzle in puzzles().values():
-        assert puzzle.title in shown and str(puzzle.number) in shown
-        assert lines_of(shown, *figures(puzzle, puzzle.target))
-        assert (
-            f"{puzzle.number}, {puzzle.title} ({puzzle.name}, {puzzle.difficulty}, {puzzle.minutes} minutes)"
-            in figure.summary
-        )
-        assert f"{puzzle.difficulty}, {puzzle.minutes} min" in shown
-    assert f"The course, {len(COURSE)} puzzles." in figure.summary
+        assert str(puzzle.number) in shown and f"{puzzle.difficulty}, {puzzle.minutes} min" in shown
+        assert " ".join(shown).count(puzzle.title) or all(word in " ".join(shown) for word in puzzle.title.split())
+        told = said[str(puzzle.number)]
+        assert told.startswith(f"puzzle {puzzle.number}: {puzzle.title} ({puzzle.name}, ")
+        assert f"\ntarget: {figures(puzzle, puzzle.target)}" in told and puzzle.idea in told
+        assert not puzzle.star or f"\nstar: {figures(puzzle, puzzle.star)}" in told
+        assert told.replace("\n", "; ")[1:] in figure.summary
+    assert f"0 of {len(COURSE)} puzzles solved, 0 of " in figure.summary
     assert f"{len(REPAIRS)} programs to be repaired." in figure.summary
     width, height = figure.size
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
+
+
+def test_it_is_a_map_and_no_list() -> None:
+    width, height = draw_course(trail={name: [Point(1e6, 1e9, False)] for name in puzzles()}).size
+    assert (width, height) == draw_course().size and height < 820
+
+
+def test_no_text_of_a_card_runs_over_another() -> None:
+    """With every mark that a card can have."""
+    names = [*puzzles()]
+    for figure in (draw_course(names, names), draw_course(trail={name: [Point(9, 9, False)] for name in names})):
+        rows: dict[float, list[tuple[float, float]]] = {}
+        for element in parse(figure).iter(SVG + "text"):
+            x, size = float(element.get("x", 0)), float(element.get("font-size", 0))
+            wide = text_width(element.text or "", size, bold=int(element.get("font-weight", 400)) > 500)
+            left = x - {None: wide / 2, "start": 0, "end": wide}[element.get("text-anchor")]
+            rows.setdefault(float(element.get("y", 0)), []).append((left, left + wide))
+        for places in rows.values():
+            assert all(one[1] <= other[0] + 1 for one, other in pairwise(sorted(places)))
 
 
 def test_it_is_read_from_left_to_right_in_every_line() -> None:
     places = {
         element.text: (float(element.get("y", 0)), float(element.get("x", 0)))
         for element in parse(draw_course()).iter(SVG + "text")
-        if element.get("font-size") == "16"
+        if element.get("font-size") == "14"
     }
     in_order = [str(puzzle.number) for puzzle in puzzles().values()]
     assert sorted(places, key=lambda number: places[number or ""]) == in_order
-
-
-def test_ticks_and_elements_stand_in_columns() -> None:
-    ends: dict[str, set[float]] = {}
-    known = [one for puzzle in puzzles().values() for one in (puzzle.target, puzzle.star) if one]
-    ticks, elements = ({f"{one[name]:{how}}" for one in known} for name, how in (("time", "g"), ("memory", ",")))
-    for element in parse(draw_course()).iter(SVG + "text"):
-        if element.get("text-anchor") == "end" and element.text in ticks | elements:
-            ends.setdefault("ticks" if element.text in ticks else "elements", set()).add(float(element.get("x", 0)))
-    assert len(ends["ticks"]) == len(ends["elements"]) == 3  # one in each column of cards
 
 
 @pytest.mark.parametrize("name", puzzles())
@@ -116,49 +126,54 @@ def test_every_silhouette_of_the_map_has_its_own_shape() -> None:
     assert {"forward", "backward", "update", "communication", "idle"} <= set(texts(draw_course()))
 
 
-def test_every_star_is_on_the_map_and_those_that_are_won_are_said() -> None:
-    figure = draw_course(["ddp", "basic"], ["ddp"])
-    for puzzle in puzzles().values():
-        if puzzle.star:
-            assert lines_of(texts(figure), *figures(puzzle, puzzle.star))
-            time, memory = figures(puzzle, puzzle.star)
-            units = ("", "") if puzzle.name == "compose" else (" ticks", " elements")
-            assert f"star {time}{units[0]} and {memory}{units[1]}" in figure.summary
-    assert [title for title in titles(figure) if "star" in title] == [
-        "puzzle 2: Distributed data parallel, solved, with its star"
-    ]
-    assert figure.svg().count(theme.GOLD) == 1
-    assert draw_course(["ddp"]).svg().count(theme.GOLD) == 0
+def marked(figure: Figure, words: str) -> list[str]:
+    """The numbers of the puzzles of which a hover text says this in its first line."""
+    return [on_the_card(title) for title in titles(figure) if words in title.partition("\n")[0]]
 
 
-def test_what_is_solved_is_ticked_and_said() -> None:
-    figure = draw_course(["ddp", "basic", "repair_quiet"])
-    assert [title for title in titles(figure) if "solved" in title] == [
-        "puzzle 0: Plain training, solved",
-        "puzzle 2: Distributed data parallel, solved",
-        "puzzle R3: Nothing to see here, solved",
+def test_what_is_solved_and_starred_is_tinted_ticked_and_said() -> None:
+    figure, blank = draw_course(["ddp", "basic", "repair_quiet"], ["ddp"]), draw_course()
+    assert marked(figure, "solved") == ["0", "2", "R3"] and marked(figure, "its star") == ["2"]
+    for color, more in ((theme.GOOD, 3 + 2), (theme.GOLD, 2)):  # ticks and tints of two; a star and a tint of one
+        assert figure.svg().count(f'"{color}"') - blank.svg().count(f'"{color}"') == more
+    assert f"2 of {len(COURSE)} puzzles solved, 1 of " in figure.summary
+
+
+def test_what_comes_next_is_framed_repairs_too() -> None:
+    assert marked(draw_course(), "next") == ["0"]
+    assert marked(draw_course(["basic", "grad_accum"]), "next") == ["2", "R1"]
+    assert marked(draw_course(["basic", "grad_accum", "ddp", "fsdp", "repair_local"]), "next") == [
+        "3",
+        "R2",
+        "R3",
+        "R4",
     ]
-    assert figure.summary.count("solved") == 3
+    assert marked(draw_course([*puzzles()]), "next") == []
+
+
+def test_every_repair_has_its_turn() -> None:
+    numbers = {puzzle.number for puzzle in puzzles().values() if not puzzle.repair}
+    assert {puzzle.comes_after for puzzle in puzzles().values() if puzzle.repair} <= numbers
+    assert due([puzzle.name for puzzle in puzzles().values() if not puzzle.repair]) == [
+        puzzle for puzzle in puzzles().values() if puzzle.repair
+    ]
 
 
 def test_cards_lead_to_the_notebooks_that_are_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "<a " not in draw_course()._repr_html_()
     (tmp_path / "p02_ddp.ipynb").touch()
-    [drawn] = re.findall("<a .*?>", draw_course()._repr_html_())
-    assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel"')
+    [drawn] = re.findall("<a .*?>", draw_course()._repr_html_(), re.DOTALL)
+    assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel (ddp, 4 ranks)')
     assert "<a " not in draw_course(static=True)._repr_html_()
     (tmp_path / "repairs.ipynb").touch()
     assert draw_course()._repr_html_().count('<a href="repairs.ipynb"') == 8
 
 
 def test_right_attempts_are_told_on_their_cards() -> None:
-    trail = {"ddp": [Point(5.6, 1835008, True), Point(5.0, 2000000, False)], "wsdp": [Point(20.4, 2621440, True)]}
+    trail = {"ddp": [Point(5.6, 1835008, True), Point(5.0, 2000000, False)], "wsdp": [Point(20.5, 2621440, False)]}
     figure = draw_course(["ddp"], trail=trail)
-    shown = texts(figure)
-    assert lines_of(shown, "5", "2,000,000", "your attempt 2") and lines_of(
-        shown, "20.4", "2,621,440", "your attempt 1"
-    )
-    assert "solved, attempt 2: 5 ticks, 2,000,000" in figure.summary
-    assert figure.svg().count("attempt ") == 6  # for each its line, its hover text, and in words
-    assert figure.size[1] > draw_course(["ddp"]).size[1] == draw_course(["ddp"], trail={"ddp": []}).size[1]
+    [ddp] = [title for title in titles(figure) if on_the_card(title) == "2"]
+    assert "your attempt 2: 5 ticks and 2,000,000 elements" in ddp
+    assert marked(figure, "over its target") == ["3"] and texts(figure).count("over the target") == 1
+    assert figure.summary.count("your attempt ") == 2

@@ -437,7 +437,7 @@ def seen(element: ElementTree.Element) -> list[tuple[str, dict[str, str], str]]:
 
 def test_a_page_has_the_whole_title(tmp_path: Path) -> None:
     draw(staged_run(), title="GPipe: four ranks").save(tmp_path / "x.html")
-    assert "<h1>GPipe: four ranks</h1>" in (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert '<h1 class="unseen">GPipe: four ranks</h1>' in (tmp_path / "x.html").read_text(encoding="utf-8")
     with pytest.raises(PuzzleError, match="name of a file"):
         draw(staged_run()).save(None)  # type: ignore[arg-type]
 

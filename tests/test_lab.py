@@ -138,11 +138,16 @@ def end(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def run_all(page: Page) -> list[dict[str, Any]]:
-    """Run the notebook that is open; what its outputs show."""
+def begin_all(page: Page) -> None:
+    """Begin to run the notebook that is open."""
     page.wait_for_function(READY)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+
+def run_all(page: Page) -> list[dict[str, Any]]:
+    """Run the notebook that is open; what its outputs show."""
+    begin_all(page)
     page.wait_for_function(RUN)
     page.wait_for_function(READY)
     for _ in range(100):  # on a busy machine an output stands in its cell before its text does
@@ -222,19 +227,23 @@ def test_a_learner_asks_for_hints_begins_with_an_old_answer_and_goes_on_to_the_n
 @pytest.mark.slow("lab")
 def test_the_map_leads_to_the_puzzles(browser: Browser, lab: Lab, tmp_path: Path) -> None:
     def work(page: Page) -> Any:
-        run_all(page)
+        page.locator(f"{OPEN} .jp-OutputArea-output img").wait_for()  # the map is there before anything is run
+        begin_all(page)
+        page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp").wait_for()
         keep(page.screenshot(full_page=True), "lab-map", tmp_path)
         violations, _ = axe(page, ".jp-NotebookPanel .jp-OutputArea")
-        name = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="gpipe, 4 ranks")
+        name = page.locator(f"{OPEN} .jp-OutputArea-output svg.ltp text", has_text="GPipe")
         name.scroll_into_view_if_needed()
         card = name.bounding_box()
         assert card is not None
+        high = page.evaluate(f"() => document.querySelector('{OPEN} .jp-WindowedPanel-viewport').scrollHeight")
         page.mouse.click(card["x"], card["y"])  # the link lies over it
         page.locator(f"{OPEN} h1", has_text="Puzzle 6").wait_for()
-        return page.url, violations
+        return page.url, violations, high
 
-    url, violations = browser.visit(lab.url("index.ipynb"), work, height=2400)
+    url, violations, high = browser.visit(lab.url("index.ipynb"), work, height=2400)
     assert "/p06_gpipe.ipynb" in url and violations == {}
+    assert high <= 1500
 
 
 SLIDING = """

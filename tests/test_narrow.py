@@ -164,8 +164,11 @@ def test_a_picture_alone_can_be_scaled(browser: Browser) -> None:
 
 def test_the_picture_of_a_player_scrolls_with_the_time(browser: Browser) -> None:
     look = """() => {
-        const box = document.querySelector("#picture"), before = box.scrollLeft;
-        document.querySelector("#player").dispatchEvent(new KeyboardEvent("keydown", {key: "End", bubbles: true}));
+        const box = document.querySelector("#picture"), player = document.querySelector("#player");
+        const press = key => player.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+        press("Home");
+        const before = box.scrollLeft;
+        press("End");
         return [box.scrollWidth > box.clientWidth, before, box.scrollLeft];
     }"""
     scrolls, before, after = browser.page(play(staged_run()).page, look, width=400).measured

@@ -11,7 +11,8 @@ import pytest
 
 from drawing import draw_sweep, explore
 from drawing.explore import picture
-from lib import Cost, Model, PuzzleError, Sweep, run, sweep
+from drawing.sweep import sweep_table
+from lib import Cost, Model, PuzzleError, RingCost, Sweep, run, sweep
 from lib.real import A100_MEGATRON, Transformer
 from lib.running.sweep import Trial
 from tests.browser import Browser
@@ -157,7 +158,7 @@ def test_the_picture_of_a_slider_follows_the_size_and_tells_what_is_wrong() -> N
     assert "8 ranks" in at_8 and "5.6" in at_8
     assert run(ddp, ranks=8, layers=2, batches=8, cost=Cost(collective=3.0, send=2.0)).time == 11.0 and "11" in slow
     wrong = picture(ddp, 2, 2, 2, 1)  # two micro-batches on each rank are too many for it
-    assert wrong.startswith("<pre>") and "missing micro-batches 2, 3" in wrong and "<svg" in wrong
+    assert wrong.startswith("<pre ") and "missing micro-batches 2, 3" in wrong and "<svg" in wrong
 
 
 def test_without_widgets_a_sentence_says_so(
@@ -190,3 +191,35 @@ def test_a_sweep_on_a_cluster_is_in_seconds_and_bytes(tmp_path: Path) -> None:
     drawn = draw_sweep(made)
     assert "in bytes" in drawn.svg() and "time, in s" in drawn.svg() and " MB" in drawn.summary
     assert "ticks" not in drawn.svg() and "elements" not in drawn.svg()
+
+
+def test_its_table_has_a_row_for_each_run_with_rounded_figures_and_whole_words() -> None:
+    made = sweep([*PROGRAMS[:2], wrong], ranks=[2, 3], cost=RingCost(), processes=1)
+    html = sweep_table(made)
+    root = ElementTree.fromstring(html)
+    heads = [cell.text or "" for cell in root.iter("th") if cell.get("scope") == "col"]
+    assert heads == ["program", "ranks", "layers", "batches", "ticks", "elements", "idle", ""]
+    rows = [[cell.text or "" for cell in row] for row in root.iter("tr")][1:]
+    assert [row[0] for row in rows] == [trial.name for trial in made.trials]
+    for row, trial in zip(rows, made.trials, strict=True):
+        assert row[1:4] == [str(trial.size[name]) for name in ("ranks", "layers", "batches")]
+        if not trial.error:
+            assert float(row[4]) == pytest.approx(trial.time, abs=0.005) and len(row[4].partition(".")[2]) <= 2
+    assert any(trial.time != round(trial.time, 2) for trial in made.trials)  # there was something to round
+    assert [row[-1] for row in rows if row[0] == "wrong"] == [trial.error for trial in made.trials if trial.error]
+    assert "break-word" in html and "break-all" not in html and "<pre" not in html
+
+
+def test_a_program_without_a_point_is_not_in_the_legend() -> None:
+    drawn = draw_sweep(sweep([wrong, *PROGRAMS[:2]], ranks=[2], processes=1))
+    shown = [element.text for element in ElementTree.fromstring(drawn.svg()).iter() if element.tag.endswith("}text")]
+    assert {"ddp", "wsdp"} <= {*shown} and "wrong" not in shown
+
+
+def test_sliders_and_picture_take_the_room_of_the_page_and_no_more(browser: Browser) -> None:
+    """Within a widget a picture is in a row that would grow with it."""
+    box = explore(SOLUTIONS["ddp"], layers=2)
+    inside = f'<div style="display:flex;width:850px"><div style="flex:1 1 auto">{box.children[-1].value}</div></div>'
+    measure = "() => [...document.querySelectorAll('svg.ltp')].map(svg => svg.getBoundingClientRect().width)"
+    assert browser.show(inside, measure, width=900).measured == [850]
+    assert [child.layout.width for child in (box, *box.children)] == ["auto"] * 6

@@ -1,7 +1,7 @@
 """The puzzles: size, target, layout and hints of each. They are read from specs.json, which the build writes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -48,6 +48,8 @@ class Puzzle(NamedTuple):
     words: tuple[str, ...] = ()  # the features (operations and options) that it grants, and most puzzles do not
     teaches: tuple[str, ...] = ()  # the methods of models and tensors that its notebook is the first to write
     begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
+    idea: str = ""  # what it is about, in a sentence of the overview
+    comes_after: int | None = None  # of a program to be repaired the number of the puzzle that it is taken after
 
     @property
     def unit(self) -> Unit:
@@ -147,6 +149,15 @@ def before(puzzle: Puzzle) -> Puzzle | None:
 def after(puzzle: Puzzle) -> Puzzle | None:
     """Return the next puzzle of the course, or None after the last."""
     return _neighbor(puzzle, 1)
+
+
+def due(solved: Collection[str]) -> list[Puzzle]:
+    """Return the puzzles to go on with: the first of the course that is not among the ``solved`` ones, and the programs
+    to be repaired whose turn has come."""
+    left = [puzzle for puzzle in puzzles().values() if puzzle.name not in solved]
+    done = {puzzle.number for puzzle in puzzles().values() if puzzle.name in solved}
+    following = [puzzle for puzzle in left if not puzzle.repair][:1]
+    return following + [puzzle for puzzle in left if puzzle.repair and puzzle.comes_after in done]
 
 
 def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:

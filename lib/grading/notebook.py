@@ -15,7 +15,7 @@ from typing import Any
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
-from ..course.layouts import mesh_of
+from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, written
 from ..record.codes import code_of, grid, legend
@@ -25,7 +25,7 @@ from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.run import run
+from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
 from .fitting import fitting
@@ -41,11 +41,16 @@ _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
 
-class ShownVerdict:
-    """A verdict that shows itself in a cell."""
+LARGEST = 20_000
+"""The largest number of records of a run that a verdict keeps, to be drawn below its words."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        self.verdict = verdict
+
+class ShownVerdict:
+    """A verdict that shows itself in a cell. ``run`` is the run at the puzzle's own size, and ``noted`` the same with
+    notes on the tensors at its peak, as far as they were made and are not too large."""
+
+    def __init__(self, verdict: Verdict, run: Run | None = None, noted: Run | None = None) -> None:
+        self.verdict, self.run, self.noted = verdict, run, noted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.verdict, name)
@@ -79,13 +84,17 @@ def grade(
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     begun = time.perf_counter()
+    own: dict[bool, Run] = {}  # the runs at the puzzle's own size, without notes and with them
+
+    def at(size: Size, rank: int | None = None) -> Run:
+        done = run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
+        if size == spec.size and len(done.events) <= LARGEST:
+            own[rank is not None] = done
+        return done
+
     try:
         cost = cost_named(spec.cost)
-        verdict = judge(
-            spec,
-            fitting(spec, lambda size: run(fn, **size, cost=cost, timeout=timeout)),
-            lambda size, rank: run(fn, **size, cost=cost, timeout=timeout, _watched=rank),
-        )
+        verdict = judge(spec, fitting(spec, at), at)
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)
@@ -98,7 +107,7 @@ def grade(
     if "ipykernel" in sys.modules:
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')
-    return ShownVerdict(verdict)
+    return ShownVerdict(verdict, own.get(False), own.get(True))
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:

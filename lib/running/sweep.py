@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..basics.arguments import describe, whole_number
 from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
-from ..basics.units import Elements
+from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.score import idle_share
@@ -66,12 +66,20 @@ class Sweep:
             if not any(other.size == trial.size and beats(other.figures, trial.figures) for other in right)
         ]
 
+    def rounded(self, time: float) -> float:
+        """Return a time for people to read, in hundredths of a tick. (Other units are rounded where they are shown.)"""
+        return round(time, 2) if self.unit is TICKS else time
+
     def rows(self) -> list[tuple[str, ...]]:
-        """Return program, size, time, memory, idle share, and a mark for those on the front, as texts."""
+        """Return program, size, time, memory, idle share, and a mark for those on the front, as rounded texts."""
         front, shown = self.front(), list[tuple[str, ...]]()
         for trial in self.trials:
             size = ", ".join(f"{name} {describe(value)}" for name, value in trial.size.items() if value is not None)
-            figures = (self.unit.brief(trial.time), self.size_unit.show(trial.memory), f"{100 * trial.idle:.0f}%")
+            figures = (
+                self.unit.brief(self.rounded(trial.time)),
+                self.size_unit.show(trial.memory),
+                f"{100 * trial.idle:.0f}%",
+            )
             mark = trial.error or "front" * (trial in front)
             shown.append((trial.name, size, *(figures if not trial.error else ("", "", "")), mark))
         return shown
