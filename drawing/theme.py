@@ -177,9 +177,13 @@ def css() -> str:
     arrow = dict(ROLES.values())[ARROW]
 
     def rules(prefix: str) -> str:
-        return "".join(
-            f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}" for role, (_, dark) in ROLES.items()
-        ) + f"{prefix} .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
+        return (
+            "".join(
+                f"{prefix} .f-{role}{{fill:{dark}}}{prefix} .s-{role}{{stroke:{dark}}}"
+                for role, (_, dark) in ROLES.items()
+            )
+            + f"{prefix} .m:hover>.a{{fill:{arrow};stroke:{arrow}}}"
+        )
 
     notebook = ":is([data-jp-theme-light=false],[theme=dark],.vscode-dark,.vscode-high-contrast) .ltp"
     system = ":root:not([theme=light],:has([data-jp-theme-light=true],.vscode-light)) .ltp"
