@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from drawing import draw, play
-from drawing.picture import LARGEST
+from drawing.layout import rows_of
+from drawing.picture import LARGEST, picture_for_player
 from drawing.playback import CARDS
 from drawing.player import OPERATIONS, STILL, Player
 from drawing.svg import escape
+from drawing.trace import trace_of
 from lib import Dist, Model, PuzzleError, run
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
@@ -325,3 +327,13 @@ def test_the_bars_of_the_cards_look_like_the_boxes() -> None:
             shown["words"][op[4]].split()[0]: shown["looks"][op[3]][1] for row in shown["rows"] for op in row["ops"]
         }
         assert kinds["forward"] == 1 and (kinds["backward"] == 1) == full
+
+
+def test_the_picture_of_a_player_has_the_rows_of_the_player_where_a_drawing_folds_them() -> None:
+    made = trace_of(sharded_run(8, 60))
+    for rough in (0, 2):
+        shown = picture_for_player(made, rough, 100.0)
+        assert (
+            [ranks for ranks, _, _ in shown.rows] == [row.ranks for row in rows_of(made)] == [[at] for at in range(8)]
+        )
+    assert [ranks for ranks, _, _ in draw(made).rows] == [[*range(8)]]

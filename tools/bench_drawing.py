@@ -111,6 +111,7 @@ CASES: list[tuple[str, Callable[[], Trace]]] = [
     ("pipeline, 16 stages, 32 micro-batches", lambda: trace_of(run(pipeline, 16, 16, 32))),
     ("pipeline, 64 stages, 64 micro-batches", lambda: trace_of(run(pipeline, 64, 64, 64, timeout=None))),
     ("1F1B, 256 stages, 96 micro-batches", lambda: one_forward_one_backward(256, 96)),
+    ("1F1B, 512 stages, 96 micro-batches", lambda: one_forward_one_backward(512, 96)),
     ("1F1B, 1,024 stages, 96 micro-batches", lambda: one_forward_one_backward(1024, 96)),
     ("fsdp, 1,024 ranks, 6 layers", lambda: trace_of(run(fsdp, 1024, 6, 1024, timeout=None))),
 ]
