@@ -335,6 +335,7 @@ def test_the_player_plays_in_a_notebook(browser: Browser, lab: Lab, tmp_path: Pa
         run_all(page)
         frame = page.frame_locator("iframe").last
         frame.locator("#ranks li").nth(3).wait_for()
+        frame.locator("#player").press("Home")
         frame.locator("#forth").click()
         frame.locator("#forth").click()
         keep(page.screenshot(full_page=True), "lab-player", tmp_path)
