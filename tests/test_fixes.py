@@ -33,7 +33,93 @@ class Row(NamedTuple):
     never: tuple[str, ...] = ()  # none of these is
 
 
+EARLY_LOSS = (
+    ("model.activations[top + 1, mb] = out", "model.grad_activations[layer, mb] = model.loss(out)"),
+    ("        inp = model.activations.pop((layer, mb))\n", ""),
+    (
+        "        if layer == top:\n            grad_out = model.loss(model.activations.pop((top + 1, mb)))",
+        "        inp = model.activations.pop((layer, mb))\n        if layer == top:\n"
+        "            grad_out = model.grad_activations.pop((layer, mb))",
+    ),
+)
+"""In the solution of puzzle 14: the loss follows the last forward, and backward begins with the input."""
 ROWS = [
+    Row(
+        changed(
+            "interleaved",
+            "the warm-up of one stage a rank",
+            *EARLY_LOSS,
+            ("2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1", "ranks - model.rank"),
+        ),
+        ("of micro-batch 0 has not run on this rank", "more forwards have to come before"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards of a round in the other order",
+            *EARLY_LOSS,
+            ("for layer in reversed(mine) for mb in some]", "for layer in reversed(mine) for mb in reversed(some)]"),
+        ),
+        ("of micro-batch 3 has not run on this rank",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards from the first layer up, the loss at once",
+            *EARLY_LOSS,
+            ("for layer in reversed(mine)", "for layer in mine"),
+        ),
+        ("has the gradient of the loss of micro-batch 0, and has not used it", "from its last layer down to its first"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the gradient of the first input goes round",
+            ("        if layer > 0:\n", "        if True:\n"),
+        ),
+        ("the gradient of the first input: nobody needs it, so leave out that pass_to",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "the first sum over all ranks",
+            ('scatterreduce(grad, layer, axis="shard")', "scatterreduce(grad, layer)"),
+        ),
+        ('is the call before this one to have an axis="..." of its own?',),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a sum in the place of the gather",
+            ('allgather(grad, layer, axis="shard")', 'allreduce(grad, layer, axis="shard")'),
+        ),
+        ("summed over all axes already, and is in pieces: join them", 'model.allgather(grad, 7, axis="shard")'),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "two sums in the node",
+            (
+                """        grad = await model.scatterreduce(grad, layer, axis="shard")
+""",
+                """        grad = await model.allreduce(grad, layer, axis="shard")
+        grad = await model.scatterreduce(grad, layer, axis="shard")
+""",
+            ),
+        ),
+        ("one of these two calls is too many",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "cut, and not summed in the node",
+            (
+                'await model.scatterreduce(grad, layer, axis="shard")',
+                'grad.shard(model.axis_index("shard"), model.axis_size("shard"))',
+            ),
+        ),
+        ("shard, which cuts and sums nothing",),
+    ),
     Row(
         changed(
             "zero1",
@@ -1227,7 +1313,7 @@ ROWS += [
             ),
         ),
         ('sums over axis="shard" already', 'await model.allreduce(grad, 7, axis="replica")'),
-        ("train each micro-batch on one rank",),
+        ("ranks 0, 4, 8, 12 have run layer 7 on micro-batch 0",),
     ),
     Row(
         changed("hierarchical", "cut in the node, summed over all", (ACROSS, ACROSS.replace(', axis="replica"', ""))),
@@ -1257,7 +1343,7 @@ ROWS += [
             ),
         ),
         ('what is left is the sum over axis="replica", in which every rank takes part',),
-        ("train each micro-batch on one rank",),
+        ("ranks 0, 4, 8, 12 have run layer 7 on micro-batch 0",),
     ),
     Row(
         changed(
@@ -1311,7 +1397,7 @@ ROWS += [
             "the same micro-batches in each node",
             ("get_activation([model.rank])", 'get_activation([model.axis_index("shard")])'),
         ),
-        ("train each micro-batch on one rank",),
+        ("ranks 0, 4, 8, 12 have run layer 7 on micro-batch 0",),
         ("what is left",),
     ),
     Row(

@@ -183,7 +183,7 @@ class Storage(dict[Hashable, Any]):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
                 return f"{made} before that: its input is stored here"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
-                return there
+                return self._before_its_forward(layer, batches, there) if popped and activation else there
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
@@ -199,6 +199,22 @@ class Storage(dict[Hashable, Any]):
         if not loaded:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
+
+    def _before_its_forward(self, layer: int, batches: frozenset[int], there: str) -> str:
+        """Return what to do about an input that is taken out, as for a backward, before its forward has run. ``there``:
+        how it comes to this rank."""
+        simulator, rank = self._simulator, self._rank
+        if not batches or layer >= rank.layers or not simulator.has_loaded(rank, layer):
+            return there
+        done = {one: simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)}
+        known = [f"layer {one} on {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        if not known or batches <= done[layer]:
+            return there
+        missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
+        return (
+            f"{missing}, which has run {', '.join(known[:MOST_LAYERS])}. If this is for its backward, more forwards "
+            f"have to come before that one, or another backward does. If it is for the forward: {there}"
+        )
 
     def _not_yet(self, layer: int, batches: frozenset[int]) -> str:
         """Return what to do about an activation that this rank has not made yet, by what it has done instead."""

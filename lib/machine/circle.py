@@ -132,6 +132,7 @@ class Circle:
             or self._never_sent()
             or self._unread()
             or self._no_loss()
+            or self._no_first_backward()
             or self._lost()
             or self.no_input()
         )
@@ -201,6 +202,19 @@ class Circle:
             if ready and self.kinds(call) == ["ActivationGrad"]:
                 ran = f"rank {rank.rank} has run the last layer, {last}, for {numbered('micro-batch', ready)}"
                 return f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
+        return ""
+
+    def _no_first_backward(self) -> str:
+        """Return which rank has the gradient of the loss and has not begun its backward pass with it, where it waits
+        for another one."""
+        for call in self.ring:
+            rank = call.rank
+            last = rank.layers - 1
+            ready = rank.has_run(LOSS.kind, rank.layers) - rank.has_run(BACKWARD.kind, last)
+            if ready and self.kinds(call) == ["ActivationGrad"]:
+                has = f"rank {rank.rank} has the gradient of the loss of {numbered('micro-batch', ready)}"
+                begins = f"backward(layer {last}) takes it, and comes before the backward of every other layer"
+                return f"{has}, and has not used it: {begins}, on each rank from its last layer down to its first"
         return ""
 
     def _lost(self) -> str:

@@ -513,7 +513,11 @@ class Network:
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
                     problem = f"a message was sent and never received: {mailbox[0].labels or repr(mailbox[0].value)}"
+                    sent = mailbox[0].labels
                     fix = f"rank {rank} must await model.receive() once for every pass_to"
+                    if sent is not None and sent.kind == "ActivationGrad" and sent.layer < 0:
+                        fix = "that is the gradient of the first input, which no layer has made: nobody needs it, so "
+                        fix += "do not send what backward(layer 0) gives"
                     where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
                     return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
         return None
@@ -679,8 +683,9 @@ def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState])
     ranks = [(one.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
     if not sums(meeting.row.kind) or any(one.layer != layer for _, one in ranks):
         return ""
-    if not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks):
-        return ranks[0][0].summed_over_all(layer) if meeting.op[0] else ""
+    summed = not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks)
+    if summed and meeting.op[0] and (over_all := ranks[0][0].summed_over_all(layer)):
+        return over_all
     seen, twice = set[int](), set[int]()
     for _, one in ranks:
         twice |= seen & one.batches
@@ -721,18 +726,22 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
         return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
     if None in done:
-        summed = rank.summed_over_all(layer) if axis else ""
-        return (
-            summed or f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
-        )
+        if axis and (summed := rank.summed_over_all(layer)):
+            return summed
+        again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
+        return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
     left = [one for one in rank.mesh.axes if one not in done]
     if done and not left:
+        again = f"the gradient of layer {layer} has been summed over all axes already"
+        if first.labels.is_whole():
+            return f"{again}: reduce each gradient once over each"
         return (
-            f"the gradient of layer {layer} has been summed over all axes already: reduce each gradient once over each"
+            f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
     if not done or axis in left:
         return ""  # it is the right sum, of the wrong micro-batches
-    fix = f"these are sums over {_axes(done)} already: what is left is the sum over {_axes(left)}, "
+    fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
+    fix += f"over {_axes(left)}, "
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'
 

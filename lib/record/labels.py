@@ -284,6 +284,9 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
         elif KINDS[part.kind].by_batch and part.batches != first.batches:
             fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
         fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
+        if differ and not any(one.is_whole() for one in parts):
+            fix += ". Were these pieces made by shard, which cuts and sums nothing? await model.scatterreduce(grad, "
+            fix += f"{first.layer}) does both"
         problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
         if part.extra.of != 1:
             fix_for["partial=True"] = (

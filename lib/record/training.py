@@ -148,6 +148,9 @@ def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         return wanted or own
     if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
         return f"it came from rank {came[0]}; {nobodys}"
+    if labels.kind == "ActivationGrad" and labels.layer < 0:
+        sent = f"rank {came[0]} has sent what backward(layer 0) gives, the gradient of the first input"
+        return f"{sent}: nobody needs it, so leave out that pass_to"
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
