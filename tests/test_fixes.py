@@ -45,6 +45,51 @@ EARLY_LOSS = (
 """In the solution of puzzle 14: the loss follows the last forward, and backward begins with the input."""
 ROWS = [
     Row(
+        whole(
+            "wsdp",
+            "pieces are added up",
+            """
+async def wsdp(model: Model) -> Model:
+    one, _ = model.load_weights(0, model.rank, model.RANKS)
+    model.weights[0] = one + one
+    return model
+""",
+        ),
+        ("pieces are joined, and not added: weight = await model.allgather(weight, layer)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the same micro-batch twice",
+            ("range(model.rank, model.BATCHES, model.RANKS)", "[model.rank, model.rank]"),
+        ),
+        ("this rank has done that one already", "range(model.rank, model.BATCHES, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "gradients are summed over ranks",
+            (
+                "model.grad_weights.pop(layer), model.w",
+                "await model.allreduce(model.grad_weights.pop(layer), layer), model.w",
+            ),
+        ),
+        ("no other rank has a gradient to add, so leave the sum out",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the weight is gathered instead of the input",
+            (
+                "        inp = await model.allgather(model.activations[layer], layer)\n        out = model.forward(layer, inp, "
+                "model.weights[layer], partial=True)",
+                "        weight = await model.allgather(model.weights[layer], layer)\n"
+                "        out = model.forward(layer, model.activations[layer], weight)",
+            ),
+        ),
+        ("The weight is not gathered",),
+    ),
+    Row(
         changed(
             "interleaved",
             "the warm-up of one stage a rank",
@@ -1236,7 +1281,7 @@ ROWS += [
     ),
     Row(
         changed("interleaved", "every stage of rank 0 takes an input", ("if layer == 0:", "if model.rank == 0:")),
-        ("layer 0 has read it already: other layers read what forward of the one before them gave",),
+        ("Is this for layer 4? Then layer 3",),
     ),
     Row(
         changed(

@@ -94,8 +94,8 @@ FORWARDS_FIRST = (
     "tick 28, since it does forward of micro-batches 1-7 first"
 )
 ACROSS = (
-    "8 all-reduces between nodes of whole gradients, of 2.2 ticks each, those of the target take 1; "
-    "8 all-reduces inside nodes"
+    "8 all-reduces between nodes of whole gradients, of 2.2 ticks each, those of the target take 1: reduce-scatter "
+    "inside the node first, and gather after the sum of the pieces; 8 all-reduces inside nodes"
 )
 
 

@@ -21,6 +21,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
 
+PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
+"""What to do about whole gradients that go from node to node."""
 LEAST, MUCH, MOSTLY = 0.01, 0.1, 0.5
 """As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden; ranks
 that are idle for so long work one after the other."""
@@ -111,8 +113,10 @@ class Slowness:
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
-                    named += " of whole gradients," if across and self._whole_gradients(kind) else ""
-                    yield f"{named} of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
+                    whole = across and self._whole_gradients(kind)
+                    named += " of whole gradients," if whole else ""
+                    named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
+                    yield named + PIECES * whole
 
     def _whole_gradients(self, kind: str) -> bool:
         """Return whether whole gradients go over the slow links in every call of a collective."""

@@ -137,6 +137,8 @@ class Storage(dict[Hashable, Any]):
         done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
         if done and batches <= done:
             other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
+            if other is not None and not backward and layer == rank.layers:
+                return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
             if other is not None:
                 return f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             if (

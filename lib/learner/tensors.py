@@ -73,6 +73,8 @@ class Tensor:
         fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
         if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
             fix = "forward and backward take both, the weight and beside it adapter=..."
+        elif type(other) is type(self):
+            fix = "pieces are joined, and not added: weight = await model.allgather(weight, layer)"
         raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__
@@ -201,6 +203,9 @@ class Batched(Sharded):
     def __add__(self, other: object) -> Any:
         if type(other) is type(self):
             fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
+            if other.batches != self.batches:
+                fix = "these are of different micro-batches, and stay apart: each is stored under a key of its own, or "
+                fix += "the new one takes the place of the old one"
             problem = "only weight gradients add up on a rank"
             raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
         return super().__add__(other)

@@ -785,6 +785,10 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     """Return what to do about two ranks of a group that are in different collectives."""
     if one.kind == two.kind and (one.layers or two.layers):
         return "every rank brings a list of the same layers in the same order; a list meets lists only"
+    alone = [call for call in (one, two) if call.layer is not None and not call.rank.others_have(call.layer)]
+    if one.kind == two.kind and sums(one.kind) and len(alone) == 2:
+        layers = " and ".join(f"layer {call.layer}, rank {call.rank.rank}" for call in alone)
+        return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
     if one.kind == two.kind:
         return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
     return (
@@ -804,11 +808,15 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 return waits_for + unsent[0]
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
-            first = other.what[1] == 0 and not call.rank.has_run(FORWARD.kind, 0)
+            begun = bool(call.rank.layers_run())
+            turn = "in the backward pass, of the last layer" if begun else "of the first layer"
+            no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
+            no_input += "model.get_activation(...)"
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
-                "layers that this rank does not run; in a loop over all layers that is in the turn of the first layer "
-                "of your own" + "; and a rank whose own first layer is 0 receives nothing there" * first
+                f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"
+                + no_input
+                * (not begun)
             )
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NO_OTHERS, NOWHERE, Place, PuzzleError, show_call
+from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
@@ -475,15 +475,26 @@ class RankState(Asked):
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
         """Return the error of an input that a rank has asked for twice."""
         where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
-        fix = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
-        fix += "the rank that needs it; where all ranks keep a slice, gather these again"
+        kept = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
+        kept += "the rank that needs it; where all ranks keep a slice, gather these again"
+        fix: Fix = kept
         if len(labels.batches) > 1:
             one = f"model.get_activation([{max(labels.batches)}])"
             fix = f"ask for one micro-batch at a time, {one}, or for all at once, and keep each until its last use"
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
-            fix = f"layer 0 has read it already: other layers read what forward of the one before them gave; {fix}"
+            fix = partial(self._no_input, labels, kept)
         got = f"{labels} after {other}"
         return PuzzleError(f"micro-batch {batch} was taken before", where=where, expected=expected, got=got, fix=fix)
+
+    def _no_input(self, labels: Labels, kept: str) -> str:
+        """Return what to do about an input that layer 0 has read already. ``kept``: how it could be kept."""
+        later = (one for one in range(1, self.layers) if self.has_loaded(one) and not self.has_loaded(one - 1))
+        layer = next((one for one in later if not labels.batches <= self.has_run(FORWARD.kind, one)), 0)
+        if layer and (there := self.comes_from("Activation", layer, labels.batches)):
+            return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
+        if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
+            return f"this rank has done that one already, and takes another: {self.dealt()}"
+        return f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
 
     def lacks_inputs(self) -> bool:
         """Return whether this rank stores fewer activations than it has inputs whose backward is still to come, but for

@@ -176,7 +176,7 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
         fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
-        fix += "tensor.shard(model.rank, model.RANKS)"
+        fix += "tensor.shard(model.rank, model.RANKS). The weight is not gathered: partial=True takes this rank's piece"
         uncut = (
             "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
         )

@@ -91,7 +91,8 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ZeroDivisionError):
         return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
     if isinstance(error, UnboundLocalError):
-        some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was"
+        some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was; and "
+        some += "if a collective gives it, every rank of the group calls that, below no `if` of a rank"
         zero = f"{_maker(str(error))}, and a rank that has not run the layer has model.fake_grad(layer, [])"
         return "", some + (zero if "grad" in str(error) else _maker(str(error)))
     return "", ""
