@@ -493,7 +493,7 @@ class RankState(Asked):
         if layer and (there := self.comes_from("Activation", layer, labels.batches)):
             return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
         if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
-            return f"this rank has done that one already, and takes another: {self.dealt()}"
+            return f"this rank has done that one already: {kept}. Or is another one meant? {self.dealt()}"
         return f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
 
     def lacks_inputs(self) -> bool:
