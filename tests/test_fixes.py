@@ -633,7 +633,7 @@ async def wsdp(model: Model) -> Model:
             "the gathered weight is stored over the shard",
             (GATHERED, GATHERED.replace("=", "= model.weights[layer] =", 1)),
         ),
-        ("do not store what was gathered over it", "all of it from 4 ranks"),
+        ("keep the piece that each rank has loaded", "all of it from 4 ranks"),
         ("cut both alike", "of 1,"),
     ),
     Row(

@@ -206,6 +206,10 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
     ended_with = {"Weight": "final weight", "OptState": "updated optimizer state"}
     gather = "gather what update gives, weight = await model.allgather(weight, {0}), and set that"
     more = "keep every piece that this rank has updated: model.opt_states[...]"
+    all_of_a_layer = (
+        "here each rank updates all of a layer, weight and state: gather the gradient before the update, and not the "
+        "weight after it"
+    )
     for state in states:
         rank = state.rank
         for layer, final in state.finals.items():
@@ -232,7 +236,10 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                 if not within(other, part):
                     assert error.fix == keep
                 else:  # a piece of what it should have
-                    assert error.fix.endswith(gather.format(layer)) if name == "finals" else error.fix == more
+                    if name == "finals":
+                        assert error.fix.endswith(gather.format(layer))
+                    else:
+                        assert error.fix == (all_of_a_layer if part.is_whole() else more)
                 if not part.is_whole():  # all of it where a piece is wanted
                     all_of_it = part.changed(shards=frozenset({0}), total=1)
                     swapped = less | {layer: final._replace(labels=all_of_it)}

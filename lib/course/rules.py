@@ -242,7 +242,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
             axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
             fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
             if whole[-1].event.kind == ALLGATHER.kind:
-                fix = f"leave out the gather: model.update({layer}, grad, ...) takes the piece of the sum that it has"
+                takes = f"model.update({layer}, grad, ...) takes the piece of the sum that it has"
+                fix = f"leave out the gather: {takes}{axis and f'; {fix}'}"
             raise _broken(whole[-1].event, problem, expected, fix)
 
 

@@ -9,12 +9,13 @@ waits: then the earliest possible end of all is certain, because whatever happen
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call, show_layers
+from ..basics.errors import Deadlock, Fix, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER, ALLREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
@@ -191,14 +192,12 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            fix_for = {} if self.mesh.axes else error.fix_for  # setting a fix takes these away
+            pieces = partial(self._pieces, meeting, layer, brought)
+            others = {} if self.mesh.axes else dict(error.fix_for)  # setting a fix takes these away
             error.fix = lambda: (
-                self._pieces(meeting, layer, brought)
-                or _over_axes(meeting, layer, brought)
-                or _summed_before(meeting, layer, brought)
-                or plain
+                pieces() or _over_axes(meeting, layer, brought) or _summed_before(meeting, layer, brought) or plain
             )
-            error.fix_for = fix_for
+            error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
                 error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
             raise
@@ -675,6 +674,15 @@ def _row(what: str, ranks: Sequence[int]) -> str:
     if what == "finished":
         return f"{who} {'has' if one else 'have'} finished"
     return f"{who} {'waits' if one else 'wait'} for {what}"
+
+
+def _first_of(known: Fix, otherwise: Fix) -> str:
+    """Return the first of two fixes that says something."""
+    return _text(known) or _text(otherwise)
+
+
+def _text(fix: Fix) -> str:
+    return fix() if callable(fix) else fix
 
 
 def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:

@@ -307,7 +307,7 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
                 fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
                 fix += "these: tensor.shard(model.rank, model.RANKS)"
         elif all(part.is_whole() for part in parts):
-            load = f"one of them is whole already: {fix}, and do not store what was gathered over it"
+            load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
             fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
             fix = f"every rank has all of it, and needs no gather; or {fix}"
         elif any(part.is_whole() for part in parts):
