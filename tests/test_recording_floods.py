@@ -213,6 +213,15 @@ FLOODS: list[Callable[[int], Calls]] = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_what_is_new_is_collected() -> Iterator[None]:
+    """What other tests have left is put aside: to look through it before each flood would take most of the time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def work(flood: Callable[[int], Calls], count: int) -> float:
     """Seconds of processor time to replay a flood, and to make of it all that can be made."""
     calls = [*flood(count)]
