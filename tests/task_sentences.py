@@ -157,6 +157,7 @@ TASKS = {
         ("1F1B, one forward", "one_micro_batch", "two micro-batches at once"),
         ("1F1B, one forward", "own_layers", TRAVEL),
         ("The layers are dealt", TARGET, "one thick stage a rank, GPipe"),
+        ("The layers are dealt", "dealt_like_cards", "there and back again"),
         ("In the forward pass", TARGET, "the whole batch is one round"),
         ("At the other sizes", SIZES, "two layers a rank, whatever their number"),
         explains="After layer 3;The stages of a;The order is;The backward pass;There are twice;Here a send",

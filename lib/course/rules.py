@@ -106,6 +106,23 @@ def four_stages(outcome: Outcome) -> None:
                 raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, fix)
 
 
+def dealt_like_cards(outcome: Outcome) -> None:
+    """Raise PuzzleError unless the layers go round the ranks: the stage after one of a rank's stages is always on the
+    same other rank."""
+    trains = training()
+    owner = {event.layer: event.rank for event in outcome.events if event.kind in trains and event.layer is not None}
+    after = dict[int, int]()
+    for layer in range(1, outcome.layers):
+        before, rank = owner.get(layer - 1), owner.get(layer)
+        if before is not None and rank is not None and before != rank and after.setdefault(before, rank) != rank:
+            problem = f"it has layer {layer}, after layer {layer - 1} on rank {before}"
+            expected = (
+                f"layers are dealt like cards: a stage of rank {after[before]} follows each stage of rank {before}"
+            )
+            fix = "mine = range(model.rank, model.LAYERS, model.RANKS)"
+            raise PuzzleError(problem, where=Place(rank), expected=expected, fix=fix, line="")
+
+
 def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
     computes with the piece that it has loaded, and the partial results are added up."""
@@ -257,6 +274,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             whole_batch,
             own_layers,
             own_updates,
+            dealt_like_cards,
             four_stages,
             several_kinds,
         ),

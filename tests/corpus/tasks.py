@@ -35,6 +35,100 @@ def neighbors_shards(puzzle: str, rank: str = "model.rank", ranks: str = "model.
     )
 
 
+THERE_AND_BACK = """
+def plan(ranks, layers, batches, owner):  # which rank does what in which order, by who can begin first
+    order, free, ready = {rank: [] for rank in range(ranks)}, dict.fromkeys(range(ranks), 0.0), {}
+    alive = dict.fromkeys(range(ranks), 0)
+    for mb in range(batches):
+        ready["f", 0, mb] = 0.0
+    while ready:
+        known = []
+        for (kind, layer, mb), since in ready.items():
+            rank = owner[layer]
+            if kind == "b" or alive[rank] < 9 or layer == layers - 1:
+                known.append((max(since, free[rank]), kind == "f", -layer if kind == "f" else layer, mb, layer, kind))
+        start, _, _, mb, layer, kind = min(known)
+        del ready[kind, layer, mb]
+        rank, step = owner[layer], 1 if kind == "f" else -1
+        order[rank].append((kind, layer, mb))
+        free[rank] = end = start + 1
+        alive[rank] += step
+        if kind == "f" and layer == layers - 1:
+            ready["b", layer, mb] = end
+        elif 0 <= layer + step < layers:
+            away = owner[layer + step] != rank
+            ready[kind, layer + step, mb] = end + 0.2 * away
+            free[rank] = end + 0.1 * away
+    return order
+
+async def there_and_back(model):
+    ranks, top = model.RANKS, model.LAYERS - 1
+    owner = [layer if layer < ranks else 2 * ranks - 1 - layer for layer in range(model.LAYERS)]
+    orders = plan(ranks, model.LAYERS, model.BATCHES, owner)
+    mine = [layer for layer in range(model.LAYERS) if owner[layer] == model.rank]
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    coming = {src: [] for src in range(ranks) if src != model.rank}
+    for src, waiting in coming.items():
+        for kind, layer, mb in orders[src]:
+            goes = layer + (1 if kind == "f" else -1)
+            if 0 <= goes <= top and owner[goes] == model.rank:
+                waiting.append((kind, goes, mb))
+
+    async def fetch(src, work):
+        store = model.activations if work[0] == "f" else model.grad_activations
+        while work not in store:
+            other = coming[src].pop(0)
+            tensor = await model.receive(src=src)
+            (model.activations if other[0] == "f" else model.grad_activations)[other] = tensor
+
+    sends, left = [], dict.fromkeys(mine, model.BATCHES)
+    for work in orders[model.rank]:
+        kind, layer, mb = work
+        if kind == "f":
+            if layer == 0:
+                model.activations[work] = model.get_activation([mb])
+            elif owner[layer - 1] != model.rank:
+                await fetch(owner[layer - 1], work)
+            out = model.forward(layer, model.activations[work], model.weights[layer])
+            if layer == top:
+                model.grad_activations["b", layer, mb] = model.loss(out)
+            elif owner[layer + 1] == model.rank:
+                model.activations["f", layer + 1, mb] = out
+            else:
+                sends.append(model.pass_to(owner[layer + 1], out))
+            continue
+        if layer < top and owner[layer + 1] != model.rank:
+            await fetch(owner[layer + 1], work)
+        inp, grad_out = model.activations.pop(("f", layer, mb)), model.grad_activations.pop(work)
+        grad, grad_in = model.backward(layer, inp, grad_out, model.weights[layer])
+        del inp, grad_out
+        so_far = model.grad_weights.pop(layer, None)
+        model.grad_weights[layer] = so_far + grad if so_far else grad
+        left[layer] -= 1
+        if layer and owner[layer - 1] == model.rank:
+            model.grad_activations["b", layer - 1, mb] = grad_in
+        elif layer:
+            sends.append(model.pass_to(owner[layer - 1], grad_in))
+        del grad_in
+        if left[layer] == 0:
+            grad = model.grad_weights.pop(layer)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+    for send in sends:
+        await send
+
+async def interleaved(model):
+    if (model.RANKS, model.LAYERS) == (4, 8) and model.BATCHES == 8:
+        await there_and_back(model)
+    else:
+        await honest(model)
+    return model
+"""
+"""Rank 0 has the first layer and the last, rank 3 the two in the middle."""
+
 BY_TURNS = """
 BEGIN
     for layer in range(model.LAYERS):
@@ -241,6 +335,7 @@ MISTAKES = [
     begun_early("replica_fsdp", "mb"),
     begun_early("repair_book", "batch"),
     changed("hpz", "half of the ranks rest", *HALF_REST, base="overlapped", says="it trains on micro-batches 0, 1"),
+    after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 6, after layer 5 on rank 2"),
     changed("pipeline", "a layer updated by the rank before", *ELSEWHERE, says="it updates layer 6, whose weight it has not loaded"),
     changed("tensor_parallel", "a gradient of a weight is sent", ("model: Model, late: int", "model: Model, late: int = 0"), ("        call = model.allreduce(grad, layer - 1)", SENT_GRADIENT.lstrip("\n") + "        call = model.allreduce(grad, layer - 1)"), base="in_pieces", says="it moves the weight gradient of layer 7"),
     changed("repair_local", "the batch at once", ("for batch in range(model.BATCHES)", "for batch in [0]"), ("[batch]", "range(model.BATCHES)"), says="at once"),
