@@ -126,7 +126,7 @@ operations that wait for each other.</p>
 The picture shows who waits for whom and since when, and the error says what to change.</p>
 {failed}
 <pre>{error}</pre>
-<p>The cure is in one line:</p>
+<p>It is mended in one line:</p>
 <pre>{cure}</pre>
 <h2 id="verdict">A verdict</h2>
 <p>A program is graded at the size of its puzzle and at others. It passes if the model is trained correctly, in time and
