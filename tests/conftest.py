@@ -80,7 +80,8 @@ test_recording test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
 test_recording_floods test_page_figures test_recording test_whole_gradient test_drawing_picture test_drawing_compare
-test_colab test_closed_forms test_lives test_priced test_repairs"""
+test_colab test_closed_forms test_lives test_priced test_repairs
+test_drawing_strikes test_palette test_task_sentences"""
 """Files that go through all programs, all sizes or hundreds of random programs, or build all notebooks."""
 
 

@@ -148,6 +148,7 @@ def fails(name: str, kind: str, place: int) -> None:
     assert seen == [*range(place + 1)] and verdict.held_at == tuple(map(show_size, sizes[1:place]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("name", [name for name in SOLUTIONS if name not in SMALLER])
 def test_wrong_at_one_size_is_wrong(name: str, kind: str) -> None:
