@@ -415,6 +415,8 @@ def refusals() -> list[Any]:
 
     with_part("partial sum", PARTIAL_SUM, NOT_SUMMED, "allreduce")
     with_part("slice", SLICE, NOT_JOINED, "allgather")
+    with_part("half of a sum", {"parts": {1}, "of": 2}, NOT_SUMMED, "allreduce")
+    with_part("half of the sequence", {"shards": {1}, "total": 2}, NOT_JOINED, "allgather")
     incomplete, other = "the weight is not complete", Weight(1, 2, 0, {1}, 4)
     add("a piece, no word", incomplete, "allgather", lambda m: m.forward(0, act(), QUARTER))
     add("a piece, no word, backward", incomplete, "allgather", lambda m: m.backward(0, act(), grad(), QUARTER))

@@ -85,7 +85,7 @@ class Storage(dict[Hashable, Any]):
         return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
 
     def _under_another_key(self, key: Hashable) -> str:
-        """Return where what a key means by habit is stored instead, or an empty text."""
+        """Return where what a key usually means is stored instead, or an empty text."""
         meant = self._of_key(key)
         if meant is None:
             return ""
@@ -208,25 +208,29 @@ class Storage(dict[Hashable, Any]):
         simulator, rank = self._simulator, self._rank
         if not batches or layer >= rank.layers or not simulator.has_loaded(rank, layer):
             return there
-        done = {one: simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)}
-        known = [f"layer {one} on {numbered('micro-batch', own)}" for one, own in done.items() if own]
-        if not known or batches <= done[layer]:
+        known = self._forwards()
+        if not known or batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return there
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
         return (
-            f"{missing}, which has run {', '.join(known[:MOST_LAYERS])}. If this is for its backward, more forwards "
+            f"{missing}, which has run {known}. If this is for its backward, more forwards "
             f"have to come before that one, or another backward does. If it is for the forward: {there}"
         )
+
+    def _forwards(self) -> str:
+        """Return which layers this rank has run on which micro-batches, as text."""
+        done = {one: self._simulator.has_run(self._rank, FORWARD.kind, one) for one in range(self._rank.layers)}
+        known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        return ", ".join(known[:MOST_LAYERS])
 
     def _not_yet(self, layer: int, batches: frozenset[int]) -> str:
         """Return what to do about an activation that this rank has not made yet, by what it has done instead."""
         simulator, rank = self._simulator, self._rank
-        done = {one: simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)}
-        known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        known = self._forwards()
         if batches and known and simulator.has_loaded(rank, layer - 1):
-            missing = numbered("micro-batch", batches - done[layer - 1])
+            missing = numbered("micro-batch", batches - simulator.has_run(rank, FORWARD.kind, layer - 1))
             soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
-            return f"{soon}, only {', '.join(known[:MOST_LAYERS])}: do that forward first, or take what is ready"
+            return f"{soon}, only {known}: do that forward first, or take what is ready"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
         return f"{made} before that; or is it under another key?"
 

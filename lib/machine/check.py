@@ -77,14 +77,15 @@ def _check_complete(
             problem = INCOMPLETE
             expected = "all ranks' shards together make the whole weight"
             got = f"shards {show_set(frozenset(range(total)) - have)} of {total} are missing"
-        fix = f"after update: model.set_final_weight({layer}, weight)"
+        hand_in = f"model.set_final_weight({layer}, weight)"
+        fix = f"after update: {hand_in}"
         handed_in = {rank for rank, _ in finals}
         loaded = [state.rank for state in states if any(one.layer == layer for one in state.began)]
         if finals and (without := [rank for rank in loaded if rank not in handed_in]):
             fix = f"{numbered('rank', without)} {'has' if len(without) == 1 else 'have'} loaded a piece of it too, and "
             fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
-            fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {fix[14:]}"
+            fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

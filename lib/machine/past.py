@@ -407,21 +407,6 @@ class Asked:
         right = f'over axis="{own}"' if own else "over all ranks"
         return f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
 
-    def axes_left(self, layer: int) -> str:
-        """Return over which axis of the mesh the gradient of a layer was not summed, where it was over another; or an
-        empty text."""
-        done = [*self._past().axes.get(layer, {})]
-        left = [axis for axis in self.mesh.axes if axis not in done and self._others_along(axis, layer)]
-        if not done or None in done or not left:
-            return ""
-        over, other = f'axis="{done[-1]}"', f'axis="{left[0]}"'
-        return f"over {over} are added up the micro-batches of some of the ranks: sum over {other} as well"
-
-    def _others_along(self, axis: str, layer: int) -> bool:
-        """Return whether ranks along an axis have computed the gradient of a layer for other micro-batches."""
-        others = [self.ranks[rank] for rank in self.mesh.group(self.rank, axis).ranks if rank in self.ranks]
-        return any(not one.with_gradients(layer) <= self.with_gradients(layer) for one in others)
-
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
         an axis; or an empty text."""

@@ -149,10 +149,6 @@ class Rank(Protocol):
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
         it together."""
 
-    def axes_left(self, layer: int) -> str:
-        """Return over which axis of the mesh the gradient of a layer was not summed, where it was over another; or an
-        empty text."""
-
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 

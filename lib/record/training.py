@@ -483,8 +483,6 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return alone
     if left := rank.left_to_sum(layer, grad):
         return left
-    if axis := rank.axes_left(layer):
-        return axis
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
         return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
