@@ -22,7 +22,8 @@ from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
-from lib.record.labels import ADAPTER, NONE
+from lib.record.labels import ADAPTER
+from lib.record.shards import NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_stream
 
 from . import theme

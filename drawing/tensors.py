@@ -10,7 +10,8 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError
 from lib.learner.tensors import Tensor
 from lib.record.kinds import KINDS, SHARD
-from lib.record.labels import WHOLE, Labels
+from lib.record.labels import Labels
+from lib.record.shards import WHOLE
 
 from . import theme
 from .figure import Figure

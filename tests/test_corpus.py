@@ -334,6 +334,7 @@ DECIDING = [
     "course/held",
     "course/rules",
     "record/labels",
+    "record/shards",
     "machine/simulator",
     "machine/network",
     "machine/rank_state",

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from lib import Activation, ActivationGrad, OptState, PuzzleError, Weight, WeightGrad
 from lib.machine.check import check_finals
 from lib.machine.interface import FinalState, Piece
-from lib.record.labels import FINEST, Labels, coarsest, cut, join, overlap, same_pieces, total_of, union, within
+from lib.record.labels import Labels, cut, join, overlap, same_pieces, total_of, within
+from lib.record.shards import FINEST, coarsest, union
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())

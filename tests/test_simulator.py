@@ -13,7 +13,8 @@ from lib import Model, PuzzleError, run
 from lib.machine.cost import Shape
 from lib.machine.rank_state import MADE_UP, RankState, TensorState
 from lib.machine.simulator import LocalSimulator
-from lib.record.labels import FINEST, Labels
+from lib.record.labels import Labels
+from lib.record.shards import FINEST
 from tests.programs import solved
 
 RANKS, LAYERS, BATCHES = 4, 3, 2

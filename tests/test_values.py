@@ -11,7 +11,8 @@ import pytest
 from lib import Model, PuzzleError, run
 from lib.machine.check import check_finals
 from lib.machine.fingerprints import Fingerprints
-from lib.record.labels import Labels, coarsest
+from lib.record.labels import Labels
+from lib.record.shards import coarsest
 
 SIZE = {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}}
 

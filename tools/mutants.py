@@ -40,6 +40,7 @@ import pytest
 
 DECIDE = {
     "lib.record.labels": ("labels", "by_hand"),
+    "lib.record.shards": ("labels", "by_hand"),
     "lib.record.training": ("operations",),
     "lib.record.collectives": ("values", "drawing_primitives"),
     "lib.record.table": ("operations",),

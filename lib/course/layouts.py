@@ -13,7 +13,8 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, Shards, coarsest, show_part, union, within
+from ..record.labels import Labels, within
+from ..record.shards import Shards, coarsest, show_part, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are

@@ -9,7 +9,8 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import NONE, Labels
+from ..record.labels import Labels
+from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 

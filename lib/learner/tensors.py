@@ -15,7 +15,8 @@ from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
 from ..record.kinds import KINDS
-from ..record.labels import NO_EXTRA, NONE, OF_ADAPTER, WHOLE, ExtraLabels, Labels, check_fineness, coarsest
+from ..record.labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
+from ..record.shards import NONE, WHOLE, check_fineness, coarsest
 from ..record.training import KEEP
 
 __all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]

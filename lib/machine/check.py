@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import Place, PuzzleError, numbered, show_set
-from ..record.labels import Labels, union
+from ..record.labels import Labels
+from ..record.shards import union
 from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState, Piece
 

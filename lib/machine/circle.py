@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ..basics.errors import numbered, show_call, show_set
-from ..record.labels import NONE, Labels
+from ..record.labels import Labels
+from ..record.shards import NONE
 from ..record.table import OPERATIONS, SEND
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .in_flight import InFlight, Message, RankLinks

@@ -22,7 +22,8 @@ from math import gcd
 from typing import Any
 
 from ..record.kinds import KINDS
-from ..record.labels import NONE, OF_ADAPTER, WHOLE, Labels, Shards, coarsest, union
+from ..record.labels import OF_ADAPTER, Labels
+from ..record.shards import NONE, WHOLE, Shards, coarsest, union
 
 PRIME = (1 << 61) - 1
 """Gradients are summed modulo this prime. Python's own hash of a tuple of integers mixes: the same in every process of

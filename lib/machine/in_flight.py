@@ -9,8 +9,9 @@ from operator import attrgetter
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from ..record.labels import HOSTS, LISTS, NONE, Labels
+from ..record.labels import HOSTS, LISTS, Labels
 from ..record.operations import Collective, Value
+from ..record.shards import NONE
 from ..record.table import SEND
 from .cost import TimeUnits
 from .failure import Wait

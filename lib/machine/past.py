@@ -12,7 +12,8 @@ from ..basics.errors import numbered, show_set
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
-from ..record.labels import NONE, Labels, same_pieces, within
+from ..record.labels import Labels, same_pieces, within
+from ..record.shards import NONE
 from ..record.table import SEND, makes_weight_grads, stream_of, sums
 from ..record.training import FORWARD
 from .mesh import Group, Mesh

@@ -22,8 +22,9 @@ from ..basics.units import Elements, SizeUnit
 from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, NONE, Cuts, Labels, cut, join, of_batches, same_pieces, total_of, within
+from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
+from ..record.shards import NONE, Cuts
 from ..record.table import RECEIVE, SEND, sums, work_on_layers
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, not_in_place
 from .cost import Cost, TimeUnits

@@ -11,8 +11,9 @@ from ..basics.errors import PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.kinds import KINDS
-from ..record.labels import ADAPTER, FINEST, NO_EXTRA, NONE, OF_ADAPTER, ExtraLabels, Labels, of_weight, one_shard
+from ..record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
+from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import UPDATE
 from . import deferred_memory

@@ -2,7 +2,8 @@
 
 ===========  ======================================================================
 kinds        the kinds of tensor, one row each
-labels       what a tensor is: kind, layer, micro-batches, shards, and their arithmetic
+shards       sets of pieces of a whole, and their arithmetic
+labels       what a tensor is: kind, layer, micro-batches, shards; how tensors are cut, joined and summed
 operations   what one row of the table of operations says
 training     forward, loss, backward, update: what each insists on and makes
 collectives  all-reduce, all-gather, reduce-scatter

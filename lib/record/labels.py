@@ -1,7 +1,7 @@
 """What a tensor is, in words and sets: kind, layer, step, micro-batches, shards, partial sums.
 
-Labels carry no numbers and no memory address. All arithmetic of shards and micro-batches is here, as pure functions
-from labels to labels; a shard set is kept in its coarsest form, so pieces 4 and 5 of 8 are piece 2 of 4.
+Labels carry no numbers and no memory address. How they are cut, joined and summed is here, as pure functions from
+labels to labels.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from math import gcd, lcm
+from math import lcm
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, numbered, show_set
 from .kinds import KINDS, SLICE
-
-Shards = frozenset[int]
-WHOLE: Shards = frozenset([0])
-NONE: frozenset[int] = frozenset()
+from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
-FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
 class ExtraLabels(NamedTuple):
@@ -145,82 +141,6 @@ _thing, _unsummed = others_than("shards", "total"), others_than("extra")
 _part, kind_of = attrgetter("shards", "total"), attrgetter("kind")  # functions of C: asked for each member of a group
 
 
-def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
-    """Return the same part of the whole in the fewest, largest pieces.
-
-    >>> coarsest(frozenset({4, 5}), 8)
-    (frozenset({2}), 4)
-    """
-    count = len(shards)
-    if count == total:
-        return WHOLE, 1
-    common = gcd(count, total)
-    for factor in range(common, 1, -1):
-        if common % factor == 0:
-            coarse = frozenset([shard // factor for shard in shards])
-            if len(coarse) * factor == count:
-                return coarse, total // factor
-    return shards, total
-
-
-def check_fineness(total: int) -> None:
-    """Raise PuzzleError for a cut into more than FINEST pieces."""
-    if total > FINEST:
-        problem, fix = f"a tensor is cut into at most {FINEST:,} pieces", "one piece for each rank is enough"
-        raise PuzzleError(problem, got=f"{total:,} pieces", fix=fix)
-
-
-class Cuts:
-    """The cuts of one machine's tensors. Sizes are exact fractions, whose sums must not need thousands of digits."""
-
-    def __init__(self) -> None:
-        self.common = 1
-
-    def check(self, total: int) -> None:
-        """Note a cut. Raise PuzzleError for too many cuts that do not go together."""
-        if self.common % total:
-            common = lcm(self.common, total)
-            if common > 1 << 256:
-                problem = f"tensors were cut into too many different numbers of pieces, now into {total}"
-                raise PuzzleError(problem, fix="cut everything into as many pieces, or into a multiple")
-            self.common = common
-
-
-def refined(shards: Shards, total: int, finer: int) -> Shards:
-    """Return the same part in pieces of ``finer``, a multiple of ``total``."""
-    factor = finer // total
-    if factor == 1:
-        return shards
-    check_fineness(finer)
-    return frozenset([shard * factor + part for shard in shards for part in range(factor)])
-
-
-@lru_cache(maxsize=64)  # the gathers of all layers join the same parts, and so do their values
-def union(parts: tuple[tuple[Shards, int], ...]) -> tuple[tuple[Shards, int], bool]:
-    """Return the union of parts of one whole, in coarsest form, and whether no piece comes twice.
-
-    >>> union(((frozenset({0}), 2), (frozenset({2}), 4)))
-    ((frozenset({0, 1, 2}), 4), True)
-    """
-    total, count, shards = lcm(*{total for _, total in parts}), 0, set[int]()
-    for part, other in parts:  # one after the other: written out finely, all of them together may be very large
-        pieces = part if other == total else refined(part, other, total)
-        count += len(pieces)
-        shards |= pieces
-    return coarsest(frozenset(shards), total), len(shards) == count
-
-
-def show_part(shards: Shards, total: int) -> str:
-    """Return a part of a whole as text.
-
-    >>> show_part(frozenset({0}), 1), show_part(frozenset({1}), 4), show_part(frozenset({0, 2}), 4)
-    ('all of it', 'shard {1} of 4', 'shards {0, 2} of 4')
-    """
-    if len(shards) == total:
-        return "all of it"
-    return f"{'shard' if len(shards) == 1 else 'shards'} {show_set(shards)} of {total}"
-
-
 def same_pieces(a: Labels, b: Labels) -> bool:
     """Return whether two tensors are the same part of their wholes."""
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
@@ -240,12 +160,6 @@ def overlap(a: Labels, b: Labels) -> bool:
     """Return whether two parts have a piece in common."""
     finer = lcm(a.total, b.total)
     return not refined(a.shards, a.total, finer).isdisjoint(refined(b.shards, b.total, finer))
-
-
-@lru_cache(maxsize=1 << 12)  # every rank has one of every layer, and keeps it: once made they cost no memory
-def one_shard(shard: int) -> Shards:
-    """Return the set of one shard, which is in coarsest form."""
-    return frozenset([shard])
 
 
 def cut(labels: Labels, index: int, pieces: int) -> Labels:

@@ -17,14 +17,13 @@ from .labels import (
     SLICES,
     ExtraLabels,
     Labels,
-    coarsest,
     of_batches,
     of_weight,
     same_pieces,
-    show_part,
     within,
-)  # fmt: skip
+)
 from .operations import Computation, More, Rank, Values
+from .shards import coarsest, show_part  # fmt: skip
 
 # -- forward and backward -------------------------------------------------------------------------
 

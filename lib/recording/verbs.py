@@ -12,8 +12,9 @@ from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import JOINED, KINDS
-from ..record.labels import FINEST, NO_EXTRA, ExtraLabels, Labels
+from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Collective, Computation, Operation
+from ..record.shards import FINEST
 from ..record.table import OPERATIONS
 from ..record.training import KEEP
 from .safe import number, numbers, shown

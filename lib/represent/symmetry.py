@@ -21,7 +21,8 @@ from ..basics.errors import Place as Where
 from ..machine.log import Log
 from ..machine.mesh import Group, Mesh
 from ..record.events import Event, make_event
-from ..record.labels import Labels, Shards, coarsest, refined
+from ..record.labels import Labels
+from ..record.shards import Shards, coarsest, refined
 from .coordinate import Coordinate, Place, Questions
 
 RANKS = "ranks"
