@@ -1,6 +1,7 @@
 """From a function to a verdict that can be read, stored and sent.
 
 ===========  ======================================================================
+points       the points of a pass: for the star, for nearness to the frontier
 verdict      the one result: what came of an attempt, of several
 holding      what a run holds at its peak, beside the program of a goal
 slowness     what makes a run slow, beside the program of a goal

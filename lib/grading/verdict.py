@@ -13,6 +13,7 @@ from ..course.bounds import bounds_of
 from ..course.specs import Puzzle
 from ..record.breakdown import in_words, waits_of
 from ..recording.safe import TEXTS, shown, shown_place
+from .points import score_of
 
 VERSION = 2
 """The version of the JSON. It changes when a field changes its meaning or is removed; new fields may come at any
@@ -99,12 +100,25 @@ class Verdict:
     link: str = ""  # to the notebook of the next puzzle, if its address is known
     note: str = ""  # a further remark, for example that progress could not be saved
     parts: Mapping[str, Fraction] = field(default_factory=dict)  # the time of all ranks by parts (see ``breakdown``)
+    worth: float | None = None  # the points that the puzzle is worth, where points are given
 
     @property
     def starred(self) -> bool:
         """Whether it passes with the star."""
         figures = self.time is not None and self.memory is not None and self.puzzle.has_star(self.time, self.memory)
         return self.status == PASS and figures
+
+    @property
+    def score(self) -> float:
+        """From 0 to 1, by the formula of ``points``: 0 unless it passes, 1 on the frontier."""
+        if self.status != PASS or self.time is None or self.memory is None:
+            return 0.0
+        return score_of(self.puzzle, self.time, self.memory)
+
+    @property
+    def points(self) -> float | None:
+        """The score times what the puzzle is worth, where points are given."""
+        return None if self.worth is None else round(self.score * self.worth, 2)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return everything but status and message, as pairs of a name and a text."""
@@ -129,7 +143,9 @@ class Verdict:
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
         to_star = f"{self.beside[:-1]}, star=True)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
+        points = f"{self.points:g} of {self.worth:g}" if self.worth else ""
         more = (
+            ("points", points, points),
             ("idle", not passed and idle != "0", f"{idle} percent of all ranks' time{waits}"),
             ("also right at", self.held_at, held),
             ("printed", self.printed, self.printed.rstrip("\n")),
@@ -160,6 +176,7 @@ class Verdict:
         return {
             "puzzle": puzzle.name, "number": puzzle.number, "title": puzzle.title,
             "status": self.status, "right": self.right is True, "message": self.message,
+            "score": self.score, "points": self.points, "worth": self.worth,
             "error": self.error and self.error.as_json(),
             "time": self.time, "memory": plain(self.memory),
             "units": {"time": puzzle.unit.name, "memory": puzzle.size_unit.name},
@@ -189,6 +206,17 @@ class Report:
         return sum(verdict.status == PASS for verdict in self.verdicts)
 
     @property
+    def worth(self) -> float | None:
+        """The points that all puzzles together are worth, where points are given."""
+        worths = [verdict.worth for verdict in self.verdicts if verdict.worth is not None]
+        return sum(worths) if worths else None
+
+    @property
+    def points(self) -> float:
+        """The points of all puzzles together."""
+        return round(sum(verdict.points or 0.0 for verdict in self.verdicts), 2)
+
+    @property
     def seconds(self) -> float:
         """The wall-clock time of all puzzles together."""
         return sum(verdict.seconds for verdict in self.verdicts)
@@ -201,7 +229,8 @@ class Report:
             return f"{whose}{self.not_graded}"
         stars = sum(verdict.starred for verdict in self.verdicts)
         said = f"{whose}{self.passed} of {count} puzzle{'s' * (count != 1)} pass{'es' * (count == 1)}"
-        return said + (f", {stars} with the star" if stars else "")
+        said += f", {stars} with the star" if stars else ""
+        return said + (f", {self.points:g} of {self.worth:g} points" if self.worth else "")
 
 
 def plain(elements: Elements | None) -> int | float | None:

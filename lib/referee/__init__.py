@@ -2,6 +2,7 @@
 
 ===========  ======================================================================
 files        verdicts for other programs: JSON, JUnit, Gradescope, CSV
+leaderboard  a class, those with most points first
 namespaces   a process without network, files and other processes
 seccomp      a process that starts no other
 worker       the process in which a learner's code runs

@@ -11,6 +11,7 @@ from ..grading.page import text
 from ..grading.verdict import ERROR, FAIL, PASS, TODO, VERSION, Report, plain
 
 COLUMNS = ("status", "ticks", "elements", "star")  # what a table has of each puzzle
+POINTS = ("points", "points possible")  # what it has of each student besides, where points are given
 
 
 def as_json(reports: Sequence[Report]) -> str:
@@ -52,14 +53,16 @@ def as_junit(reports: Sequence[Report]) -> str:
 
 
 def as_gradescope(report: Report) -> str:
-    """What Gradescope reads: a point for each puzzle, and a leaderboard of times and memory (less is better)."""
+    """What Gradescope reads: a point for each puzzle, or its points where they are given, and a leaderboard of times
+    and memory (less is better)."""
     tests, board = [], []
     for verdict in report.verdicts:
         puzzle = verdict.puzzle
         passed = verdict.status == PASS
         tests.append({
             "name": f"Puzzle {puzzle.number}: {puzzle.title}", "number": str(puzzle.number),
-            "score": float(passed), "max_score": 1.0, "status": "passed" if passed else "failed",
+            "score": float(passed) if verdict.points is None else verdict.points,
+            "max_score": verdict.worth or 1.0, "status": "passed" if passed else "failed",
             "output": text(verdict), "output_format": "text",
             "tags": [puzzle.name, verdict.status, *["star"] * verdict.starred], "visibility": "visible",
         })  # fmt: skip
@@ -67,7 +70,7 @@ def as_gradescope(report: Report) -> str:
             figures = ((puzzle.unit.name, verdict.time), (puzzle.size_unit.name, plain(verdict.memory)))
             board += [{"name": f"{puzzle.name}: {unit}", "value": value, "order": "asc"} for unit, value in figures]
     whole = {
-        "score": float(report.passed), "execution_time": round(report.seconds, 3),
+        "score": report.points if report.worth else float(report.passed), "execution_time": round(report.seconds, 3),
         "output": f"{report.headline()}. Graded {report.isolation}.", "output_format": "text",
         "stdout_visibility": "hidden", "tests": tests, "leaderboard": board,
     }  # fmt: skip
@@ -75,18 +78,24 @@ def as_gradescope(report: Report) -> str:
 
 
 def as_csv(reports: Sequence[Report]) -> str:
-    """A row for each student: how many pass, or that nothing is graded, and of each puzzle status, time and memory."""
+    """A row for each student: how many pass, or that nothing is graded, and of each puzzle status, time and memory; and
+    points, where they are given."""
     out = io.StringIO()
+    given = any(report.worth for report in reports)
+    each, whole = (*COLUMNS, *POINTS[:1] * given), POINTS * given
     names = list(dict.fromkeys(verdict.puzzle.name for report in reports for verdict in report.verdicts))
-    columns = [f"{name} {column}" for name in names for column in COLUMNS]
-    writer = csv.DictWriter(out, ["student", "passed", *columns], restval="", lineterminator="\n")
+    columns = [f"{name} {column}" for name in names for column in each]
+    writer = csv.DictWriter(out, ["student", "passed", *whole, *columns], restval="", lineterminator="\n")
     writer.writeheader()
     for report in reports:
         formula = report.student.startswith(("=", "+", "-", "@"))  # a spreadsheet would take it for one
         passed = "not graded" if report.not_graded else report.passed
         row: dict[str, Any] = {"student": "'" * formula + report.student, "passed": passed}
+        if report.worth:
+            row |= dict(zip(whole, (report.points, report.worth), strict=True))
         for verdict in report.verdicts:
-            values = (verdict.status, verdict.time, plain(verdict.memory), "yes" if verdict.starred else "")
-            row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(COLUMNS, values, strict=True)}
+            values = [verdict.status, verdict.time, plain(verdict.memory), "yes" if verdict.starred else ""]
+            values += [verdict.points] * given
+            row |= {f"{verdict.puzzle.name} {column}": value for column, value in zip(each, values, strict=True)}
         writer.writerow(row)
     return out.getvalue()

@@ -24,9 +24,10 @@ from ..course.specs import after, find, puzzles
 from ..grading.commandline import Usage, called
 from ..grading.notebook import Hint
 from ..grading.page import STAR, report_text
+from ..grading.points import assignment
 from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report
-from . import files
+from . import files, leaderboard
 from .attempts import Unreadable, asked_for, home, is_file, others, progress_here, wanted
 from .classroom import grade_class
 from .script import start
@@ -103,6 +104,8 @@ def _parser() -> argparse.ArgumentParser:
             add("--junit", metavar="F", help="write JUnit XML")
             add("--gradescope", metavar="F", help="write Gradescope's results.json; with --each a folder of them")
             add("--csv", metavar="F", help="with --each: write a table, a row a student")
+            add("--leaderboard", metavar="F", help="with --each: write who has most, as F.html or F.md")
+            add("--points", metavar="N", help="what each puzzle is worth, 10 or fsdp=20,gpipe=10; see docs/teaching.md")
     says = "write a blank puzzle as a script, for an editor that shows cells or any other"
     command = commands.add_parser("start", help=says, description=says.capitalize() + ".")
     command.set_defaults(do=start)
@@ -128,6 +131,9 @@ def grade(options: argparse.Namespace) -> int:
         print(_list() if options.list else _hints(options.hint))
         return ALL_PASS
     _check_outputs(options)
+    options.worths = {} if options.points is None else assignment(options.points)
+    if "=" in (options.points or ""):
+        options.what += [name for name in options.worths if name not in options.what]
     return _grade_own(options) if options.each is None else _grade_each(options)
 
 
@@ -136,7 +142,7 @@ def _grade_own(options: argparse.Namespace) -> int:
     chosen = wanted(options.what, _chosen(options.k))
     asked = asked_for(options.what, chosen)
     with closing(Examiners(options.timeout)) as examiners:
-        report = _leading_on(session(asked, chosen, examiners, options.plain))
+        report = _worth(options, _leading_on(session(asked, chosen, examiners, options.plain)))
     written = _write_files(options, [report])
     _keep(report)
     written &= _print_report(options, [report])
@@ -155,6 +161,7 @@ def _grade_each(options: argparse.Namespace) -> int:
     left_out = others(options.each)
     with _ends_are_interrupts(), closing(Examiners(options.timeout, [str(options.each)])) as examiners:
         reports, stopped = grade_class(options.each, chosen, bool(named), examiners, budget, options.plain)
+        reports = [_worth(options, report) for report in reports]
         written = _write_files(options, reports)  # first of all: a second interrupt may come
     written &= _print_report(options, reports)
     if left_out:
@@ -206,6 +213,12 @@ def _leading_on(report: Report) -> Report:
     verdicts = [replace(one, next_hint=f"{hints} {one.puzzle.name}") for one in report.verdicts]
     if len(verdicts) == 1 and (then := after(verdicts[0].puzzle)) is not None:
         verdicts = [replace(verdicts[0], following=f"{then.heading} ({then.name})")]
+    return replace(report, verdicts=verdicts)
+
+
+def _worth(options: argparse.Namespace, report: Report) -> Report:
+    """Return the report with what each puzzle is worth."""
+    verdicts = [replace(one, worth=options.worths.get(one.puzzle.name)) for one in report.verdicts]
     return replace(report, verdicts=verdicts)
 
 
@@ -264,6 +277,8 @@ def _hints(name: str) -> str:
 def _faces(options: argparse.Namespace) -> list[tuple[str, Callable[[Sequence[Report]], str]]]:
     """Return each file to be written with the function that makes its text of the reports."""
     faces = [(options.json, files.as_json), (options.junit, files.as_junit), (options.csv, files.as_csv)]
+    board = leaderboard.as_html if str(options.leaderboard).endswith(".html") else leaderboard.as_markdown
+    faces.append((options.leaderboard, board))
     if options.each is None:
         faces.append((options.gradescope, lambda reports: files.as_gradescope(reports[0])))
     return [(target, face) for target, face in faces if target is not None]
@@ -273,6 +288,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
     """Raise Usage for options that cannot work, before anything is graded."""
     if options.csv is not None and options.each is None:
         raise Usage("--csv is a table of students: it goes with --each DIR")
+    if options.leaderboard is not None:
+        if options.each is None:
+            raise Usage("--leaderboard is a table of students: it goes with --each DIR")
+        if options.leaderboard != "-" and not options.leaderboard.endswith((".html", ".md")):
+            raise Usage(f"{options.leaderboard} is no leaderboard: name it .html or .md")
     if options.each is not None and options.gradescope == "-":
         raise Usage("with --each, --gradescope names a folder: a file for each student")
     targets, each = [target for target, _ in _faces(options)], options.each and options.each.resolve()
