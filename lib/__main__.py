@@ -18,8 +18,10 @@ def main() -> int:
     if os.name != "posix":
         print_to_stderr("python -m lib needs Linux or macOS (on Windows: WSL). In a notebook, grade works.")
         return 2
+    from .referee.namespaces import keep_private
     from .referee.shell import main as grading
 
+    keep_private()
     return grading()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..recording.wire import Wire
 from . import namespaces, worker
-from .namespaces import ADOPT_ORPHANS, ON_PARENTS_DEATH, prctl
+from .namespaces import ADOPT_ORPHANS, ON_PARENTS_DEATH, keep_private, prctl
 
 READY, FORK, END = b"r", b"f", b"e"
 GLANCE = 0.01  # seconds after which one looks again whether a process has ended
@@ -28,6 +28,7 @@ def serve() -> None:
     128 plus the number of a signal."""
     grader = socket.socket(fileno=int(sys.argv[2]))
     prctl(ADOPT_ORPHANS, 1)
+    keep_private()  # what would change it could change the next student's worker
     gc.freeze()  # what is there is shared with all workers: no collector is to touch it
     grader.sendall(READY)
     while True:
@@ -49,6 +50,7 @@ def serve() -> None:
 def _supervise(grader: socket.socket, line: int, output: int) -> None:
     """Start a worker, wait for its end or the grader's word, end all that is left of it, and exit as it did."""
     status = 1
+    keep_private(False)  # else it may not say who is who in its namespace
     try:
         with open(os.devnull, "rb") as nothing:
             for number, here in enumerate((nothing.fileno(), output, output)):
