@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
 
 from lib import Model, PuzzleError, grade, run
+from lib.course.layouts import Size
+from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
 from lib.grading.verdict import FAIL
@@ -588,7 +590,10 @@ async def wsdp(model: Model) -> Model:
             "stage and pipeline exchanged",
             ("model.rank % stages, model.rank // stages", "model.rank // stages, model.rank % stages"),
         ),
-        ("rank 0 has sent Activation of layer 1, micro-batch {0} to rank 1, which runs layer 0 too", "runs layer 1"),
+        (
+            "rank 0 has sent Activation of layer 1, micro-batch {0} to rank 1, which runs layer 0 too",
+            "let model.rank % 4 be the stage",
+        ),
         ("receive only after",),
     ),
     Row(
@@ -1771,6 +1776,311 @@ ROWS += [
     ),
 ]
 
+ROWS += [
+    Row(
+        changed(
+            "wsdp",
+            "a gathered weight of the forward loop is read in the backward loop",
+            (
+                f"    for layer in reversed(range(model.LAYERS)):\n        {GATHERED}\n",
+                "    for layer in reversed(range(model.LAYERS)):\n",
+            ),
+        ),
+        ("instead:  gather it again where it is needed, right before this; or store it",),
+    ),
+    Row(
+        changed(
+            "wsdp", "an update with the gathered weight", ("layer, grad, model.weights[layer],", "layer, grad, weight,")
+        ),
+        ("instead:  an update takes the piece that this rank has loaded",),
+        ("store it to keep it",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "nothing is brought to the gather",
+            ("allgather(model.weights[layer], layer)", "allgather(None, layer)"),
+        ),
+        ("None is what .get gives where nothing is stored", "model.load_weights(0, model.rank, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "gradients of activations are summed, too",
+            (
+                SUMMED,
+                f"{SUMMED}        model.grad_activations[layer] = await model.allreduce(model.grad_activations[layer], layer)\n",
+            ),
+        ),
+        ("each keeps the gradients of its own activations, so leave this call out",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the inputs of a backward are taken out before a gather",
+            (
+                "layer, inp, grad_out, model.weights[layer]",
+                "layer, inp, grad_out, await model.allgather(model.weights[layer], layer)",
+            ),
+            (
+                "model.weights[layer], state = model.load_weights(layer)\n        model.opt_states[layer] = state.shard(model.rank, model.RANKS)",
+                "model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)",
+            ),
+            (
+                "inp, weight = model.activations[layer], model.weights[layer]",
+                "weight = await model.allgather(model.weights[layer], layer)\n            inp = model.activations[layer]",
+            ),
+        ),
+        ("instead:  gather first, and take this out of its dictionary, or make it, after that",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the loss of the first micro-batch alone",
+            (
+                "        model.grad_activations[model.LAYERS] = model.loss(",
+                "        if mb == model.rank:\n            model.grad_activations[model.LAYERS] = model.loss(",
+            ),
+        ),
+        ("model.loss has not run on micro-batch 4: call it for each micro-batch",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "all forwards first, under the same keys",
+            (
+                "        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n\n",
+                "    for mb in mine:\n        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n",
+            ),
+        ),
+        ("forward(5, ...) gave it for micro-batches 0, 4, under one key", "model.activations[layer, micro_batch]"),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "states are dealt out by layer",
+            (
+                "        model.opt_states[layer] = state.shard(model.rank, model.RANKS)\n",
+                "        if layer % model.RANKS == model.rank:\n            model.opt_states[layer] = state\n",
+            ),
+            ("            grad = await model.scatterreduce(grad, layer)\n", ""),
+            (
+                """        piece = model.weights[layer].shard(model.rank, model.RANKS)
+        piece, model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), piece, model.opt_states[layer]
+        )
+        model.weights[layer] = await model.allgather(piece, layer)
+""",
+                """        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        if layer % model.RANKS == model.rank:
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, grad, model.weights[layer], model.opt_states[layer]
+            )
+""",
+            ),
+        ),
+        ("here each rank updates its own piece of every layer", "await model.allgather(piece, 0)"),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "a whole weight is updated with a piece of the state",
+            (
+                "layer, model.grad_weights.pop(layer), piece,",
+                "layer, model.grad_weights.pop(layer), model.weights[layer],",
+            ),
+        ),
+        ("update the piece of the weight whose state this rank has, model.weights[0].shard(model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "pieces of the number of micro-batches",
+            ("shard(model.rank, model.RANKS)", "shard(model.rank, model.BATCHES)"),
+        ),
+        ("that is one of 4: weight.shard(model.rank, model.RANKS), and opt_state.shard alike",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "axes exchanged, and received accordingly",
+            ("model.rank % stages, model.rank // stages", "model.rank // stages, model.rank % stages"),
+            ("src=model.rank - 1", "src=model.rank - stages"),
+        ),
+        ("rank 0 has sent Activation of layer 1, micro-batch {0} to rank 1", "await model.pass_to(4, ...) on rank 0"),
+        ("src=3",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "stages that overlap",
+            ("first, last = stage * share, (stage + 1) * share - 1", "first, last = stage, stage + share - 1"),
+        ),
+        ("rank 1 waits too soon: its own layers begin where those of rank 0 end",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "one layer a stage at any size",
+            ("first, last = stage * share, (stage + 1) * share - 1", "first, last = stage, stage"),
+        ),
+        ("together the ranks have run layers 0-3 of 8: divide all of them among the stages",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the share of a stage is that of a rank",
+            ("model.LAYERS // stages", "model.LAYERS // model.RANKS"),
+        ),
+        ("model.LAYERS // model.RANKS is 0 here",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "a zero gradient of the own layer", ("fake_grad(layer, [])", "fake_grad(first, [])")),
+        ("model.fake_grad(3, [])",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a receive for each layer",
+            ("        elif layer == first:\n", "        elif first <= layer <= last:\n"),
+        ),
+        ("what forward(layer 0) gave is on this rank", "receive for the first of this rank's layers only"),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the loss on every stage",
+            ("        if layer == last and is_last:\n", "        if layer == last:\n"),
+        ),
+        ("rank 3 goes on with it towards model.loss, and sends its gradient back",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a neighbor that is no neighbor",
+            ("model.rank + 1", "model.rank + stages"),
+            ("model.rank - 1", "model.rank - stages"),
+        ),
+        ("from their neighbor, model.rank - 1 or + 1",),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the loss in the turn of the first layer",
+            ("        if layer == last and is_last:\n", "        if layer == first and is_last:\n"),
+            (
+                "        elif layer == last:\n            model.grad",
+                "        elif layer == first:\n            model.grad",
+            ),
+        ),
+        ("before the backward of the last layer: model.grad_activations[8] = model.loss(model.activations[8])",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the own gradient, as often as there are ranks",
+            (SUMMED, "        grad = grad + grad + grad + grad\n"),
+        ),
+        ("The gradients of the other ranks come by a reduction, grad = await model.allreduce(grad, 5)",),
+    ),
+    Row(
+        changed(
+            "fsdp",
+            "the own gradient twice",
+            ("model.scatterreduce(grad, layer)", "model.scatterreduce(grad + grad, layer)"),
+        ),
+        ("come by a reduction, grad = await model.scatterreduce(grad, 5)",),
+        ("allreduce",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "whole weights of the own stage",
+            (
+                "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.load_weights(\n            layer, model.rank, model.RANKS\n",
+                "    for layer in range(first, last + 1):\n        model.weights[layer], model.opt_states[layer] = model.load_weights(\n            layer\n",
+            ),
+            ("weight = await model.allgather(model.weights[layer], layer)", "weight = model.weights.get(layer)"),
+        ),
+        (
+            "here each rank loads, keeps and updates its shard of every layer: model.load_weights(0, model.rank, model.RANKS)",
+        ),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "no zero gradients",
+            (
+                "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n",
+                "        if first <= layer <= last:\n            model.grad_weights[layer] = grad\n",
+            ),
+            (
+                "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, model.grad_weights.pop(layer)",
+                "    for layer in range(model.LAYERS):\n        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer)\n        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad",
+            ),
+        ),
+        ("layer 0 has run on rank 0, and not on this one", "model.fake_grad(0, [])"),
+        ("own layers only",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a receive after the gather",
+            ("            model.activations[first] = await model.receive(src=model.rank - 1)\n", "            pass\n"),
+            (
+                f"        {GATHERED}\n        if first <= layer <= last:\n            model.act",
+                f"        {GATHERED}\n        if layer == first and not is_first:\n            model.activations[first] = await model.receive(src=model.rank - 1)\n        if first <= layer <= last:\n            model.act",
+            ),
+        ),
+        ("instead:  receive first, and make the call that gives this after that",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "all backwards on the last stage",
+            (
+                "        if first <= layer <= last:\n            inp, grad_out",
+                "        if is_last:\n            inp, grad_out",
+            ),
+        ),
+        ("layer 2 ran on rank 2, where its backward runs, too",),
+        ("model.receive",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "states and gradients are gathered for the update",
+            (
+                """        piece = model.weights[layer].shard(model.rank, model.RANKS)
+        piece, model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), piece, model.opt_states[layer]
+        )
+        model.weights[layer] = await model.allgather(piece, layer)
+""",
+                """        state = await model.allgather(model.opt_states[layer], layer)
+        grad = await model.allgather(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], state)
+""",
+            ),
+        ),
+        ("instead:  leave out that gather: an update takes the pieces of weight and state that this rank has",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "a reduce-scatter by hand",
+            (
+                SCATTERED,
+                "            for other in range(model.RANKS):\n                if other != model.rank:\n                    await model.pass_to(other, grad.shard(other, model.RANKS))\n",
+            ),
+        ),
+        ("let one call add up those of all ranks, such as grad = await model.scatterreduce(grad, 5)",),
+    ),
+]
+"""Wrong ideas about the algorithms of puzzles 3, 7 and 10."""
+
 COSTS = [
     Row(
         changed("interleaved", "one thick stage a rank", base="one_f_one_b"),
@@ -1834,6 +2144,30 @@ COSTS += [
         ),
         ("Keep a shard of each instead",),
         ("gather it again for the next one",),
+    ),
+]
+
+COSTS += [
+    Row(
+        changed(
+            "wsdp",
+            "whole weights are kept from forward to backward",
+            (
+                f"        {GATHERED}\n        model.act",
+                "        weight = model.weights[layer, 'whole'] = await model.allgather(model.weights[layer], layer)\n        model.act",
+            ),
+            (f"        {GATHERED}\n        inp", "        weight = model.weights[layer, 'whole']\n        inp"),
+        ),
+        ("Let each go after its use", "gather it again for the next one"),
+        ("Take each tensor out as you use it last",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "summed in pieces, then gathered",
+            (SCATTERED, f"{SCATTERED}            grad = await model.allgather(grad, layer)\n"),
+        ),
+        ("Leave that gather out: keep this rank's piece of the sum",),
     ),
 ]
 
@@ -1904,23 +2238,33 @@ OF_SEVERAL = (
 )  # fmt: skip
 OTHERWISE = (
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
-    "four pieces at any size", "the pieces of the sum are gathered", "the last gather over the other axis",
-    "more forwards than micro-batches", "both halves of a turn at once", "two stages a rank at every size",
+    "the pieces of the sum are gathered", "the last gather over the other axis",
+    "more forwards than micro-batches", "both halves of a turn at once",
 )  # fmt: skip
 """What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]
 
 
+def _said_of(program: Program, size: Size, order: Iterable[int]) -> str:
+    """What a run of a program is told, with its ranks started in this order; nothing where it is right."""
+    try:
+        run(function(program), **size, _order=[*order]).check()  # type: ignore[arg-type]
+    except PuzzleError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("row", BY_RANKS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_the_words_do_not_depend_on_who_is_started_first(row: Row) -> None:
     """What an error says of other ranks is found out when the run has ended."""
-    size = puzzles()[row.program.puzzle].size
-    said = set()
-    for order in (range(size["ranks"]), reversed(range(size["ranks"]))):
-        with pytest.raises(PuzzleError) as failed:
-            run(function(row.program), **size, _order=[*order]).check()  # type: ignore[arg-type]
-        said.add(str(failed.value))
-    assert len(said) == 1, said
+    puzzle = puzzles()[row.program.puzzle]
+    for size in (puzzle.size, *[there.size for there in figures_elsewhere(puzzle)]):
+        orders = (range(size["ranks"]), reversed(range(size["ranks"])))
+        said = {_said_of(row.program, size, order) for order in orders}
+        assert len(said) == 1, said
+        if said != {""}:
+            return
+    raise AssertionError("it is right at every size")
 
 
 @pytest.mark.parametrize("line", [

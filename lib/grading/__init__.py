@@ -5,8 +5,8 @@ points       the points of a pass: for the star, for nearness to the frontier
 verdict      the one result: what came of an attempt, of several
 holding      what a run holds at its peak, beside the program of a goal
 slowness     what makes a run slow, beside the program of a goal
-judge        right or not, at its own size and others; layout, rules, targets
 fitting      what to write instead, where that depends on the puzzle
+judge        right or not, at its own size and others; layout, rules, targets
 standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a table for notebooks, a text
 progress     the best so far, in a small file beside the notebooks

@@ -14,6 +14,7 @@ from ..course.outlines import Holding, solution_peak
 from ..course.specs import Puzzle
 from ..machine.lives import Held, Peak
 from ..machine.outcome import Outcome
+from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import HOSTS
@@ -233,7 +234,8 @@ class Excess:
 
     def _fix(self) -> str:
         """Return what to write, or an empty text."""
-        held = self.rows[0]
+        read = [held for held in self.rows if held.following is not None]
+        held = read[0] if 2 * len(read) > len(self.rows) else self.rows[0]
         kind = SAVED if held.labels is None else held.labels.kind
         row, pop = KINDS[kind], f"model.{KINDS[kind].store}.pop(...)"
         made = self.events[held.made].kind if 0 <= held.made < len(self.events) else ""
@@ -271,6 +273,8 @@ class Excess:
         if kind == "Weight" and stream_of(made) == "collective":
             return f"let each go after its use, {pop}, and gather it again for the next one."
         if kind == "WeightGrad":
+            if pieces and made == ALLGATHER.kind:
+                return "leave that gather out: keep this rank's piece of the sum, and update with it."
             return self._fix_of_gradient(held, pieces)
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."

@@ -23,6 +23,7 @@ from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD
 from ..running.limits import collector_off
+from .fitting import fitting
 from .holding import as_json as peak_as_json
 from .holding import costs_memory, peak_in_words, unread_in_words
 from .slowness import Slowness
@@ -102,7 +103,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
     check_features(outcome, puzzle)
     if not proved:
-        check_finals(outcome.final_states, size.get("train", TRAINED[0]))
+        fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
     check_layout(puzzle.layout, size, outcome.final_states)
     for rule in puzzle.rules:
         RULES[rule](outcome)

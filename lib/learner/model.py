@@ -598,6 +598,9 @@ class Model(Verbs):
             fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
+        elif v is None:
+            fix = "None is what .get gives where nothing is stored: every rank of the group brings a piece of its own, "
+            fix += f"of a weight what it has loaded, model.load_weights({layer}, model.rank, model.RANKS)"
         elif isinstance(v, Storage):
             fix = f"one tensor of it: model.{v._name}[{layer}]"
         raise PuzzleError(problem, where=where, got=describe(v), fix=fix)

@@ -71,7 +71,20 @@ class Storage(dict[Hashable, Any]):
 
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
-        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=self._loads(key))
+        fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
+        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _zero_of(self, layer: Hashable) -> str:
+        """Return what this rank brings to the reduction of the gradient of a layer that has run on another rank, and of
+        which it has a piece; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        if type(layer) is not int or not simulator.has_loaded(rank, layer) or simulator.summed_by(rank, layer):
+            return ""
+        owner = simulator.owner(rank, layer)
+        if owner is None:
+            return ""
+        has = f"layer {layer} has run on rank {owner}, and not on this one, which brings the zero gradient to the "
+        return f"{has}reduction of its gradient: model.fake_grad({layer}, [])"
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
@@ -141,7 +154,11 @@ class Storage(dict[Hashable, Any]):
             if other is not None and not backward and layer == rank.layers:
                 return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
             if other is not None:
-                return f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+                sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+                back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+                return sent if backward else sent + back
+            if again := self._of_several(name, layer, done, made) if not batches else "":
+                return again
             if (
                 not backward
                 and layer == rank.layers
@@ -155,7 +172,7 @@ class Storage(dict[Hashable, Any]):
             fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
             return f"{fix}another tensor taken its place? Keep it to its last use"
         if not backward and layer == 0:
-            own = [one for one in range(rank.layers) if simulator.has_run(rank, FORWARD.kind, one)]
+            own = self._layers_run()
             if len(own) > 1 and own[0] > 0 and not batches:
                 has = f"this rank has layers {', '.join(map(str, own))}"
                 return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
@@ -163,10 +180,34 @@ class Storage(dict[Hashable, Any]):
         if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
         if verb == "loss":
-            return "model.loss makes the first gradient"
+            key = self._first_key(layer, batches)
+            first = f"model.{name}[{key}] = model.loss(model.activations[{key}])"
+            return f"model.loss makes the first gradient, before the backward of the last layer: {first}"
         if backward:
             return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
         return ""
+
+    def _of_several(self, name: str, layer: int, done: frozenset[int], made: int) -> str:
+        """Return what to do about a key without a micro-batch, where what it stands for was made of several of them, or
+        not yet of the last one that has come so far; or an empty text. ``done``: of which it was made, in ``made``."""
+        simulator, rank = self._simulator, self._rank
+        if ACTIVATIONS[name] == "Activation":
+            verb = "loss" if layer == rank.layers else BACKWARD.kind
+            if (
+                len(done) < 2
+                or done <= simulator.has_run(rank, verb, layer)
+                or simulator.has_loaded(rank, layer) != (verb != "loss")
+            ):
+                return ""
+            gave = f"forward({made}, ...) gave it for {numbered('micro-batch', done)}, under one key, so that each has "
+            gave += "taken the place of the one before"
+            return f"{gave}: model.{name}[layer, micro_batch], or go on with one until its backward is done"
+        if layer != rank.layers:
+            return ""
+        left = simulator.has_run(rank, FORWARD.kind, layer - 1) - done
+        return (
+            f"model.loss has not run on {numbered('micro-batch', left)}: call it for each micro-batch" if left else ""
+        )
 
     def _first_key(self, layer: int, batches: frozenset[int]) -> str:
         return ", ".join(map(str, (layer, *batches)))
@@ -185,6 +226,10 @@ class Storage(dict[Hashable, Any]):
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
                 return f"{made} before that: its input is stored here"
+            if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
+                ran = simulator.owner(rank, layer)
+                if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
+                    return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
                 return self._before_its_forward(layer, batches, there) if popped and activation else there
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
@@ -217,6 +262,11 @@ class Storage(dict[Hashable, Any]):
             f"{missing}, which has run {known}. If this is for its backward, more forwards "
             f"have to come before that one, or another backward does. If it is for the forward: {there}"
         )
+
+    def _layers_run(self) -> list[int]:
+        """Return the layers that this rank has run forward."""
+        layers = range(self._rank.layers)
+        return [layer for layer in layers if self._simulator.has_run(self._rank, FORWARD.kind, layer)]
 
     def _forwards(self) -> str:
         """Return which layers this rank has run on which micro-batches, as text."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..basics.arguments import one_of_names
-from ..basics.errors import Place, PuzzleError, numbered, show_set
+from ..basics.errors import Fix, Place, PuzzleError, numbered, show_set
 from ..record.labels import Labels
 from ..record.shards import union
 from .fingerprints import Fingerprints, piece_of, trained_weights
@@ -68,9 +68,19 @@ def _check_complete(
             problem, where = NOT_UPDATED, Place(rank, layer=layer, detail="final weight")
             expected = f"a Weight with layer={layer}, step=1"
             fix = f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)"
+            fix_for = dict[str, Fix]()
             if labels.kind == "Weight" and labels.layer == layer and not labels.step:
                 fix = f"this is the weight from before the update; hand in what the update gives: {fix}"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(labels), fix=fix, line="")
+                every = (
+                    "this is the weight from before the update: here each rank updates its own piece of every layer, "
+                )
+                every += (
+                    f"model.rank of model.RANKS, and sets all of it: weight = await model.allgather(piece, {layer})"
+                )
+                fix_for = {"states_sharded": every}
+            raise PuzzleError(
+                problem, where=where, expected=expected, got=str(labels), fix=fix, fix_for=fix_for, line=""
+            )
     (have, total), _ = union(tuple((final.labels.shards, final.labels.total) for _, final in finals))
     if len(have) < total:
         problem, expected, got = MISSING, "one for every layer", ""

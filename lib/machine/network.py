@@ -574,6 +574,8 @@ class Network:
                     "also one that has nothing to add"
                 )
         receives = [call for call in waits if not call.sends and call.group is None]
+        if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
+            return astray
         if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
             return elsewhere
         if len(receives) < len(waits) and (astray := self._astray(receives)):
@@ -640,6 +642,12 @@ class Network:
                 if mailbox and peer in self.links and self._is_what_it_needs(wait, mailbox[0]):
                     have = f"rank {sender} has sent {carried(mailbox[0])} to rank {to}, which waits for rank {peer}"
                     return f"{have}: await model.receive(src={sender}) on rank {to}"
+        return self._not_for_it(receives)
+
+    def _not_for_it(self, receives: Sequence[InFlight], of_its_stage: bool = False) -> str:
+        """Return what to do about a message that no receive has taken, and that its receiver cannot use: it has run the
+        layer itself that made this, or is to get the gradient of a layer that it has not run; an empty text where there
+        is none. ``of_its_stage``: the first of these alone."""
         left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
         for sender, receiver in sorted(left):
             mailbox = self.mailboxes[receiver][sender]
@@ -649,7 +657,7 @@ class Network:
             reads, rank = labels.layer, self.links[receiver].rank
             made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
             too, useless = rank.has_run(FORWARD.kind, made), labels.kind == "ActivationGrad"
-            if rank.has_run(FORWARD.kind, reads) or not (too or useless):
+            if rank.has_run(FORWARD.kind, reads) or not (too or (useless and not of_its_stage)):
                 continue
             runs = f"runs layer {made} too" if too else f"does not run layer {reads}"
             sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which {runs}"
@@ -657,9 +665,24 @@ class Network:
             if waits is not None:
                 call = f"await model.pass_to({waits}, ...) on rank {sender}"
                 return f"{sent}, and rank {waits} waits for rank {sender}: {call}"
+            if too and (stage := self._stage_of(made)):
+                return f"{sent}: {stage}"
             right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"
             return f"{sent}: {right}, and let that one receive from rank {sender}"
         return ""
+
+    def _stage_of(self, layer: int) -> str:
+        """Return how the ranks of a stage send to those of the next one, where their numbers follow one another;
+        an empty text where they have not."""
+        ranks = [one for one, links in sorted(self.links.items()) if links.rank.has_run(FORWARD.kind, layer)]
+        many = len(ranks)
+        if many < 2 or ranks[-1] - ranks[0] != many - 1 or self.mesh.ranks % many:
+            return ""
+        stages = self.mesh.ranks // many
+        number = f"for neighbors to be on different stages, let model.rank % {stages} be the stage, and "
+        number += f"model.rank // {stages} the pipeline"
+        steps = f"send to model.rank + {many}, receive from model.rank - {many}, and gradients the other way round"
+        return f"{numbered('rank', ranks)} are all on that stage: {number}; or {steps}"
 
 
 def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
@@ -813,13 +836,21 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             rank, verb = call.rank.rank, show_call(*other.what)
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := unsent_of([other]):
-                return waits_for + unsent[0]
+                ends = (
+                    f". If the layers of rank {call.peer} end there, it sends that before this collective. If they go "
+                )
+                ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end"
+                return waits_for + unsent[0] + ends
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
             begun = bool(call.rank.layers_run())
             turn = "in the backward pass, of the last layer" if begun else "of the first layer"
             no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
             no_input += "model.get_activation(...)"
+            ranks = call.rank.mesh.ranks
+            if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
+                no_input += f" (is it 0 by mistake? model.LAYERS // model.RANKS is 0 here, {call.rank.layers} // "
+                no_input += f"{call.rank.mesh.ranks})"
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
                 f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"

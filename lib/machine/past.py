@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, cast
 
 from ..basics.errors import numbered, show_set
@@ -15,7 +16,7 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels, same_pieces, within
 from ..record.shards import NONE
 from ..record.table import SEND, makes_weight_grads, stream_of, sums
-from ..record.training import FORWARD
+from ..record.training import BACKWARD, FORWARD
 from .mesh import Group, Mesh
 
 Brought = Mapping[object, Sequence[Labels | None]]
@@ -263,6 +264,19 @@ class Asked:
                 return f"{problem}; {self.dealt()}"
         return ""
 
+    def counted_twice(self, layer: int, batches: frozenset[int], plain: str, verb: str) -> str:
+        """Return what to do about a sum of gradients in which these micro-batches come twice. ``plain``: what to say of
+        it in any case; ``verb``: the reduction to name."""
+        return self.runs_too(layer, batches) or plain + self.summed_over_ranks(layer, verb)
+
+    def summed_over_ranks(self, layer: int, verb: str) -> str:
+        """Return, as a sentence to be added, how this rank gets the gradients of a layer that others have computed; an
+        empty text where they have none, or where it has called a reduction. ``verb``: the reduction to name."""
+        others = [one for one in self.ranks.values() if one is not self and one.with_gradients(layer)]
+        if not others or self.summed_by(layer):
+            return ""
+        return f" The gradients of the other ranks come by a reduction, grad = await model.{verb}(grad, {layer})"
+
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
         ranks, batches = self.mesh.ranks, self.batches
@@ -308,9 +322,38 @@ class Asked:
         fix = f"no rank has loaded layer {layer}: divide all model.LAYERS layers among the ranks, at every size"
         return f"{fix}, such as range(model.rank, model.LAYERS, model.RANKS)"
 
+    def left_out(self, layer: int) -> str:
+        """Return what to do about the output of a layer that goes to the loss in a pipeline, where no rank has run the
+        next one; or an empty text."""
+        others = [one.has_run(FORWARD.kind, layer) for one in self.ranks.values()]
+        if self.has_run(FORWARD.kind, 0) or any(others) or len(others) < self.mesh.everyone:
+            return ""
+        runs = numbered("layer", set().union(*[one.layers_run() for one in self.ranks.values()]))
+        return (
+            f"together the ranks have run {runs} of {self.layers}: divide all of them among the stages, each with "
+            "model.LAYERS // stages layers that follow one another"
+        )
+
     def has_loaded(self, layer: int) -> bool:
         """Return whether this rank has loaded a weight of a layer, or a piece of it."""
         return layer in self._past().loaded
+
+    def on_a_ring(self) -> bool:
+        """Return whether this rank has loaded a layer and, some layers later, another one."""
+        layers = sorted(self.layers_loaded())
+        return any(one - before > 1 for before, one in pairwise(layers))
+
+    def needs_no_message(self) -> str:
+        """Return what to do about a message that is to bring what this rank has made itself: the input of the layer
+        after the last one that it has run; an empty text where it has sent that on."""
+        layer = max(self.layers_run(), default=-1) + 1
+        left = self.has_run(FORWARD.kind, layer - 1).difference(self.receivers("Activation", layer))
+        if not 0 < layer < self.layers or not left or self.has_run(BACKWARD.kind, layer - 1):
+            return ""
+        here = (
+            f"what forward(layer {layer - 1}) gave is on this rank, and is the input of layer {layer}, with no message"
+        )
+        return f"{here}: receive for the first of this rank's layers only, and only where a rank comes before"
 
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
@@ -397,6 +440,10 @@ class Asked:
             if len(set(pieces)) == len(group) and all(total == len(group) for _, total in pieces):
                 return axis or ""
         return None
+
+    def owns_piece(self, piece: Labels) -> bool:
+        """Return whether a piece is number ``rank`` of as many as there are ranks."""
+        return piece.total == self.mesh.ranks and piece.shards == {self.rank}
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is

@@ -200,7 +200,10 @@ class TensorState(Token):
         except PuzzleError as error:
             twice, layer, plain = self.labels.batches & other.labels.batches, self.labels.layer, error.fix
             if rank is not None and twice:
-                error.fix = lambda: rank.runs_too(layer, twice) or plain
+                fixes = [
+                    partial(rank.counted_twice, layer, twice, plain, verb) for verb in ("allreduce", "scatterreduce")
+                ]
+                error.fix, error.fix_for = fixes[0], {"no_whole_gradient": fixes[1]}
             raise
         if rank is None:
             return made_by_hand(labels)
@@ -247,12 +250,25 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     if where.operation == STORING:
         problem = f"it is too late: {problem}"
     fix = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
+    just_before = rank.ended_at(tensor) == len(rank.log) - 1
     if tensor.labels.kind == "Weight" and not tensor.labels.step and tensor.labels.is_whole():
-        fix += ", which takes its memory; or gather it again where it is needed"
-        if where.operation == UPDATE:
-            fix += ". An update takes the shard, not the whole"
-    if tensor.labels.kind == "WeightGrad" and where.operation == UPDATE and kind == ALLGATHER.kind:
-        fix += "; or leave out that gather: an update takes the pieces of weight and state that this rank has"
+        again = "gather it again where it is needed, right before this"
+        if not tensor.brought or just_before:
+            fix += ", which takes its memory" + "; or gather it again where it is needed" * tensor.brought
+        elif where.operation == UPDATE:
+            fix = "an update takes the piece that this rank has loaded, model.weights[...], and not what was gathered"
+        else:
+            fix = f"{again}; or {fix}, which takes its memory"
+    if kind == ALLGATHER.kind and tensor.labels.kind in ("WeightGrad", "OptState") and where.operation == UPDATE:
+        fix = f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {fix}"
+    elif kind == ALLGATHER.kind and KINDS[tensor.labels.kind].by_batch and just_before:
+        fix = f"gather first, and take this out of its dictionary, or make it, after that; or {fix}"
+    elif kind == RECEIVE.kind and tensor.brought and just_before:
+        fix = f"receive first, and make the call that gives this after that; or {fix}"
+    by_hand = kind == RECEIVE.kind or kind.startswith(SEND.kind)
+    if by_hand and tensor.labels.kind == "WeightGrad" and where.operation in ("+", "shard") and not rank.is_host:
+        fix += "; or let one call add up those of all ranks, "
+        fix += f"such as grad = await model.scatterreduce(grad, {tensor.labels.layer})"
     if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         fix += f"grad, model.grad_activations[{tensor.labels.layer}] = model.backward({tensor.labels.layer}, ...)"
@@ -580,14 +596,17 @@ class RankState(Asked):
     def ended_by(self, tensor: TensorState) -> tuple[str, int | tuple[int, ...] | None]:
         """Return the operation that ended the life of a tensor, and its layer or layers: one that has used it up, or
         the next one of the coroutine whose temporary it was."""
-        at = -1 - tensor.since
-        if tensor.since >= 0:
-            own = self._past().operations[tensor.temporaries]
-            at = own[bisect_left(own, tensor.since)]
-        record = self.log[at]
+        record = self.log[self.ended_at(tensor)]
         if record.kind == SEND.kind:
             return f"{record.kind}({record.peer})", None
         return record.kind, None if record.kind == RECEIVE.kind else record.layers or record.layer
+
+    def ended_at(self, tensor: TensorState) -> int:
+        """Return the place in the log of the operation that ended the life of a tensor."""
+        if tensor.since < 0:
+            return -1 - tensor.since
+        own = self._past().operations[tensor.temporaries]
+        return own[bisect_left(own, tensor.since)]
 
     def past_record(self, index: int) -> Any:
         """Return the last record before a place in the log that is of something done to its end, or None."""

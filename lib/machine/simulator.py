@@ -27,9 +27,14 @@ from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
 KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
+ON_A_RING = "on a ring, (model.rank - 1) % model.RANKS and + 1"
+NEIGHBORS = f"the first rank has none before it, the last none after it; {ON_A_RING}"
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
-NEIGHBORS = (
-    "the first rank has none before it, the last none after it; on a ring, (model.rank - 1) % model.RANKS and + 1"
+
+FIRST_AND_LAST = (
+    "the first rank of a row has none before it, the last none after it, and they receive nothing there: "
+    "model.get_activation gives the first one its input, and model.loss the last one its gradient. The others receive "
+    "from their neighbor, model.rank - 1 or + 1, for the first layer of their own, or the last, and for no other"
 )
 
 
@@ -322,8 +327,7 @@ class LocalSimulator:
             if tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
             elif operation == "receive":
-                error.fix = f"{NEIGHBORS}; model.get_activation gives the first one its input, and model.loss the last "
-                error.fix += "one its gradient"
+                error.fix = lambda: rank.needs_no_message() or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:
@@ -374,6 +378,11 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
     if tensor.labels.kind == "ActivationGrad" and tensor.labels.of == 1 == tensor.labels.total:
         fix = "what ranks add up is the gradient of the weight, the first of the two that backward gives: "
         fix += f"grad, model.grad_activations[{layer}] = model.backward({layer}, ...)"
+        if type(layer) is int and rank.summed_by(layer):
+            fix = f"the gradient of layer {layer}'s weight has been summed, and that is all that ranks add up: each "
+            fix += "keeps the gradients of its own activations, so leave this call out"
+    if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
+        fix = f"the zero gradient is that of the layer of this call: model.fake_grad({layer}, [])"
     if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):
         fix = f"{_no_layer(rank, layer)}name the layer of the tensor, {own}"
     problem, expected = f"{problem} {own}", f"layer {layer}"

@@ -126,6 +126,12 @@ class Rank(Protocol):
     def left_to_sum(self, layer: int, grad: Labels) -> str:
         """Return how this rank goes on with a gradient that is a sum over some axes of the mesh only, or nothing."""
 
+    def owns_piece(self, piece: Labels) -> bool:
+        """Whether a piece is the one of this rank, where each rank has one."""
+
+    def left_out(self, layer: int) -> str:
+        """What to do about the output of a layer that goes to the loss, where no rank has run the next one."""
+
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""

@@ -253,7 +253,8 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         fix = "run every layer from 0 to model.LAYERS - 1 first, and then the loss once: "
         fix += "model.loss(model.activations[model.LAYERS]); "
         fix += "in a pipeline only the last stage has that"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
+        which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
+        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     if inp.total != 1 or inp.extra.of != 1:
         _is_whole("input", rank.place("loss", None, inp.batches), inp)
 
@@ -426,14 +427,17 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         alike = functools.partial(_held_alike, rank, layer, weight, opt_state)
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
-    cover: Fix = functools.partial(_cut_alike, rank, layer, grad)
+    cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
-        cover = functools.partial(_cut_alike, rank, layer, grad, again)
-        fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather}
-        cover = functools.partial(_cut_alike, rank, layer, grad, f"{again}{gather}; or ")
+        cover = functools.partial(_cut_alike, rank, layer, grad, weight, again)
+        fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather, "states_sharded": cover}
+        if weight.is_whole():
+            shard = "here each rank loads, keeps and updates its shard of every layer: "
+            fix_for = {"sharded": f"{shard}model.load_weights({layer}, model.rank, model.RANKS)", **fix_for}
+        cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
@@ -443,13 +447,18 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         own = f"model.weights[{layer}]"
         fix = f"update the piece that this rank has loaded, and not what was gathered: model.update({layer}, grad, "
         return f"{fix}{own}, model.opt_states[{layer}]), with that piece still in {own}"
+    if within(opt_state, weight) and weight.is_whole() and rank.owns_piece(opt_state):
+        fix = "update the piece of the weight whose state this rank has, "
+        return f"{fix}model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
-def _cut_alike(rank: Rank, layer: int, grad: Labels, before: str = "") -> str:
+def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str = "") -> str:
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
     cut = rank.cut_of(layer) or rank.other_piece(layer, grad)
+    if not cut and rank.owns_piece(grad) and weight.total != grad.total:
+        cut = f"that is one of {grad.total}: weight.shard(model.rank, model.RANKS), and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 
