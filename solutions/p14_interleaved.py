@@ -254,9 +254,12 @@ def by_turns(
 
 
 async def interleaved_ahead(model: Model) -> Model:
-    """The order of the solution above, but no rank waits for messages."""
+    """The order of the solution above, but no rank waits for messages. Micro-batches that do not make a round are in
+    the first one."""
     later, rounds = model.RANKS - 1 - model.rank, model.LAYERS // model.RANKS - 1
-    return await looped(model, by_turns(model, 2 * later + rounds * model.RANKS + 1))
+    over = model.BATCHES % model.RANKS
+    ahead = 2 * later + rounds * min(model.RANKS + over, model.BATCHES) + 1
+    return await looped(model, by_turns(model, ahead, over, over))
 
 
 async def interleaved_overlapped(model: Model, wide_back: int, more: int) -> Model:

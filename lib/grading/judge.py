@@ -30,6 +30,7 @@ from .slowness import Slowness
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
+ALIKE, TICK = 1.06, 1  # where all ranks do the same, so many times what the target would be there, or a tick more
 CLOSE = 1e-9  # what a time may be off because it is computed with floats
 Watch = Callable[[Size, int], Outcome]
 """Runs a function again at a size, with notes on the tensors of a rank (see ``machine.lives``)."""
@@ -166,9 +167,26 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, watch
 
 def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:
     """Return the time that an attempt does not reach at another size, and the memory that it does not exceed: more than
-    the solution takes there, and memory also by as much as the target leaves at the puzzle's own size."""
-    target, known, least = puzzle.target["memory"], solution_figures(puzzle).memory, there.memory
-    return SLOWER * there.time, math.floor(LARGER * max(least * target / known, least + target - known))
+    the solution takes there, and also by as much as the target leaves at the puzzle's own size.
+
+    In a pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work,
+    hardly anything depends on the size, and what is slower there does something for nothing."""
+    known, target = solution_figures(puzzle), puzzle.target
+    time = _as_target(there.time, known.time, target["time"])
+    memory = _as_target(there.memory, known.memory, target["memory"])
+    slowest = SLOWER * there.time
+    if not HAS_STAGES & {*puzzle.rules}:
+        slowest = min(slowest, max(ALIKE * time, time + TICK))
+    return slowest, math.floor(LARGER * memory)
+
+
+HAS_STAGES = {"own_layers", "four_stages", "several_kinds"}
+"""Rules of puzzles in which ranks run different layers."""
+
+
+def _as_target(there: float, known: float, target: float) -> float:
+    """Return the target for a size where a solution takes ``there``. At the puzzle's own size it takes ``known``."""
+    return max(there * target / known, there + target - known)
 
 
 def over_target(outcome: Outcome, puzzle: Puzzle) -> str:

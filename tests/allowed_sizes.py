@@ -1,0 +1,111 @@
+"""All small sizes that the texts of the puzzles allow, and how the numbers of a size compare: written without the lists
+of lib, so that these can be held against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from math import prod
+from typing import Any
+
+Size = dict[str, Any]
+Comparison = tuple[str, str, str]
+"""Two numbers of a size, such as layers and ranks, and how the first one compares with the second."""
+
+RANKS, LAYERS = range(1, 9), range(1, 17)
+
+
+def allowed(name: str, own: Size) -> list[Size]:
+    """The small sizes of a choice. What cannot change is that of the puzzle's own size."""
+    return [own | changed for changed in ALLOWED[name](own)]
+
+
+def of_mesh(**axes: int) -> Size:
+    return {"mesh": axes, "ranks": prod(axes.values())}
+
+
+def each(ranks: range, layers: range, *batches: int) -> Iterator[Size]:
+    """So many micro-batches for each rank."""
+    return ({"ranks": r, "layers": n, "batches": r * b} for r in ranks for n in layers for b in batches)
+
+
+def nodes(own: Size) -> Iterator[Size]:
+    """Replicas in nodes. With one shard and several replicas nothing would be sharded."""
+    for replicas in range(1, 5):
+        for shards in range(1, 5):
+            for layers in range(1, 2 * replicas * shards + 2):
+                if shards > 1 or replicas == 1:
+                    size = of_mesh(replica=replicas, shard=shards)
+                    batches = own["batches"] // own["ranks"] * size["ranks"]
+                    yield size | {"node_size": shards, "layers": layers, "batches": batches}
+
+
+def rings() -> Iterator[Size]:
+    """Equally many layers in each stage, equally many micro-batches in each pipeline, and no fewer of these."""
+    for stages in range(2, 6):
+        for shards in range(1, 5):
+            for share in range(1, 5):
+                for batches in range(stages, 3 * stages + 2):
+                    size = of_mesh(stage=stages, shard=shards)
+                    yield size | {"layers": stages * share, "batches": shards * batches}
+
+
+def grids() -> Iterator[Size]:
+    """As at its own size, the stages may be along the first axis, or along the other two. Layers divide 96."""
+    for ends, middle in ((2, 1), (2, 2), (2, 3), (3, 1), (4, 1)):
+        for share in (1, 2, 4):
+            for batches in (2, 4):
+                size = of_mesh(x=ends, y=middle, z=ends)
+                yield size | {"layers": ends * middle * share, "batches": batches * size["ranks"]}
+
+
+ALLOWED = {
+    "one_rank": lambda own: ({"layers": n, "batches": b} for n in range(1, 9) for b in range(1, 9)),
+    "data_parallel": lambda own: each(RANKS, LAYERS, 1),
+    "two_each": lambda own: each(RANKS, LAYERS, 2),
+    "one_or_three_each": lambda own: each(RANKS, LAYERS, 1, 3),
+    "uneven": lambda own: (
+        {"ranks": r, "layers": n, "batches": b} for r in RANKS[1:] for n in LAYERS for b in range(1, r)
+    ),
+    "pipeline": lambda own: (
+        {"ranks": r, "layers": r * n, "batches": b} for r in range(2, 7) for n in range(1, 5) for b in range(1, 17)
+    ),
+    "rounds": lambda own: (
+        {"ranks": r, "layers": 2 * r * n, "batches": r * b}
+        for r in range(2, 7)
+        for n in range(1, 4)
+        for b in range(1, 5)
+    ),
+    "rings": lambda own: rings(),
+    "two_stages": lambda own: ({"layers": 2 * n, "batches": b} for n in range(1, 9) for b in range(1, 9)),
+    "one_layer_each": lambda own: ({"ranks": r, "layers": r, "batches": b} for r in range(1, 7) for b in range(r, 17)),
+    "pipeline_fsdp": lambda own: ({"layers": n} for n in (4, 8, 12)),
+    "replica_fsdp": nodes,
+    "one_for_all": lambda own: ({"ranks": r, "layers": n, "batches": 1} for r in RANKS for n in LAYERS),
+    "two_nodes": lambda own: (
+        {"node_size": n, "ranks": 2 * n, "batches": 2 * n, "layers": layers}
+        for n in range(1, 7)
+        for layers in range(1, 25)
+    ),
+    "grid": lambda own: grids(),
+}
+
+
+def compared(size: Size) -> list[Comparison]:
+    """How any two numbers of a size compare, and which of them are 1."""
+    numbers = {name: size[name] for name in ("ranks", "layers", "batches")} | (size.get("mesh") or {})
+    if "mesh" not in size and size.get("node_size"):
+        numbers["node"] = size["node_size"]
+    ones = [(name, "1", "equal" if number == 1 else "more") for name, number in numbers.items()]
+    return ones + [(one, two, how(numbers[one], numbers[two])) for one, two in combinations(numbers, 2)]
+
+
+def how(one: int, two: int) -> str:
+    if one == two:
+        return "equal"
+    return f"{'less' if one < two else 'more'}, {'' if max(one, two) % min(one, two) == 0 else 'un'}even"
+
+
+def pairs_of_comparisons(sizes: list[Size]) -> set[tuple[Comparison, Comparison]]:
+    """All pairs of comparisons that one of these sizes has."""
+    return {pair for size in sizes for pair in combinations(compared(size), 2)}
