@@ -109,7 +109,7 @@ while frame:
 print(json.dumps(sorted(seen)))
 """
     keys = ["alone", "cost", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
-    keys += ["tasks", "text", "timeout", "view", "watched"]
+    keys += ["tasks", "text", "timeout", "view"]
     assert json.loads(printed_by(told, mechanism)) == keys
 
 
@@ -601,7 +601,7 @@ def test_a_run_on_a_large_machine_has_more_time(monkeypatch: pytest.MonkeyPatch)
     allowed: list[float] = []
     monkeypatch.setattr(Referee, "_start", lambda self, folder: Idle())
     monkeypatch.setattr(Loaded, "_ask", lambda self, task, seconds: allowed.append(seconds))
-    monkeypatch.setattr(Loaded, "_answer", lambda *_: ["loaded", ["basic", "compose"], ["", "", ""]])
+    monkeypatch.setattr(Loaded, "_answer", lambda *_: b'["loaded", ["basic", "compose"], ["", "", ""]]')
     for name in ("basic", "compose"):
         with pytest.raises(PuzzleError, match="no recording of a run"):
             Referee(10.0).run(Submission("x.py", ""), name, puzzles()[name].size, [])

@@ -36,21 +36,26 @@ Watch = Callable[[Size, int], Outcome]
 """Runs a function again at a size, with notes on the tensors of a rank (see ``machine.lives``)."""
 
 
-def judge(puzzle: Puzzle, run: Callable[[Size], Outcome], watch: Watch | None = None) -> Verdict:
+Rerun = Callable[[Size], Outcome | None]
+"""Runs a function at a size. None: at this other size it does just what was found right before."""
+
+
+def judge(puzzle: Puzzle, run: Rerun, watch: Watch | None = None) -> Verdict:
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL.
-    ``watch(size, rank)`` runs the function again with notes on the tensors of a rank (see ``machine.lives``)."""
+    ``watch(size, rank)`` gives the outcome again with notes on the tensors of a rank (see ``machine.lives``)."""
     with collector_off(cycles=True):
         return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""))
 
 
 def _judged(
     puzzle: Puzzle,
-    run: Callable[[Size], Outcome],
+    run: Rerun,
     watch: Watch | None,
     verdict: Verdict,
 ) -> Verdict:
     try:
         outcome = run(puzzle.size)
+        assert outcome is not None
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
@@ -66,9 +71,9 @@ def _judged(
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:
-            outcome_there = run(size)
-            check(outcome_there, puzzle, size)
-            check_limits(outcome_there, puzzle, there, watch)
+            if (outcome_there := run(size)) is not None:
+                check(outcome_there, puzzle, size)
+                check_limits(outcome_there, puzzle, there, watch)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}{WRITTEN_OUT}\n{error}"
             wrong = Mistake.of(error)

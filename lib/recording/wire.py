@@ -25,6 +25,14 @@ def _check(length: int, longest: int | None) -> None:
         raise ProtocolError(f"a line of more than {longest:,} bytes")
 
 
+def parse(line: bytes) -> Any:
+    """Return what a line says. Raise ProtocolError for what is no JSON."""
+    try:
+        return decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"no JSON: {error}") from None
+
+
 class Wire:
     """One end of the line."""
 
@@ -37,7 +45,12 @@ class Wire:
         self.end.sendall(encode(message).encode() + b"\n")
 
     def receive(self, deadline: float | None = None, longest: int | None = LONGEST) -> Any:
-        """Return the next line. Raise ProtocolError, EOFError if the other end is closed, or TimeoutError."""
+        """Return what the next line says. Raise as ``receive_line`` does, and ProtocolError for what is no JSON."""
+        return parse(self.receive_line(deadline, longest))
+
+    def receive_line(self, deadline: float | None = None, longest: int | None = LONGEST) -> bytes:
+        """Return the next line. Raise ProtocolError for one that is too long, EOFError if the other end is closed, or
+        TimeoutError."""
         searched = 0
         while (stop := self.buffer.find(b"\n", searched)) < 0:
             searched = len(self.buffer)
@@ -48,12 +61,9 @@ class Wire:
                 raise EOFError
             self.buffer += piece
         _check(stop, longest)
-        line = self.buffer[:stop]
+        line = bytes(self.buffer[:stop])
         del self.buffer[: stop + 1]
-        try:
-            return decode(line.decode())
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"no JSON: {error}") from None
+        return line
 
     def _wait_until(self, deadline: float | None) -> None:
         if deadline is not None:

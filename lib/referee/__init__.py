@@ -8,6 +8,7 @@ seccomp      a process that starts no other
 worker       the process in which a learner's code runs
 fork_server  a process that has imported lib already, and forks workers
 sandbox      starts that and a worker, and ends all that is left of it
+known        what earlier replays have shown
 loaded       a file in a worker, and the runs of its functions
 referee      how workers are kept apart here
 attempts     which files there are, and which attempts which puzzle

@@ -17,9 +17,11 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 
+from ..course.layouts import Size
 from ..grading.fitting import fitting
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
+from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .attempts import Attempt, Found
 from .loaded import GRACE, Loaded, Missing, Submission
@@ -37,13 +39,19 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     """Return the verdict on one attempt, whose file is loaded: ERROR if the grader itself fails."""
     puzzle = attempt.puzzle
     printed: list[str] = []
+    digests: list[bytes] = []  # of the runs at other sizes
     begun = time.perf_counter()
+
+    def run(size: Size) -> Outcome | None:
+        if not printed:
+            return code.run(puzzle.name, size, printed, puzzle.cost)
+        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost)
+        digests.append(digest)
+        return outcome
+
     try:
-        verdict = judge(
-            puzzle,
-            fitting(puzzle, lambda size: code.run(puzzle.name, size, printed, puzzle.cost)),
-            lambda size, rank: code.run(puzzle.name, size, printed, puzzle.cost, rank),
-        )
+        verdict = judge(puzzle, fitting(puzzle, run), code.noted)
+        code.known.right.update(digests[: len(verdict.held_at)])
     except Missing:
         message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
         verdict = Verdict(puzzle, TODO, message)

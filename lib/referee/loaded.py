@@ -1,10 +1,11 @@
 """A learner's file in a worker: loaded once, run as often as one likes, and only a replay of its calls is believed."""
 
+import copy
 import math
 import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,9 +19,10 @@ from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
-from ..recording.wire import CHARACTER, LONGEST, ProtocolError
+from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
+from .known import Known, Recorded
 from .sandbox import PACKAGE, PATIENCE, Worker
 
 AGAIN = 3
@@ -73,15 +75,18 @@ class Loaded:
         start: Callable[[str | None], Worker],
         timeout: float,
         watch: Callable[[float], None],
+        known: Known,
     ) -> None:
         """``start`` gives a worker that sees a folder, or raises PuzzleError; ``timeout`` is in seconds of wall-clock
-        time, for loading and for each run; ``watch`` as for Referee."""
-        self.submission, self.timeout, self.watch = submission, timeout, watch
+        time, for loading and for each run; ``watch`` as for Referee; ``known``: what earlier replays have shown."""
+        self.submission, self.timeout, self.watch, self.known = submission, timeout, watch, known
         self.worker: Worker | None = None
         self.begun = 0  # bytes that were printed while it was loaded
         self.defines: list[str] = []
         self.notes = Notes()
         self.failed: PuzzleError | None = None  # why nothing was loaded
+        self.runs = 0  # how many were asked for
+        self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
@@ -89,7 +94,7 @@ class Loaded:
         try:
             self.worker = start(submission.folder)
             self._ask(task, timeout)
-            match self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED):
+            match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
                 case ["loaded", list() as defines, [str(), str(), str()] as notes]:
                     self.defines = [name for name in puzzles() if name in defines]
                     self.notes = Notes(*(shown(note, LONGEST_SUMMARY) for note in notes))
@@ -108,39 +113,84 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def run(
-        self, name: str, size: Size, printed: list[str], cost: str = "default", watched: int | None = None
-    ) -> Outcome:
-        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``. It has
-        notes on what the rank ``watched`` held at its peak (see ``machine.lives``).
+    def run(self, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
+        """Return the outcome of a run at a cost of that name, and append what has been printed to ``printed``.
 
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
+        with self._timed(name):
+            return self._replayed(self._recorded(name, size, printed, cost))
+
+    def run_elsewhere(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[bytes, Outcome | None]:
+        """Return a digest of a run at another size, and its outcome, or None if the same calls were right before."""
+        with self._timed(name):
+            recorded = self._recorded(name, size, printed, cost)
+            return recorded.digest, None if recorded.digest in self.known.right else self._replayed(recorded)
+
+    def noted(self, size: Size, rank: int) -> Outcome:
+        """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see
+        ``machine.lives``): that of the first run, or of the last one. Raise PuzzleError if the worker does not tell the
+        learner's lines."""
+        recorded = next(one for one in reversed(self.kept) if one.size == size)
+        with self._timed(recorded.name):
+            seconds = self._seconds(size)
+            recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
+            self._ask({"lines": [recorded.number, rank]}, seconds)
+            lines = _lines(parse(self._answer(recorded.name, seconds, recorded.deadline, MOST_BYTES)))
+            outcome = copy.copy(self._replayed(recorded, rank))
+            assert outcome.peak is not None
+            outcome.peak = outcome.peak._replace(lines=lines)
+            return outcome
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        """Let the time of a run end with the block. What is no recording is told as that."""
+        try:
+            yield
+        except ProtocolError as error:
+            raise tampered(str(error), name) from None
+        finally:
+            self.watch(math.inf)
+
+    def _recorded(self, name: str, size: Size, printed: list[str], cost: str) -> Recorded:
+        """Return what a worker says of a run. Raise PuzzleError if it says nothing."""
         try:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            seconds = self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
+            seconds = self._seconds(size)
             deadline = time.monotonic() + seconds + GRACE
-            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds, "watched": watched}, seconds)
-            with collector_off(cycles=True):  # it would look at each call of the recording again and again
-                match self._answer(name, seconds, deadline, MOST_BYTES):
-                    case [None, "missing"]:
-                        raise self._missing(name)
-                    case [dict() | None as recording, str(), *_] as said:
-                        shape = machine_of(size, cost)
-                        simulator = (
-                            LocalSimulator(shape, graded=True) if watched is None else WatchedSimulator(shape, watched)
-                        )
-                        train = size.get("train", TRAINED[0])
-                        replay = Replay(simulator, size["layers"], size["batches"], train)
-                        return self._judged(recording, said[1:], replay, name, deadline)
-            raise tampered("something else", name)
-        except ProtocolError as error:
-            raise tampered(str(error), name) from None
+            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
+            line = self._answer(name, seconds, deadline, MOST_BYTES)
+            self.kept[1:] = [Recorded(self.runs, name, size, cost, line, deadline)]
+            self.runs += 1
+            return self.kept[-1]
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
-            self.watch(math.inf)
+
+    def _replayed(self, recorded: Recorded, noted: int | None = None) -> Outcome:
+        """Return the outcome of a run by a replay of its calls, with notes on a rank or without. Raise PuzzleError if
+        it fails, and Missing if there is no function of its name."""
+        if (outcome := self.known.outcome(recorded, noted)) is not None:
+            return outcome
+        name, size, shape = recorded.name, recorded.size, machine_of(recorded.size, recorded.cost)
+        simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
+        with collector_off(cycles=True):  # it would look at each call of the recording again and again
+            match parse(recorded.line):
+                case [None, "missing"]:
+                    raise self._missing(name)
+                case [dict() | None as recording, str(), *_] as said:
+                    replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
+                    outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
+                case _:
+                    raise ProtocolError("something else")
+        outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
+        if size == self.kept[0].size:
+            self.known.keep(recorded, outcome, noted)
+        return outcome
+
+    def _seconds(self, size: Size) -> float:
+        return self.timeout + AGAIN * room(size["ranks"], size["layers"], size["batches"])
 
     def close(self) -> None:
         """End the worker, and all that it has started."""
@@ -163,11 +213,11 @@ class Loaded:
         with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out at its answer
             self.worker.wire.send(task, time.monotonic() + PATIENCE)
 
-    def _answer(self, name: str, seconds: float, deadline: float, longest: int) -> Any:
-        """Return what the worker says. Raise PuzzleError if it says nothing in time, or nothing at all."""
+    def _answer(self, name: str, seconds: float, deadline: float, longest: int) -> bytes:
+        """Return the line that the worker says. Raise PuzzleError if it says nothing in time, or nothing at all."""
         assert self.worker is not None
         try:
-            return self.worker.wire.receive(deadline, longest)
+            return self.worker.wire.receive_line(deadline, longest)
         except TimeoutError:
             late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
             fix = "look for a loop, or a call of something outside Python, that never ends"
@@ -186,13 +236,8 @@ class Loaded:
             with watchdog(deadline - time.monotonic()):
                 if recording is not None:
                     replay.play(recording, deadline)
-                match ending, replay.simulator:
-                    case ["done", list() as lines], WatchedSimulator() as noted:
-                        outcome = replay.outcome(name)
-                        outcome.peak = noted.peak._replace(lines=_lines(lines))
-                        return outcome
-                    case ["done"], _:
-                        return replay.outcome(name)
+                if ending == ["done"]:
+                    return replay.outcome(name)
         except TimeoutError:
             late = "the run did not end within its time: its calls take too long to be carried out again"
             wrong = PuzzleError(late, where=name, fix="fewer calls", line="")
@@ -216,8 +261,10 @@ class Loaded:
         return error
 
 
-def _lines(lines: list[Any]) -> tuple[str, ...]:
-    """Return a learner's lines as a worker sends them, each of them safe to show."""
+def _lines(lines: Any) -> tuple[str, ...]:
+    """Return a learner's lines as a worker sends them, each of them safe to show. Raise ProtocolError for others."""
+    if type(lines) is not list:
+        raise ProtocolError("no lines")
     texts = {line: shown(line, LONGEST_TEXT) for line in lines if type(line) is str}
     return tuple([texts.get(line, "") if type(line) is str else "" for line in lines])
 

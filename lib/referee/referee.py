@@ -11,6 +11,7 @@ from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
+from .known import Known
 from .loaded import Loaded, Submission
 from .sandbox import MECHANISMS, Worker, available
 
@@ -38,6 +39,7 @@ class Referee:
     ) -> None:
         self.timeout, self.secret = timeout, tuple(os.path.realpath(path) for path in secret)
         self.mechanisms, self.watch = list(mechanisms or available()), watch
+        self.known = Known()
 
     def isolation(self) -> str:
         """Return a sentence on how workers are kept apart here, as one has found that has tried."""
@@ -50,7 +52,7 @@ class Referee:
 
     def load(self, submission: Submission) -> Loaded:
         """Return a submission in a worker, which is to be closed."""
-        return Loaded(submission, self._start, self.timeout, self.watch)
+        return Loaded(submission, self._start, self.timeout, self.watch, self.known)
 
     def run(self, submission: Submission, name: str, size: Size, printed: list[str], cost: str = "default") -> Outcome:
         """Return the outcome of one run (see ``Loaded.run``), in a worker of its own."""

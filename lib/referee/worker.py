@@ -108,8 +108,10 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
+    runs: list[list[Model]] = []  # the ranks of each run, which know their lines
     while True:
-        wire.send(_run(names, wire.receive()))
+        asked = wire.receive()
+        wire.send(_lines(runs, *asked["lines"]) if "lines" in asked else _run(names, asked, runs))
 
 
 def defined(names: dict[str, Any]) -> list[str]:
@@ -117,8 +119,14 @@ def defined(names: dict[str, Any]) -> list[str]:
     return [name for name in puzzles() if callable(names.get(name))]
 
 
-def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
+def _lines(runs: list[list[Model]], run: int, rank: int) -> list[str]:
+    """Return the learner's line of each record of a rank in one of the runs."""
+    return [str(line or "") for line in runs[run][rank].lines()]
+
+
+def _run(names: dict[str, Any], task: dict[str, Any], runs: list[list[Model]]) -> list[Any]:
     """Run a function at a size. Return what has been called, and how it ended."""
+    runs.append([])
     if task["name"] not in names:
         return [None, "missing"]
     _limit_next(task["timeout"])
@@ -130,13 +138,11 @@ def _run(names: dict[str, Any], task: dict[str, Any]) -> list[Any]:
         shape = machine_of(size, task["cost"])
         recorder = recorder_for(shape, size["layers"], size["batches"])
         dist = Dist.of(shape, recorder.as_simulator)
-        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
+        runs[-1] = models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
         execute(fn, models, task["timeout"])
         if (left := left_over(models)) is not None:
             raise left
-        if task["watched"] is None:
-            return [recorder.recording(), "done"]
-        return [recorder.recording(), "done", [str(line or "") for line in models[task["watched"]].lines()]]
+        return [recorder.recording(), "done"]
     except BaseException as error:
         return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
 

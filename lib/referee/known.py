@@ -1,0 +1,52 @@
+"""What earlier replays have shown: the same calls at the same size need not be carried out again.
+
+A replay depends on nothing but the calls. So what it has shown holds for whoever sends the very same ones, and in a
+class many do. What has failed is not kept: its message is about one student's lines.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+from ..course.layouts import Size
+from ..machine.outcome import Outcome
+
+MOST_BYTES = 1 << 24
+"""Of recordings whose outcomes are kept, together: an outcome takes some ten times as much as its recording."""
+
+
+class Recorded(NamedTuple):
+    """What a worker says of a run, before anything of it is believed."""
+
+    number: int  # of its runs, which one this is
+    name: str
+    size: Size
+    cost: str
+    line: bytes
+    deadline: float  # when its replay must be over, of time.monotonic
+
+    @property
+    def digest(self) -> bytes:
+        """What only the very same calls at the same size have."""
+        return hashlib.sha256(repr((self.name, self.size, self.cost)).encode() + self.line).digest()
+
+
+class Known:
+    """What one process has found. ``right``: digests of runs at other sizes that have held there."""
+
+    def __init__(self) -> None:
+        self.right: set[bytes] = set()
+        self.outcomes: dict[object, tuple[int, Outcome]] = {}  # with the bytes of each recording, the latest last
+
+    def outcome(self, recorded: Recorded, rank: int | None = None) -> Outcome | None:
+        """Return the outcome of these calls if it is still known, with notes on a rank or without."""
+        key = recorded.digest, rank
+        if key not in self.outcomes:
+            return None
+        self.outcomes[key] = self.outcomes.pop(key)
+        return self.outcomes[key][1]
+
+    def keep(self, recorded: Recorded, outcome: Outcome, rank: int | None = None) -> None:
+        """Keep an outcome, and forget those that were not asked for longest, if they are too many."""
+        self.outcomes[recorded.digest, rank] = len(recorded.line), outcome
+        while sum(size for size, _ in self.outcomes.values()) > MOST_BYTES:
+            del self.outcomes[next(iter(self.outcomes))]
