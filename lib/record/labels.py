@@ -186,57 +186,67 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
-        part = next(part for part in parts if _thing(part) != thing)
-        over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
-        differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
-        fix = "join shards of one kind, layer and step"
-        if part.adapter != first.adapter:
-            fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
-        elif part.extra != first.extra:
-            fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
-            fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
-        elif KINDS[part.kind].by_batch and part.batches != first.batches:
-            fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
-        fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
-        if differ and not any(one.is_whole() for one in parts):
-            fix += ". Were these pieces made by shard, which cuts and sums nothing? await model.scatterreduce(grad, "
-            fix += f"{first.layer}) does both"
-        problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
-        if part.extra.of != 1:
-            fix_for["partial=True"] = (
-                f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
-            )
-        raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
+        other = next(part for part in parts if _thing(part) != thing)
+        raise _not_one_thing(other, parts, where)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
-        load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
-        fix, fix_for = f"let each rank load its own shard, {load}", dict[str, str]()
-        if first.kind == "WeightGrad":
-            fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
-            fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
-        elif KINDS[first.kind].by_batch:
-            fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
-            fix += "tensor.shard(model.rank, model.RANKS)"
-            if all(part.is_whole() for part in parts):
-                fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
-                fix += "these: tensor.shard(model.rank, model.RANKS)"
-        elif all(part.is_whole() for part in parts):
-            load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
-            fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
-            fix = f"every rank has all of it, and needs no gather; or {fix}"
-        elif any(part.is_whole() for part in parts):
-            fix = f"it is whole already, and a gather joins pieces: {fix}"
-        elif any(part.shards != first.shards for part in parts):
-            fix = ""  # not the same for all: the group may be another than is meant
-        found = Counter(show_part(part.shards, part.total) for part in parts)
-        got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
-        if where == "combine":
-            fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
-            fix += f"await model.allgather(..., {first.layer})"
-            got = " and ".join(show_part(part.shards, part.total) for part in parts)
-        problem, expected = "a shard comes twice", "every shard once"
-        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
+        raise _comes_twice(parts, where)
     return another_part(first, shards, total)
+
+
+def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleError:
+    """Return the error about a part that is of something else than the first one."""
+    first = parts[0]
+    over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
+    differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
+    fix = "join shards of one kind, layer and step"
+    if part.adapter != first.adapter:
+        fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
+    elif part.extra != first.extra:
+        fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
+        fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
+    elif KINDS[part.kind].by_batch and part.batches != first.batches:
+        fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
+    fix = f"gradients of different micro-batches are summed: {over}" if differ else fix
+    if differ and not any(one.is_whole() for one in parts):
+        fix += ". Were these pieces made by shard, which cuts and sums nothing? await model.scatterreduce(grad, "
+        fix += f"{first.layer}) does both"
+    problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
+    if part.extra.of != 1:
+        fix_for["partial=True"] = f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
+    return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
+
+
+def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
+    """Return the error about parts of one thing that overlap."""
+    first = parts[0]
+    load = f"model.load_{'adapter' if first.adapter else 'weights'}(layer, model.rank, model.RANKS)"
+    fix, fix_for = f"let each rank load its own shard, {load}", dict[str, str]()
+    if first.kind == "WeightGrad":
+        fix = "each rank brings a piece of its own, as model.scatterreduce gives them"
+        fix = "it is whole already, and needs no gather" if any(part.is_whole() for part in parts) else fix
+    elif KINDS[first.kind].by_batch:
+        fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
+        fix += "tensor.shard(model.rank, model.RANKS)"
+        if all(part.is_whole() for part in parts):
+            fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
+            fix += "these: tensor.shard(model.rank, model.RANKS)"
+    elif all(part.is_whole() for part in parts):
+        load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
+        fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)
+        fix = f"every rank has all of it, and needs no gather; or {fix}"
+    elif any(part.is_whole() for part in parts):
+        fix = f"it is whole already, and a gather joins pieces: {fix}"
+    elif any(part.shards != first.shards for part in parts):
+        fix = ""  # not the same for all: the group may be another than is meant
+    found = Counter(show_part(part.shards, part.total) for part in parts)
+    got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
+    if where == "combine":
+        fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
+        fix += f"await model.allgather(..., {first.layer})"
+        got = " and ".join(show_part(part.shards, part.total) for part in parts)
+    problem, expected = "a shard comes twice", "every shard once"
+    return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 
 
 def total_of(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
@@ -262,23 +272,7 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         count += len(part.batches)
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
-            fix = "a sum is of the same piece of each: reduce over ranks that hold the same piece"
-            if part.is_whole() or first.is_whole():
-                fix = "one is whole and the other is cut: reduce-scatter the whole one first, too, "
-                fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other"
-            elif part.batches == first.batches and where != "+":
-                fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
-                fix += "all-gather joins pieces"
-            elif where == "+":
-                fix = "a sum is of the same piece of each: cut both in the same way"
-            elif part.total == first.total and part.shards.isdisjoint(first.shards):
-                fix = "each rank brings another piece: bring whole gradients, and model.scatterreduce adds them up and "
-                fix += "gives piece i to the i-th rank"
-            problem = "gradients of different shards do not add up"
-            own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
-            own += "nothing to add up: leave the call out, and update with that gradient"
-            alone = {"partial=True": own} if where != "+" else {}
-            raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
+            raise _of_other_shards(part, first, where)
         if strict and part.extra is not extra and part.extra != extra:
             problem = "the gradient of an adapter and that of a weight do not add up"
             fix = "give adapter=... to every forward and backward of a layer that has one"
@@ -293,15 +287,41 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         return first
     batches = NONE.union(*[part.batches for part in real])
     if strict and len(batches) != count:
-        twice = sorted(b for b in batches if sum(b in part.batches for part in real) > 1)
-        are = "is" if len(twice) == 1 else "are"
-        problem = f"{numbered('micro-batch', twice)} {are} in more than one gradient, and would be counted twice"
-        got = ", ".join(show_set(part.batches) for part in real[:8]) + " ..." * (len(real) > 8)
-        fix = "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum"
-        if where == "+":
-            fix = "add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
-        raise PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
+        raise _counted_twice(real, batches, where)
     return first.changed(batches=batches)
+
+
+def _of_other_shards(part: Labels, first: Labels, where: str) -> PuzzleError:
+    """Return the error about a gradient of another piece than the first one."""
+    layer, fix = first.layer, "a sum is of the same piece of each: reduce over ranks that hold the same piece"
+    if part.is_whole() or first.is_whole():
+        fix = "one is whole and the other is cut: reduce-scatter the whole one first, too, "
+        fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other"
+    elif part.batches == first.batches and where != "+":
+        fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
+        fix += "all-gather joins pieces"
+    elif where == "+":
+        fix = "a sum is of the same piece of each: cut both in the same way"
+    elif part.total == first.total and part.shards.isdisjoint(first.shards):
+        fix = "each rank brings another piece: bring whole gradients, and model.scatterreduce adds them up and "
+        fix += "gives piece i to the i-th rank"
+    problem = "gradients of different shards do not add up"
+    own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
+    own += "nothing to add up: leave the call out, and update with that gradient"
+    alone = {"partial=True": own} if where != "+" else {}
+    return PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
+
+
+def _counted_twice(parts: Sequence[Labels], batches: frozenset[int], where: str) -> PuzzleError:
+    """Return the error about micro-batches that are in more than one of these gradients."""
+    twice = sorted(b for b in batches if sum(b in part.batches for part in parts) > 1)
+    are = "is" if len(twice) == 1 else "are"
+    problem = f"{numbered('micro-batch', twice)} {are} in more than one gradient, and would be counted twice"
+    got = ", ".join(show_set(part.batches) for part in parts[:8]) + " ..." * (len(parts) > 8)
+    fix = "train each micro-batch on one rank, and reduce each gradient once: then everyone has the whole sum"
+    if where == "+":
+        fix = "add the gradient of each micro-batch once: was it added before, or made of the same micro-batch?"
+    return PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
 
 
 def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

@@ -89,24 +89,25 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         where_from = functools.partial(_whence, rank, grad, "ActivationGrad", layer + 1, own)
         raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from)
     if inp.batches != grad.batches:
-        expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
-        problem = "input and gradient are of different micro-batches"
-        fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-        if grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
-            fix = (
-                f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
-            )
-            fix += (
-                f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
-            )
-            fix += "out that of the gradient's micro-batch"
-        elif came := rank.sender(grad):
-            fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
-            fix += "and receive each message once"
-        raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
+        raise _of_other_batches(rank, where, layer, inp, grad)
     if "saved" in more:
         saved = more["saved"]
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
+
+
+def _of_other_batches(rank: Rank, where: Place, layer: int, inp: Labels, grad: Labels) -> PuzzleError:
+    """Return the error about a gradient that is of other micro-batches than the input."""
+    expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
+    problem = "input and gradient are of different micro-batches"
+    fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
+    if grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
+        fix = f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
+        fix += f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
+        fix += "out that of the gradient's micro-batch"
+    elif came := rank.sender(grad):
+        fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
+        fix += "and receive each message once"
+    return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
 
 
 def _left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
