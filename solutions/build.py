@@ -42,7 +42,7 @@ from lib.grading.holding import holdings
 from lib.grading.judge import judge
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
-from lib.grading.slowness import chain_efforts, efforts, late_messages
+from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages, order_of
 from lib.learner.tensors import Weight
 from lib.real import GPT_175B
 from lib.real.hardware import FITS
@@ -791,8 +791,10 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
     return {
         "outline": outline_of(played.events, played.time, played.beside),
         "work": [[*what, *effort] for what, effort in efforts(played).items()],
+        "calls": [[*what, times] for what, times in calls_of(played.events).items()],
         "chain": [[word, *effort] for word, effort in chain_efforts(chain).items()],
         "late": sum(one.delay for one in late),
+        "order": order_of(played.events, played.ranks),
         "peak": [[*group[:-1], math.ceil(group.elements)] for group in holdings(noted.held)],
     }
 

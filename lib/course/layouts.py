@@ -4,7 +4,7 @@ A layout does not read code. It checks what a rank took from load_weights, the f
 that it has stored at the end.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -133,9 +133,12 @@ def mesh_of(size: Size) -> Mesh:
     return Mesh(size["ranks"], size.get("mesh"), size.get("node_size"), size.get("hosts", 0))
 
 
-def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> None:
+def check_layout(
+    name: str, size: Size, final_states: Sequence[FinalState], updates: Container[tuple[int, int | None]] | None = None
+) -> None:
     """Raise PuzzleError, which names the rank, unless every device begins and ends with its parts of the layout.
-    Optimizer states may be on its host, which may also have any weights."""
+    Optimizer states may be on its host, which may also have any weights. ``updates``: which ranks have updated which
+    layers, where that is known."""
     devices, mesh = final_states[: size["ranks"]], mesh_of(size)
     frozen, trained = WITH_ADAPTERS.get(name, ("", name))
     if frozen:
@@ -160,7 +163,22 @@ def check_layout(name: str, size: Size, final_states: Sequence[FinalState]) -> N
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         finals = [final.labels for final in state.finals.values()]
         _compare(state.rank, "Weight", False, want, finals, adapters)
+        if updates is not None and host_of is None:
+            _each_updates(state.rank, want, _parts("OptState", kept), updates)
         _compare(state.rank, "OptState", False, want, kept, adapters)
+
+
+def _each_updates(
+    rank: int, wanted: Wanted, kept: Mapping[int, Part], updates: Container[tuple[int, int | None]]
+) -> None:
+    """Raise PuzzleError for a rank that ends without the updated state of a layer, and has not updated it."""
+    for layer in sorted(wanted.keys() - kept.keys()):
+        if (rank, layer) not in updates:
+            problem = f"it ends without the updated optimizer state of layer {layer}, and has not updated that layer"
+            fix = f"model.weights[{layer}], model.opt_states[{layer}] = model.update({layer}, ...) on every rank that "
+            fix += "has a part of the state, below no `if` of a rank: a weight that others have updated brings no state"
+            expected, got = _show(wanted[layer][1]), _show(None)
+            raise PuzzleError(problem, where=Place(rank), expected=expected, got=got, fix=fix, line="")
 
 
 def _began_and_kept(state: FinalState) -> tuple[list[Labels], list[Labels]]:

@@ -104,6 +104,27 @@ def solution_lateness(puzzle: Puzzle, goal: str = "target") -> float:
     return float(known_of(puzzle, goal)["late"])
 
 
+def solution_calls(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, str, int], int]:
+    """Return how often the busiest rank of the goal's program makes each collective of one layer, by its verb, the kind
+    of the tensor, and the layer."""
+    return {(kind, tensor, layer): times for kind, tensor, layer, times in known_of(puzzle, goal)["calls"]}
+
+
+class Order(NamedTuple):
+    """The order of the work in a pipeline. ``ahead``: how many forwards each rank does before its first backward, none
+    where it is no pipeline; ``took``: how many of these are of rank 0's first layer before those of another one;
+    ``together``: how many forwards a rank does at most one after the other, after its first backward."""
+
+    ahead: Sequence[int] = ()
+    took: int = 0
+    together: int = 0
+
+
+def solution_order(puzzle: Puzzle, goal: str = "target") -> Order:
+    """Return the order of the work in the goal's program, if it is a pipeline."""
+    return Order(*known_of(puzzle, goal)["order"])
+
+
 class Holding(NamedTuple):
     """Things of one kind and size in memory. ``memory``: what it is used for, one of MEMORY_KINDS; ``what`` has ``{s}``
     where a plural has its ending; ``elements``: of all together."""

@@ -1,8 +1,9 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..basics.errors import Place, PuzzleError, show_call
 from ..course.bounds import bounds_of
@@ -21,7 +22,7 @@ from ..record.events import MARKS
 from ..record.labels import HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
-from ..record.training import BACKWARD
+from ..record.training import BACKWARD, UPDATE
 from ..running.limits import collector_off
 from .fitting import fitting
 from .holding import as_json as peak_as_json
@@ -91,7 +92,7 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     time, memory = puzzle.scored(outcome.time, outcome.memory)
     if most and time > most["time"]:
         chain = chain_of(outcome.events)
-        slow = Slowness(outcome, chain, puzzle, goal)
+        slow = Slowness(outcome, chain, puzzle, goal, partial(_lines_at, puzzle, watch))
         verdict = replace(verdict, chain=chain.describe(puzzle.unit), costs_time=slow.in_words())
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
@@ -110,7 +111,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     check_features(outcome, puzzle)
     if not proved:
         fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
-    check_layout(puzzle.layout, size, outcome.final_states)
+    updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
+    check_layout(puzzle.layout, size, outcome.final_states, updates)
     for rule in puzzle.rules:
         RULES[rule](outcome)
     check_held(outcome)
@@ -204,6 +206,18 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
     if memory > target["memory"]:
         over.append(f"{own[1]}, target {most[1]} ({_peak(outcome, puzzle)})")
     return "Correct, but over the target: " + "; ".join(over) if over else ""
+
+
+def _lines_at(puzzle: Puzzle, watch: Watch | None, rank: int, places: Sequence[int]) -> list[str]:
+    """Return the learner's lines at these places of a rank's log, as far as they are known, from another run."""
+    if watch is None or not places:
+        return []
+    try:
+        peak = watch(puzzle.size, rank).peak
+    except PuzzleError:
+        return []  # the function is another at its second run
+    lines = peak.lines if peak is not None else ()
+    return [lines[place] for place in places if place < len(lines)]
 
 
 def with_peak(outcome: Outcome, size: Size, watch: Watch | None) -> Outcome | None:

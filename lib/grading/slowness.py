@@ -3,15 +3,25 @@ its longest chain, and who waits for a message that could have been sent sooner.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from ..basics.errors import numbered
-from ..course.outlines import Effort, solution_chain, solution_lateness, solution_work
+from ..course.outlines import (
+    Effort,
+    Order,
+    solution_calls,
+    solution_chain,
+    solution_lateness,
+    solution_order,
+    solution_work,
+)
 from ..course.specs import Puzzle
+from ..machine.circle import first_round
 from ..machine.outcome import Outcome
-from ..record.breakdown import idle_of, time_parts
+from ..machine.past import Step
 from ..record.chain import MESSAGES, Chain
 from ..record.events import Event
 from ..record.kinds import KINDS
@@ -23,11 +33,13 @@ from ..record.waiting import NEARLY, Waiting
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
-LEAST, MUCH, MOSTLY = 0.01, 0.1, 0.5
-"""As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be hidden; ranks
-that are idle for so long work one after the other."""
+LEAST, MUCH = 0.01, 0.1
+"""As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be
+hidden."""
 
 
+MOST_LINES = 2  # of the learner that are shown for calls that are too many
+MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
 MOST = 1000
 """Records before a send in which one looks for what has delayed it."""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
@@ -47,6 +59,18 @@ def efforts(outcome: Outcome) -> dict[tuple[str, bool], Effort]:
     }
 
 
+def calls_of(events: Sequence[Event]) -> dict[tuple[str, str, int], int]:
+    """Return how often the busiest rank makes each collective of one layer, by verb, kind of the tensor, and
+    layer."""
+    counts, most = Counter[tuple[int, str, str, int]](), dict[tuple[str, str, int], int]()
+    for event in events:
+        if event.stream == "collective" and event.tensor and event.layer is not None and not event.layers:
+            counts[event.rank, event.kind, event.tensor, event.layer] += 1
+    for (_, kind, tensor, layer), times in counts.items():
+        most[kind, tensor, layer] = max(times, most.get((kind, tensor, layer), 0))
+    return most
+
+
 def chain_efforts(chain: Chain) -> dict[str, Effort]:
     """Return how often each operation stands on a chain, by the words of ``Chain.parts``, and for how long."""
     counts = defaultdict[str, int](int)
@@ -56,10 +80,36 @@ def chain_efforts(chain: Chain) -> dict[str, Effort]:
     return {word: Effort(counts[word], ticks) for ticks, word in chain.parts}
 
 
+def order_of(events: Sequence[Event], ranks: int) -> Order:
+    """Return the order of the work in a pipeline, in which each layer is run by one rank, and no rank runs all of them;
+    nothing of another run."""
+    forwards, backwards = defaultdict[int, list[Step]](list), set[int]()
+    owners, row, together = set[tuple[int, int]](), Counter[int](), 0
+    for event in events:
+        if event.kind == FORWARD.kind and event.layer is not None:
+            owners.add((event.layer, event.rank))
+            row[event.rank] += 1
+            if event.rank in backwards:
+                together = max(together, row[event.rank])
+            else:
+                forwards[event.rank].append((event.layer, event.batches))
+        elif event.kind in OPERATIONS and OPERATIONS[event.kind].backward:
+            backwards.add(event.rank)
+            row[event.rank] = 0
+    if len(forwards) < ranks or ranks == 1 or len({layer for layer, _ in owners}) < len(owners):
+        return Order()
+    took, then = first_round(forwards[0])
+    return Order([len(forwards[rank]) for rank in range(ranks)], 0 if then is None else took, together)
+
+
 def word_of(kind: str) -> str:
     """Return the word for an operation in a chain."""
     row = OPERATIONS.get(kind)
     return kind if row is None else MESSAGES if row.stream == "message" else row.word
+
+
+LinesAt = Callable[[int, Sequence[int]], Sequence[str]]
+"""Returns the lines of the learner's code at some places of a rank's log, as far as they are known."""
 
 
 class Late(NamedTuple):
@@ -73,9 +123,13 @@ class Late(NamedTuple):
 
 
 class Slowness:
-    """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one."""
+    """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one; ``lines_at``: finds the
+    learner's lines at these places of a rank's log."""
 
-    def __init__(self, outcome: Outcome, chain: Chain, puzzle: Puzzle, goal: str) -> None:
+    def __init__(
+        self, outcome: Outcome, chain: Chain, puzzle: Puzzle, goal: str, lines_at: LinesAt = lambda rank, places: []
+    ) -> None:
+        self.lines_at = lines_at
         self.outcome, self.puzzle, self.goal, self.unit = outcome, puzzle, goal, puzzle.unit
         self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
         self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
@@ -87,7 +141,7 @@ class Slowness:
         more = "; ".join([*self.more_work(), *self.made_again()])
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
-        said = [more, self.in_lists(), self.on_the_chain(), self.late_messages()]
+        said = [more, self.in_lists(), self.order, self.on_the_chain(), self.late_messages()]
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _lasting(self, ticks: float) -> str:
@@ -109,7 +163,9 @@ class Slowness:
                     first = min(rank for rank in by_rank if by_rank[rank] == own.times)
                     busiest = "" if equal else f" on rank {first}"
                     named = self._times(kind, across, own.times)
-                    yield f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
+                    told = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
+                    has_such = ours.times or kind == SEND.kind
+                    yield told + (self._which(kind, first) if has_such and self.goal == "target" else "")
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -117,6 +173,41 @@ class Slowness:
                     named += " of whole gradients," if whole else ""
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
                     yield named + PIECES * whole
+
+    def _which(self, kind: str, rank: int) -> str:
+        """Return which calls of a verb the target's program has not, or has less often, with the lines that make them;
+        or what a rank could do instead of a message."""
+        if kind == SEND.kind:
+            return self._own_instead()
+        known = solution_calls(self.puzzle, self.goal)
+        more = {
+            (tensor, layer): times - known.get((verb, tensor, layer), 0)
+            for (verb, tensor, layer), times in calls_of(self.outcome.events).items()
+            if verb == kind and times > known.get((verb, tensor, layer), 0)
+        }
+        if not more:
+            return ""
+        said = [
+            f"{KINDS[one].word}s of {numbered('layer', [layer for tensor, layer in more if tensor == one])}"
+            for one in dict.fromkeys(tensor for tensor, _ in more)
+        ]
+        own = [event for event in self.outcome.events if event.rank == rank]
+        places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
+        lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
+        where = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
+        return f": {sum(more.values())} more, of {' and '.join(said)}{where}"
+
+    def _own_instead(self) -> str:
+        """Return how a rank comes by itself to what it is sent, where the target's program sends nothing."""
+        sent = {(event.tensor, event.layer) for event in self.outcome.events if event.kind == SEND.kind}
+        if any(kind == SEND.kind for kind, _ in self.known) or len(sent) != 1:
+            return ""
+        [(tensor, layer)] = sent
+        if (tensor, layer) == ("Activation", 0):
+            return ": every rank can take the input itself, model.get_activation(...)"
+        if (tensor, layer) == ("ActivationGrad", self.outcome.layers - 1):
+            return ": every rank that has the output can call model.loss itself, which takes no time"
+        return ""
 
     def _whole_gradients(self, kind: str) -> bool:
         """Return whether whole gradients go over the slow links in every call of a collective."""
@@ -157,6 +248,24 @@ class Slowness:
         where = " between nodes" if across else " inside nodes" if both else ""
         return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"
 
+    @cached_property
+    def order(self) -> str:
+        """How the order of the work in this pipeline differs from that of the target's program."""
+        theirs = solution_order(self.puzzle, self.goal)
+        own = order_of(self.outcome.events, self.outcome.ranks) if theirs.ahead and self.goal == "target" else Order()
+        said, whose = [], f"{self.goal}'s program"
+        if own.took and theirs.took and own.took != theirs.took:
+            took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
+            said.append(f"rank 0 takes {took} through its first layer before the next layer, the {whose} {theirs.took}")
+        if own.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:
+            ranks = f"ranks 0 to {len(own.ahead) - 1} do"
+            counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
+            said.append(f"before their first backward {ranks} {counts} forwards, those of the {whose} {known}")
+        if own.together > theirs.together > 0:
+            turns = "one backward and one forward by turns" if theirs.together == 1 else f"{theirs.together} at most"
+            said.append(f"after that {own.together} forwards follow each other, in the {whose} {turns}")
+        return "; ".join(said)
+
     def on_the_chain(self) -> str:
         """Return what takes most more of the longest chain than of the goal's, with what to do about it."""
         none = Effort(0, 0.0)
@@ -191,7 +300,8 @@ class Slowness:
         if kind == FORWARD.kind and self._thick():
             advice = "each rank has one thick stage of several layers, the {}'s ranks have several thin ones: deal the "
             return f"{advice.format(self.goal)}layers out, range(model.rank, model.LAYERS, model.RANKS)"
-        if idle_of(time_parts(self.outcome.device_events, self.outcome.ranks, self.outcome.time)) > MOSTLY:
+        computing = sum(event.length for event in self.outcome.device_events if event.stream == "compute")
+        if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
 

@@ -9,7 +9,7 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import Labels
+from ..record.labels import DEALT, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
@@ -69,9 +69,14 @@ class Storage(dict[Hashable, Any]):
         def fix() -> str:
             return meant or there or own or self._elsewhere(key, popped) or plain
 
+        def in_rounds() -> str:
+            rounds = "" if meant or there or self._name != "activations" else self._simulator.against_rounds(self._rank)
+            return rounds if rounds and self._is_to_come(key) else fix()
+
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
+        fix_for = {**fix_for, DEALT: in_rounds}
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
 
     def _zero_of(self, layer: Hashable) -> str:
@@ -85,6 +90,15 @@ class Storage(dict[Hashable, Any]):
             return ""
         has = f"layer {layer} has run on rank {owner}, and not on this one, which brings the zero gradient to the "
         return f"{has}reduction of its gradient: model.fake_grad({layer}, [])"
+
+    def _is_to_come(self, key: Hashable) -> bool:
+        """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet."""
+        meant, rank = self._of_key(key), self._rank
+        if meant is None or not meant[1]:
+            return False
+        layer, batches = meant
+        verbs = [(FORWARD.kind, one) for one in (layer - 1, layer) if 0 <= one < rank.layers]
+        return not any(batches <= self._simulator.has_run(rank, verb, one) for verb, one in verbs)
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
@@ -165,6 +179,9 @@ class Storage(dict[Hashable, Any]):
                 and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
             ):
                 return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
+            if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
+                taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
+                return f"{taken}: with pop it is gone after that, so leave pop to its last use"
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")

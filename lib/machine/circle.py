@@ -13,6 +13,7 @@ from ..record.shards import NONE
 from ..record.table import OPERATIONS, SEND
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .in_flight import InFlight, Message, RankLinks
+from .past import Asked, Step
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
@@ -307,3 +308,66 @@ def after(call: InFlight) -> str:
     """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
     last = call.rank.past_record(call.index)
     return "" if last is None else f", after {in_words(last)}"
+
+
+# -- stages that go round the ranks: rounds of micro-batches --------------------------------------------------------
+
+
+def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
+    """Return in what the ranks depart from interleaved 1F1B: how the layers are dealt, how large a round is, or how
+    many forwards come before the first backward. ``waiting``: those that want a gradient or what a gradient is made
+    of, or wait for a message; with the rank that it is to come from, if any."""
+    if len(ranks) < 2 or any(one.layers % len(ranks) or one.is_host for one in ranks.values()):
+        return ""
+    return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting)
+
+
+def _other_rounds(ranks: Mapping[int, Asked]) -> str:
+    """Return which rank takes too few micro-batches through its first layer before it goes on to its next one, or all
+    of them."""
+    size = len(ranks)
+    for rank, one in sorted(ranks.items()):
+        for verb, steps in (("forward", one.forwards()), ("backward", one.backwards())):
+            took, then = first_round(steps)
+            all_of_them = one.batches > size and took == one.batches
+            if then is None or not (took < size or all_of_them):
+                continue
+            many = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}"
+            layer = steps[0][0]
+            said = f"rank {rank} takes {many} through {verb}(layer {layer}) before {verb}(layer {then}): a round is as "
+            said += (
+                f"many micro-batches as there are ranks, {size}. Take {numbered('micro-batch', range(size))} through "
+            )
+            said += f"layer {layer}, then the same ones through layer {then}, and so on, and then the next round"
+            return said
+    return ""
+
+
+def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:
+    """Return how many micro-batches go through the first layer of these steps before another one, and which layer is
+    that, if there is one."""
+    for at, (layer, _) in enumerate(steps):
+        if layer != steps[0][0]:
+            return at, layer
+    return len(steps), None
+
+
+def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
+    """Return which rank begins its backward after too few forwards."""
+    size = len(ranks)
+    for rank, peer in sorted(waiting.items()):
+        one = ranks[rank]
+        chunks, done = one.layers // size, len(one.forwards())
+        least = (chunks - 1) * size + 1
+        wants_gradient = peer is None or (size > 2 and peer == (rank + 1) % size)
+        if wants_gradient and done < least and not one.backwards():
+            said = f"rank {rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too soon: "
+            said += f"a micro-batch goes round the ranks {chunks} times before that, and {size} of them, a round, go "
+            said += "through each stage before the next one. More forwards have to come before: the last rank needs "
+            said += f"(len(mine) - 1) * model.RANKS + 1, here {least}, and each rank before it two more than the next"
+            return said
+        after = ranks.get(rank + 1)
+        if wants_gradient and after and waiting.get(rank + 1) == rank and not (one.backwards() or after.backwards()):
+            said = f"rank {rank} begins its first backward after {done} forwards, while rank {rank + 1} waits for one "
+            return f"{said}more from it: let each rank do two forwards more than the next one before that"
+    return ""

@@ -15,15 +15,15 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Fix, Place, PuzzleError, numbered, show_call, show_layers
+from ..basics.errors import NO_OTHERS, Deadlock, Fix, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER, ALLREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
-from ..record.labels import Labels
+from ..record.labels import DEALT, Labels
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND, sums
 from ..record.training import BACKWARD, FORWARD
-from .circle import Circle, after, carried, missing_send, unsent_of
+from .circle import Circle, after, against_rounds, carried, missing_send, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -547,8 +547,12 @@ class Network:
         rows += self._unread()
         if len(rows) > MOST_ROWS:
             rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
-        fix = self._way_out([call for calls in waiting.values() for call in calls], ended)
-        deadlock = Deadlock("deadlock: no rank can ever go on\n    " + "\n    ".join(rows), fix=fix, line="")
+        waits = [call for calls in waiting.values() for call in calls]
+        senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
+        order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
+        fix, fix_for = self._way_out(waits, ended), {DEALT: order} if order else NO_OTHERS
+        problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
+        deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
         return deadlock
 

@@ -21,6 +21,8 @@ from .mesh import Group, Mesh
 
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
+Step = tuple[int, frozenset[int]]
+"""A forward or a backward: its layer, and its micro-batches."""
 
 
 class Taken:
@@ -92,7 +94,7 @@ class Past:
 
     __slots__ = (
         "looked_at", "came", "reduced", "summed", "brought", "gradients", "ran", "loaded", "senders", "sent", "cuts",
-        "operations", "met", "axes",
+        "operations", "met", "axes", "steps",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -120,6 +122,8 @@ class Past:
         """Of each coroutine, the places of its operations in the log."""
         self.axes = defaultdict[int | None, dict[object, None]](dict)
         """By layer: the axes over which its gradient was brought to reductions, in order."""
+        self.steps: dict[str, list[Step]] = {FORWARD.kind: [], BACKWARD.kind: []}
+        """The forwards and the backwards, in their order."""
         self.met: dict[tuple[str, int | None], str] = {}
         """By kind of a tensor, and layer: the last collective to which the rank has brought one."""
 
@@ -145,6 +149,8 @@ class Past:
                     self.loaded.add(record.layer)
                 elif stream_of(record.kind) == "compute":
                     self.ran[record.kind, record.layer] |= record.batches
+                    if record.kind in self.steps:
+                        self.steps[record.kind].append((record.layer, record.batches))
             elif record.kind == SEND.kind:
                 self.sent[labels.kind, labels.layer] |= dict.fromkeys(labels.batches, record.peer)
             elif record.group is not None:
@@ -216,6 +222,10 @@ class Asked:
         past = self._past()
         left = sorted(layer for layer in past.gradients if layer is not None and layer not in past.summed)
         return (next(iter(past.summed.values())), left) if past.summed and left else ("", [])
+
+    def met_by(self, kind: str, layer: int) -> str:
+        """Return the last collective to which this rank has brought a tensor of a kind and a layer, or nothing."""
+        return self._past().met.get((kind, layer), "")
 
     def met_by_others(self, kind: str, layer: int) -> str:
         """Return which other rank has brought a tensor of a kind and a layer to a collective, where this one has not,
@@ -299,6 +309,23 @@ class Asked:
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
+
+    def dealt_otherwise(self) -> str:
+        """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
+        for rank, one in sorted(self.ranks.items()):
+            own = one.layers_loaded()
+            if own and own != {*range(rank, one.layers, self.mesh.ranks)}:
+                mine = "mine = range(model.rank, model.LAYERS, model.RANKS), so that each stage sends to the next rank"
+                return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
+        return ""
+
+    def forwards(self) -> Sequence[Step]:
+        """Return the forwards of this rank, in their order."""
+        return self._past().steps[FORWARD.kind]
+
+    def backwards(self) -> Sequence[Step]:
+        """Return the backwards of this rank, in their order."""
+        return self._past().steps[BACKWARD.kind]
 
     def layers_run(self) -> set[int]:
         """Return the layers through which this rank has carried a micro-batch forward."""

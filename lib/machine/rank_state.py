@@ -25,7 +25,7 @@ from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
-from ..record.table import RECEIVE, SEND, sums, work_on_layers
+from ..record.table import RECEIVE, SEND, stream_of, sums, work_on_layers
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, not_in_place
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
@@ -282,12 +282,37 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     if where.operation == "set_final_weight" and not tensor.labels.step:
         fix = "this is not the weight that model.update gives; set that: "
         fix += f"model.set_final_weight({tensor.labels.layer}, model.weights[{tensor.labels.layer}])"
+    if rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries:
+        fix = _late_task(rank.rank, tensor.labels, where.operation, show_call(kind, layer))
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
+    fix_for = NO_OTHERS
+    if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
+        stays = (
+            "an optimizer state is not gathered or sent: each rank updates all of the layer that it has loaded, weight "
+        )
+        fix_for = {
+            "states_stay": f"{stays}and state, with a gradient that is as large: gather the gradient before that"
+        }
 
     def unused() -> str:
         return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
 
-    return PuzzleError(problem, where=where, fix=unused if of_grad else fix)
+    return PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
+
+
+def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:
+    """Return what to do about a tensor that a coroutine hands to another one, which comes to it too late."""
+    store = f"model.{KINDS[labels.kind].store}[{labels.layer}]"
+    fix = (
+        f"a task begins only when the function that has made it awaits something, and by then rank {rank} has gone on "
+    )
+    fix += f"to {ended}: "
+    if stream_of(verb) == "collective":
+        fix += (
+            f"start the call before that, call = model.{verb}(..., {labels.layer}), and let the task begin with `await "
+        )
+        fix += "call`; or "
+    return f"{fix}store the tensor where it is made, {store}, and let the task take it out"
 
 
 class RankState(Asked):

@@ -17,6 +17,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import UPDATE
 from . import deferred_memory
+from .circle import against_rounds
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -286,11 +287,15 @@ class LocalSimulator:
     def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
         return rank.comes_from(kind, layer, batches)
 
+    def against_rounds(self, rank: RankState) -> str:
+        return against_rounds(rank.ranks, {rank.rank: None})
+
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
+    met_by = staticmethod(RankState.met_by)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:

@@ -17,6 +17,8 @@ from ..basics.errors import PuzzleError, numbered, show_set
 from .kinds import KINDS, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
+DEALT = "dealt_like_cards"
+"""The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""

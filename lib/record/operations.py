@@ -114,6 +114,9 @@ class Rank(Protocol):
     def elsewhere(self, layer: int, batches: frozenset[int] = ...) -> int | None:
         """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it."""
 
+    def dealt_otherwise(self) -> str:
+        """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
+
     def nobodys(self, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
 

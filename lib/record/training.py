@@ -12,6 +12,7 @@ from typing import Any
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
 from .kinds import SAVED
 from .labels import (
+    DEALT,
     NO_EXTRA,
     OF_ADAPTER,
     SLICES,
@@ -49,7 +50,8 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
             own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
             where_from = functools.partial(_whence, rank, inp, "Activation", layer, own)
-            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from)
+            fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
+            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -87,7 +89,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         own += "backward goes from the last layer down to the first"
         expected = f"an ActivationGrad with layer={layer}: {given}"
         where_from = functools.partial(_whence, rank, grad, "ActivationGrad", layer + 1, own)
-        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from)
+        fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
     if inp.batches != grad.batches:
         raise _of_other_batches(rank, where, layer, inp, grad)
     if "saved" in more:
@@ -176,7 +179,9 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
         fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
-        fix += "tensor.shard(model.rank, model.RANKS). The weight is not gathered: partial=True takes this rank's piece"
+        fix += "tensor.shard(model.rank, model.RANKS)"
+        if name == "input" and where.operation != LOSS.kind:
+            fix += ". The weight is not gathered: partial=True takes this rank's piece"
         uncut = (
             "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
         )
