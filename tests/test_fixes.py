@@ -2172,6 +2172,53 @@ ROWS += [
         ),
         ("it was brought to allgather(7) before", "leave pop to its last use"),
     ),
+    Row(
+        changed(
+            "interleaved",
+            "what comes is filed under what it is, and gradients go forward",
+            ("pass_to(before, grad_in)", "pass_to(after, grad_in)"),
+            ("model.receive(src=before)", 'come("Activation", layer, mb)'),
+            ("model.receive(src=after)", 'come("ActivationGrad", layer, mb)'),
+            (
+                "    async def forward(",
+                "    async def come(kind, layer, mb):\n        store = model.activations if kind == 'Activation' else "
+                "model.grad_activations\n        while (kind, layer, mb) not in store:\n"
+                "            got = await model.receive()\n            name = type(got).__name__\n"
+                "            of = model.activations if name == 'Activation' else model.grad_activations\n"
+                "            of[name, got.layer, min(got.batches)] = got\n        return store.pop((kind, layer, mb))\n\n"
+                "    async def forward(",
+            ),
+        ),
+        (
+            "rank 3 has sent the ActivationGrad of layer 6",
+            "to rank 0, and layer 6 is on rank 2: await model.pass_to(2,",
+        ),
+        ("compare who sends",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "two backwards, then two forwards",
+            (
+                "        if turn < len(forwards):\n            await forward(*forwards[turn])",
+                "        if (turn - ahead) % 2:\n            for next_one in forwards[turn - 1 : turn + 1]:\n"
+                "                await forward(*next_one)",
+            ),
+        ),
+        ("comes to backward number 2 after 5 forwards", "one forward and one backward by turns"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the last output goes round, too",
+            (
+                "        if layer == top:\n            model.activations[top + 1, mb] = out\n        else:\n            await",
+                "        if True:\n            await",
+            ),
+            ("model.loss(model.activations.pop((top + 1, mb)))", "model.loss(await model.receive(src=before))"),
+        ),
+        ("this rank runs forward(7, ...) itself", "neither send nor receive it"),
+    ),
 ]
 COSTS_MORE = [
     Row(

@@ -43,6 +43,8 @@ def missing_send(
     if at is None:
         if wrong := astray(receives):
             return wrong
+        if wrong := sent_elsewhere(links):
+            return wrong
         last = chain[-1]
         whom = "any message" if last.peer is None else f"rank {last.peer}"
         waits_for = f"rank {last.rank.rank} waits for {whom}, and no rank sends to it any more"
@@ -61,6 +63,25 @@ def missing_send(
     if wrong := astray(receives):
         return wrong
     return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
+
+
+def sent_elsewhere(links: Mapping[int, RankLinks]) -> str:
+    """Return which rank has sent what one other rank reads to a third one that does not have that layer; an empty text
+    where none has."""
+    owners = Circle([], links, {}).owners
+    for rank, its in sorted(links.items()):
+        for kind in STEPS:
+            for layer, own in sorted(owners.items()):
+                for batch, to in sorted(its.rank.receivers(kind, layer).items()):
+                    if len(own) == 1 and to not in own and rank not in own:
+                        [right] = own
+                        what = (
+                            f"rank {rank} has sent the {kind} of layer {layer}, {numbered('micro-batch', {batch})}, to"
+                        )
+                        return (
+                            f"{what} rank {to}, and layer {layer} is on rank {right}: await model.pass_to({right}, ...)"
+                        )
+    return ""
 
 
 class Circle:
@@ -359,15 +380,19 @@ def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> s
         one = ranks[rank]
         chunks, done = one.layers // size, len(one.forwards())
         least = (chunks - 1) * size + 1
-        wants_gradient = peer is None or (size > 2 and peer == (rank + 1) % size)
-        if wants_gradient and done < least and not one.backwards():
+        wants_gradient, back = peer is None or (size > 2 and peer == (rank + 1) % size), len(one.backwards())
+        if peer is None and 0 < back < size and done < least + back:
+            turns = "after its first backward each rank does one forward and one backward by turns"
+            return f"rank {rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
+        if wants_gradient and done < least and not back:
             said = f"rank {rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too soon: "
             said += f"a micro-batch goes round the ranks {chunks} times before that, and {size} of them, a round, go "
             said += "through each stage before the next one. More forwards have to come before: the last rank needs "
             said += f"(len(mine) - 1) * model.RANKS + 1, here {least}, and each rank before it two more than the next"
             return said
-        after = ranks.get(rank + 1)
-        if wants_gradient and after and waiting.get(rank + 1) == rank and not (one.backwards() or after.backwards()):
+        after, enough = ranks.get(rank + 1), least + 2 * (size - 1 - rank)
+        waits = after is not None and waiting.get(rank + 1) == rank and not after.backwards()
+        if wants_gradient and waits and done < enough and not back:
             said = f"rank {rank} begins its first backward after {done} forwards, while rank {rank + 1} waits for one "
             return f"{said}more from it: let each rank do two forwards more than the next one before that"
     return ""

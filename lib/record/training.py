@@ -259,6 +259,9 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         fix = "run every layer from 0 to model.LAYERS - 1 first, and then the loss once: "
         fix += "model.loss(model.activations[model.LAYERS]); "
         fix += "in a pipeline only the last stage has that"
+        if rank.sender(inp) and rank.has_run("forward", rank.layers - 1):
+            fix = f"this rank runs forward({rank.layers - 1}, ...) itself, and the loss reads what it gives: keep "
+            fix += "that under a key, and neither send nor receive it"
         which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     if inp.total != 1 or inp.extra.of != 1:
