@@ -124,7 +124,7 @@ def costly(name: str, title: str = "", *changes: tuple[str, str]) -> str:
 
 
 def test_what_a_slow_program_does_more_often_than_the_targets_is_told() -> None:
-    assert costly("fsdp", "a gather too many") == "13 all-gathers, the target has 12"
+    assert costly("fsdp", "a gather too many") == "13 all-gathers, the target has 12: 1 more, of weights of layer 0"
     assert costly(
         "repair_twice", "", ("            if layer in model.grad_weights", SUMMED_EACH_TIME), TAKEN
     ).startswith("4 all-reduces, the target has 2")
