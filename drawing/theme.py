@@ -82,6 +82,11 @@ HUES = {
     "backward": (50, 0.125, 0.5, 0.74),
     "backward_input": (50, 0.125, 0.5, 0.74),
     "backward_weight": (195, 0.085, 0.54, 0.7),
+    "project": (255, 0.125, 0.52, 0.74),
+    "rest": (255, 0.125, 0.52, 0.74),
+    "backward_rest": (50, 0.125, 0.5, 0.74),
+    "backward_project": (50, 0.125, 0.5, 0.74),
+    "backward_attend": (195, 0.085, 0.54, 0.7),
 }
 """Blue, orange and teal, which differ for everybody: hue in degrees and chroma, in OKLCH, and the lightness of the
 first micro-batch and of the last."""

@@ -274,7 +274,8 @@ def test_every_cost_that_a_spec_may_name_prices_every_operation() -> None:
         for kind in in_stream("compute"):
             if isinstance(cost, RealCost) and operation(kind) not in PRICED:
                 continue  # those are refused
-            assert cost.compute(kind, Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)) >= 0
+            operand = Labels("Activation", 0, 1, batches=frozenset({0}), total_batches=1)
+            assert cost.compute(kind, operand, operand) >= 0
         for kind in in_stream("collective"):
             assert cost.meeting(kind, Labels("Weight", 0, 1), W, group) > 0
         for size, across in ((W, False), (0, False), (W, True), (0, True)):

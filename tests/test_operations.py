@@ -473,7 +473,8 @@ def test_a_model_has_no_other_verbs() -> None:
 
 def test_the_names_of_operations_stand_in_few_files() -> None:
     """Whoever lists operations reads the table: names are spelled where they live and where learners call them."""
-    homes = {"lib/record/training.py", "lib/record/collectives.py", "lib/learner/model.py", "drawing/theme.py"}
+    rows = {f"lib/record/{name}.py" for name in ("training", "attention", "collectives")}
+    homes = {*rows, "lib/learner/model.py", "drawing/theme.py"}
     spelled = {
         path.relative_to(ROOT).as_posix()
         for folder in ("lib", "drawing")

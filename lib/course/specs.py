@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -169,6 +169,21 @@ def _neighbor(puzzle: Puzzle, step: int) -> Puzzle | None:
 
 # -- the costs that a spec may name -----------------------------------------------------------
 
+_LONG_CONTEXT = RingCost(  # half of a forward is attention, as in Llama 3 8B at 53,000 tokens
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=4 * HIDDEN * LENGTH,
+    keys_values_elements=2 * HIDDEN * LENGTH,  # four heads of queries share one of these
+    attended_elements=8 * HIDDEN * LENGTH,
+    latency=0.01,
+    bandwidth=655_360,
+)
 COSTS: Mapping[str, Cost] = {
     "default": Cost(),
     "ring": RingCost(),
@@ -206,6 +221,8 @@ COSTS: Mapping[str, Cost] = {
     "gpt_3_on_a100": A100_MEGATRON.cost(  # in seconds and bytes; a rank is a node of eight
         GPT_175B, micro_batch=2, tensor=8, sequence_parallel=True, recompute="selective", gradients=4, reduced=2
     ),
+    "long_context": _LONG_CONTEXT,
+    "all_heads": replace(_LONG_CONTEXT, keys_values_elements=8 * HIDDEN * LENGTH, bandwidth=2_621_440),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -18,6 +18,7 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
+from .attention import Steps
 from .layers import Cheap, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
@@ -40,7 +41,7 @@ class Adapted(NamedTuple):
 Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
 
 
-class Numbers:
+class Numbers(Steps):
     """The arithmetic of one workload on one device."""
 
     zero = None

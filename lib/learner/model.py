@@ -16,7 +16,6 @@ from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_
 from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
-from ..machine.cost import Cost
 from ..machine.failure import Wait
 from ..machine.interface import CallHandle, FinalState
 from ..machine.simulator import loading
@@ -24,10 +23,12 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, STORES
 from ..record.operations import Collective, Computation
-from ..record.table import Verbs, collective, operation, sums
+from ..record.table import Verbs, collective, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
+from .pricing import priced
+from .slices import SliceVerbs
 from .storage import Answers, Storage
 from .tensors import (
     CLASSES,
@@ -53,14 +54,6 @@ Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summe
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
-def priced(verb: Verb) -> Verb:
-    """Put a verb's default price and its names in torch into its docstring, for ``{price}`` and ``{torch}``."""
-    if verb.__doc__:
-        names = " or ".join(f"dist.{name}" for name in operation(verb.__name__).elsewhere)
-        verb.__doc__ = verb.__doc__.replace("{price}", Cost().in_words(verb.__name__)).replace("{torch}", names)
-    return verb
-
-
 def written(verb: str) -> str:
     """Return how a verb of a model is called, with the arguments that it needs.
 
@@ -72,7 +65,7 @@ def written(verb: str) -> str:
     return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
 
 
-class Model(Verbs):
+class Model(SliceVerbs, Verbs):
     """Rank ``rank`` of the machine ``dist``, training ``layers`` layers on ``batches`` micro-batches.
 
     ``weights``, ``opt_states``, ``activations``, ``grad_activations`` and ``grad_weights`` are the memory of
@@ -313,8 +306,12 @@ class Model(Verbs):
         return of_token(made[0])
 
     @priced
-    def loss(self, inp: Activation) -> ActivationGrad:
-        """The gradient of the loss with respect to the last activation (``inp.layer == LAYERS``). Takes {price}."""
+    def loss(self, inp: Activation, *, sliced: bool = False) -> ActivationGrad:
+        """The gradient of the loss with respect to the last activation (``inp.layer == LAYERS``). Takes {price}. With
+        ``sliced=True`` the activation may be a slice of the sequence: then so is the gradient. Only some puzzles allow
+        that."""
+        if sliced is not False:
+            return self._compute(LOSS, None, inp, sliced=sliced)[0]  # type: ignore[no-any-return]
         if type(inp) is not Activation:
             self._refuse(LOSS, None, inp)
         made = self._simulator.compute(self._handle, LOSS.kind, None, (inp._token,))

@@ -19,7 +19,8 @@ from ..record.labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
 from ..record.shards import NONE, WHOLE, check_fineness, coarsest
 from ..record.training import KEEP
 
-__all__ = ["Activation", "ActivationGrad", "OptState", "Saved", "Weight", "WeightGrad"]
+__all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
+__all__ += ["OptState", "Saved", "Weight", "WeightGrad"]
 
 FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
@@ -143,13 +144,16 @@ class WeightGrad(Sharded):
     """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
 
     It is as large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is the
-    gradient of the layer's adapter.
+    gradient of the layer's adapter. ``parts`` says over which slices of the sequence, of how many, ``of``, it is
+    summed, when each rank has its own slices (``project``).
     """
 
     __slots__ = ()
     batches: frozenset[int]
     total_batches: int
     adapter: bool
+    parts: frozenset[int]
+    of: int
 
     def __new__(
         cls,
@@ -160,8 +164,10 @@ class WeightGrad(Sharded):
         shards: Iterable[int] = WHOLE,
         total: int = 1,
         adapter: bool = False,
+        parts: Iterable[int] = WHOLE,
+        of: int = 1,
     ) -> WeightGrad:
-        extra = _of_adapter(cls, adapter)
+        extra = _of_adapter(cls, adapter)._replace(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> WeightGrad:
@@ -196,9 +202,7 @@ class Batched(Sharded):
         parts: Iterable[int] = WHOLE,
         of: int = 1,
     ) -> Self:
-        name, of = cls.__name__, whole_number(f"{cls.__name__}: of", of)
-        check_fineness(of)
-        extra = ExtraLabels(*coarsest(set_of(f"{name}: parts", parts, of), of))
+        extra = ExtraLabels(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
 
     def __add__(self, other: object) -> Any:
@@ -222,6 +226,76 @@ class Activation(Batched):
 
 class ActivationGrad(Batched):
     """The gradient that ``backward(layer, ...)`` reads, of the size of an ``Activation``."""
+
+    __slots__ = ()
+
+
+class KeysValues(Sharded):
+    """The keys and values of ``layer`` for some micro-batches: those of a whole sequence, or of the slices that
+    ``project`` was given. 2 x HIDDEN x LENGTH elements for each micro-batch, or a slice's share of that, unless the
+    cost says otherwise (``keys_values_elements``). It lives in ``activations``."""
+
+    __slots__ = ()
+    batches: frozenset[int]
+    total_batches: int
+
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+    ) -> Self:
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
+
+
+class KeysValuesGrad(Batched):
+    """The gradient of ``KeysValues``, of the same size. ``parts`` says what the queries of which slices, of how many,
+    have added to it: it is complete with all that see these keys. ``+`` adds what other queries give. It lives in
+    ``grad_activations``."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> KeysValuesGrad:
+        """Returns the sum over the queries of both. Raises PuzzleError when some are in both."""
+        if type(other) is not KeysValuesGrad:
+            return super().__add__(other)  # type: ignore[no-any-return]
+        return of_token(self._token.add(other._token))  # type: ignore[return-value]
+
+
+class Meeting(Batched):
+    """Queries of a slice of the sequence, which meet the keys one block after the other."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+        parts: Iterable[int] = NONE,
+        of: int = 1,
+    ) -> Self:
+        return super().__new__(cls, layer, layers, batches, total_batches, shards, total, parts, of)
+
+
+class Attended(Meeting):
+    """Queries of ``layer``, and what they have found so far. ``parts`` says to the keys of which slices of the sequence
+    they have attended, of how many, ``of``: at first to none. Complete with all keys up to their own place. It lives in
+    ``activations``, and has 2 x HIDDEN x LENGTH elements for a whole sequence, unless the cost says otherwise
+    (``attended_elements``)."""
+
+    __slots__ = ()
+
+
+class AttendedGrad(Meeting):
+    """The gradient of ``Attended`` queries, twice as large. ``parts`` says to the keys of which slices it has gone
+    back. It lives in ``grad_activations``."""
 
     __slots__ = ()
 
@@ -298,6 +372,13 @@ def _by_hand(
         extra=_known(extra),
     )
     return of_token(made_by_hand(labels))
+
+
+def _parts_of(cls: type[Any], parts: Iterable[int], of: int) -> dict[str, Any]:
+    """Return these parts of how many, in coarsest form, as labels."""
+    of = whole_number(f"{cls.__name__}: of", of)
+    check_fineness(of)
+    return dict(zip(("parts", "of"), coarsest(set_of(f"{cls.__name__}: parts", parts, of), of), strict=True))
 
 
 def _of_adapter(cls: type[Any], adapter: bool) -> ExtraLabels:

@@ -90,6 +90,14 @@ class Cost:
     recompute: Ticks = 0
     recompute_selective: Ticks = 0
     adapter_elements: int = 16 * HIDDEN
+    project: Ticks | None = None
+    attend: Ticks | None = None
+    rest: Ticks | None = None
+    backward_rest: Ticks | None = None
+    backward_attend: Ticks | None = None
+    backward_project: Ticks | None = None
+    keys_values_elements: int = 2 * HIDDEN * LENGTH
+    attended_elements: int = 2 * HIDDEN * LENGTH
     host_update: Ticks = 2
     host_transfer: Ticks = 1
 
@@ -102,6 +110,14 @@ class Cost:
                 raise PuzzleError(
                     f"{field.name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
                 )
+        for whole in {row.step_of for row in OPERATIONS.values() if row.step_of}:
+            steps = [kind for kind, row in OPERATIONS.items() if row.step_of == whole]
+            together = sum(exact(self.price(step)) for step in steps)
+            if together != exact(self.price(whole)):
+                expected = f"{', '.join(steps)} that add up to {whole}, {show_ticks(float(self.price(whole)))}"
+                got, fix = show_ticks(float(together)), f"{whole} is all three steps at once, so it takes their sum"
+                problem = f"the three steps of a layer do not take the time of {whole}"
+                raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got, fix=fix)
 
     @cached_property
     def per_tick(self) -> int:
@@ -149,7 +165,7 @@ class Cost:
         elif labels.extra.keep == "selective":
             whole = self.saved_selective_elements * len(labels.batches)
         else:
-            whole = self._of_a_batch(row) * len(labels.batches)
+            whole = self._of_a_batch(row) * len(labels.batches) * row.times
         return whole if total == 1 else divided(whole * len(labels.shards), total)
 
     def _of_a_batch(self, row: Kind) -> int:
@@ -174,6 +190,9 @@ class Cost:
         if not row.by_batch:
             return price
         batches, last = len(labels[0].batches), labels[-1]
+        if row.share is not None:
+            share = price * batches * row.share(labels)
+            return share.numerator if share.denominator == 1 else share
         if last.total == 1 and last.extra is NO_EXTRA:
             return price * batches if batches != 1 else price
         if last.extra.adapter and row.trains:
@@ -290,7 +309,7 @@ class Cost:
         return _ticks(price) + ("" if across is None else f" ({show_ticks(float(across))} between nodes)")
 
 
-def _other(name: str) -> tuple[str, int] | None:
+def _other(name: str) -> tuple[str, int | Fraction] | None:
     """Return (price, divisor) that an unset price defaults to, or None for a price that has to be set."""
     row = OPERATIONS.get(name.removesuffix(ACROSS))
     if row is None or row.unless_given is None:

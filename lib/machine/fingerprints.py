@@ -10,7 +10,14 @@ mixed into one number, so that what pieces give together can be computed from wh
 
 A layer that is computed in pieces gives partial sums. Let H(0) be 0, H(1) the fingerprint of the whole output, and H(q)
 between them a mixing of that and q: then the part of the weight from x to y gives H(y) - H(x). However a weight is cut,
-all partial sums add up to the whole, and no other set of them does.
+all partial sums add up to the whole, and no other set of them does. What slices of a sequence give of the gradient of
+a weight is such a part as well.
+
+In the middle of a layer that is computed in steps, slices carry fingerprints, too. X, W and dY are those of the input,
+the weight and the gradient of one micro-batch. Queries and keys carry P, a mixing of X and W; backwards, the gradients
+of both carry P and M, which is what ``backward`` mixes of dY, X and W. Besides, queries carry which keys they have met,
+and the gradient of keys which queries have added to it. A step that is given what does not go together, or not all of
+it, makes nonsense of it.
 
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
@@ -21,7 +28,8 @@ from functools import lru_cache
 from math import gcd
 from typing import Any
 
-from ..record.kinds import KINDS
+from ..record.causal import NOTHING, both, in_both, missing, seeing, seen, to_meet
+from ..record.kinds import KEYS, KINDS, QUERIES
 from ..record.labels import OF_ADAPTER, Labels
 from ..record.shards import NONE, WHOLE, Shards, coarsest, union
 
@@ -30,7 +38,7 @@ PRIME = (1 << 61) - 1
 one kind of platform, and a fifth of the time of a mixing written in Python, which cost a run 5 percent."""
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
-SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED = range(113, 118)
+SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED, PROJECT = range(113, 119)
 
 Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
@@ -40,7 +48,28 @@ ANY: Piece = (NONE, 0)  # the piece that the zero gradient is: it fits all other
 Fingerprint = tuple[int, Piece]
 """The value of a weight, a state or a gradient: the fingerprint of the whole that it is of, and which piece it is."""
 Activation = int | Fingerprint  # of a slice of the sequence it says which slice that is
-ByBatch = dict[int, Activation]  # the value of an activation or its gradient: a fingerprint for each micro-batch
+ByBatch = dict[int, Any]
+"""The value of an activation or its gradient, an Activation for each micro-batch; in the middle of a layer, a Sliced,
+or what that carries if it is all of the sequence."""
+
+
+class Met:
+    """What queries carry, or the gradient of keys: of which computation, and which slices of the other side it has met.
+    (No tuple: those say which piece of a whole something is.)"""
+
+    __slots__ = ("done", "of")
+
+    def __init__(self, of: object, done: Piece = NOTHING) -> None:
+        self.of, self.done = of, done
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Met) and (self.of, self.done) == (other.of, other.done)
+
+    def __hash__(self) -> int:
+        return hash((self.of, self.done))
+
+
+Sliced = tuple[Any, Piece]  # what a slice carries, and which slice it is
 
 
 class Fingerprints:
@@ -72,8 +101,59 @@ class Fingerprints:
         """Return what ``forward`` does, and what it leaves behind."""
         return self.forward(inp, weight, partial), _left_behind(inp, weight)
 
+    def project(self, inp: ByBatch, weight: Fingerprint) -> tuple[ByBatch, ByBatch]:
+        known = _complete(weight)
+        made = {batch: _projected(*_whole_of(value), known) for batch, value in inp.items()}
+        return {batch: att for batch, (att, _) in made.items()}, {batch: kv for batch, (_, kv) in made.items()}
+
+    def attend(self, att: ByBatch, kv: ByBatch) -> ByBatch:
+        return {batch: _attended(_whole_of(value), _whole_of(kv.get(batch, 0))) for batch, value in att.items()}
+
+    def rest(self, inp: ByBatch, weight: Fingerprint, att: ByBatch) -> ByBatch:
+        """Return a slice of what ``forward`` gives: nonsense, unless these queries have met all the keys they see."""
+        known, out = _complete(weight), {}
+        for batch, value in inp.items():
+            whole, own = _whole_of(value)
+            right = _found_all(_whole_of(att.get(batch, 0)), own, hash((PROJECT, whole, known)))
+            out[batch] = _as_slice(hash((FORWARD if right else MIXED, whole, known)), own)
+        return out
+
+    def backward_rest(self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, att: ByBatch) -> ByBatch:
+        known, back = _complete(weight), {}
+        for batch, value in inp.items():
+            (whole, own), (change, of) = _whole_of(value), _whole_of(grad.get(batch, 0))
+            projected = hash((PROJECT, whole, known))
+            right = of == own and _found_all(_whole_of(att.get(batch, 0)), own, projected)
+            mixed = hash((BACKWARD if right else MIXED, change, whole, known))
+            back[batch] = Met((mixed, projected)), own
+        return back
+
+    def backward_attend(self, att_grad: ByBatch, kv: ByBatch) -> tuple[ByBatch, ByBatch]:
+        made = {batch: _went_back(_whole_of(value), _whole_of(kv.get(batch, 0))) for batch, value in att_grad.items()}
+        return {batch: of_att for batch, (of_att, _) in made.items()}, {batch: one for batch, (_, one) in made.items()}
+
+    def backward_project(
+        self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, att_grad: ByBatch, kv_grad: ByBatch
+    ) -> tuple[Fingerprint, ByBatch]:
+        """Return the part of the gradient of the weight that these slices give, and a slice of that of the input."""
+        known, of_weight, back = _complete(weight), 0, {}
+        for batch, value in inp.items():
+            (whole, own), (change, of) = _whole_of(value), _whole_of(grad.get(batch, 0))
+            mixed, projected = hash((BACKWARD, change, whole, known)), hash((PROJECT, whole, known))
+            sides = [_whole_of(one.get(batch, 0)) for one in (att_grad, kv_grad)]
+            right = of == own and _gone_back(sides[0], sides[1], own, (mixed, projected))
+            mixed = mixed if right else hash((MIXED, mixed, *sides))
+            of_weight += _partial_sum(hash((GRADIENT, mixed)), own)
+            back[batch] = _as_slice(mixed, own)
+        return (of_weight % PRIME, ALL), back
+
     def loss(self, inp: ByBatch) -> ByBatch:
-        return {batch: hash((LOSS, value)) for batch, value in inp.items()}
+        if len(inp) == 1:
+            ((batch, value),) = inp.items()
+            if value.__class__ is int:
+                return {batch: hash((LOSS, value))}
+        slices = {batch: _whole_of(value) for batch, value in inp.items()}
+        return {batch: _as_slice(hash((LOSS, whole)), own) for batch, (whole, own) in slices.items()}
 
     def backward(
         self, inp: ByBatch, grad: ByBatch, weight: Fingerprint, saved: ByBatch | None = None, *, partial: bool = False
@@ -91,7 +171,7 @@ class Fingerprints:
         of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
         if partial:
             return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
-        return (of_weight, ALL), back  # type: ignore[return-value]
+        return (of_weight, ALL), back
 
     def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
@@ -182,12 +262,87 @@ def _total(partial_sums: Sequence[Activation]) -> Activation:
     if all(isinstance(one, int) for one in partial_sums):
         return sum(partial_sums)  # type: ignore[arg-type]
     wholes, pieces = zip(*map(_whole_of, partial_sums), strict=True)
+    if any(isinstance(whole, Met) for whole in wholes):
+        return _added(wholes, pieces)
     return sum(wholes) if len(set(pieces)) == 1 else _nonsense(partial_sums), pieces[0]  # type: ignore[arg-type]
+
+
+def _spoiled(*values: object) -> int:
+    """Return what comes of things that do not go together."""
+    return hash((MIXED, *values))
+
+
+def _projected(inp: int, own: Piece, weight: int) -> tuple[Sliced, Sliced]:
+    """Return queries that have met nothing, and keys."""
+    of = hash((PROJECT, inp, weight))
+    return (Met(of), own), (of, own)
+
+
+def _after(queries: Sliced, keys: Sliced, of: object) -> Met | int:
+    """Return what queries carry after they have met these keys. ``of``: what both should be of."""
+    (met, own), (kept, theirs) = queries, keys
+    new = seen(own, theirs)
+    if not isinstance(met, Met) or kept != of or in_both(met.done, new)[0]:
+        return _spoiled(met, own, kept, theirs)
+    return Met(met.of, both(met.done, new))
+
+
+def _attended(att: Sliced, kv: Sliced) -> Sliced:
+    """Return queries that have attended to these keys as well."""
+    met, own = att
+    return _after(att, kv, met.of if isinstance(met, Met) else None), own
+
+
+def _found_all(att: Sliced, own: Piece, of: int) -> bool:
+    """Return whether these are the queries of a slice, and have attended to all the keys that they see."""
+    met, which = att
+    return isinstance(met, Met) and which == own and met.of == of and not _lacks(met, own, KEYS)
+
+
+def _lacks(met: Met, own: Piece, side: str) -> bool:
+    return bool(missing(to_meet(own, side), met.done)[0])
+
+
+def _went_back(att_grad: Sliced, kv: Sliced) -> tuple[Sliced, Sliced]:
+    """Return the gradient of the queries after these keys, and what the queries add to the gradient of the keys."""
+    (met, own), (_, theirs) = att_grad, kv
+    of = met.of[1] if isinstance(met, Met) and isinstance(met.of, tuple) else None
+    after = _after(att_grad, kv, of)
+    if not isinstance(after, Met):
+        return (after, own), (after, theirs)
+    return (after, own), (Met(after.of, seeing(theirs, own)), theirs)
+
+
+def _gone_back(att_grad: Sliced, kv_grad: Sliced, own: Piece, of: object) -> bool:
+    """Return whether these are the gradients of queries and of keys of a slice, and complete."""
+    return all(
+        isinstance(met, Met) and which == own and met.of == of and not _lacks(met, own, side)
+        for (met, which), side in ((att_grad, KEYS), (kv_grad, QUERIES))
+    )
+
+
+def _added(wholes: Sequence[Any], pieces: Sequence[Piece]) -> Sliced:
+    """Return a sum of gradients of keys, of several queries: nonsense, if they are of different keys or computations,
+    or queries come twice."""
+    first, own, done = wholes[0], pieces[0], NOTHING
+    for met, piece in zip(wholes, pieces, strict=True):
+        if not isinstance(met, Met) or not isinstance(first, Met) or met.of != first.of or piece != own:
+            return _spoiled(*wholes), own
+        new = in_both(met.done, to_meet(own, QUERIES))
+        if in_both(done, new)[0]:
+            return _spoiled(*wholes), own
+        done = both(done, new)
+    return Met(first.of, done), own
 
 
 def _whole_of(value: Activation) -> Fingerprint:
     """Return the fingerprint of an activation, and which slice of it this is."""
-    return (value, ALL) if isinstance(value, int) else value
+    return value if isinstance(value, tuple) else (value, ALL)
+
+
+def _as_slice(whole: int, own: Piece) -> Activation:
+    """Return what a slice of an activation carries."""
+    return whole if own == ALL else (whole, own)
 
 
 def _nonsense(values: Sequence[Fingerprint]) -> int:

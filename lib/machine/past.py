@@ -10,6 +10,8 @@ from itertools import pairwise
 from typing import Any, cast
 
 from ..basics.errors import numbered, show_set
+from ..record.attention import PROJECT
+from ..record.causal import NOTHING, Slices, missing
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
@@ -188,6 +190,7 @@ class Asked:
     mesh: Mesh
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
     taken: dict[tuple[str, int, bool], Taken]
+    slices: dict[tuple[str, int, int], Slices]
 
     def _past(self) -> Past:
         """Return what errors ask of this rank's own log, as it is now."""
@@ -253,6 +256,15 @@ class Asked:
         if len(self.ranks) < self.mesh.everyone:
             return NONE
         return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
+
+    def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
+        """Return those of these slices of a sequence that no rank has projected; none where not all ranks are here."""
+        if len(self.ranks) < self.mesh.everyone:
+            return NOTHING
+        for batch in batches:
+            for one in self.ranks.values():
+                slices = missing(slices, one.slices.get((PROJECT.kind, layer, batch), NOTHING))
+        return slices
 
     def runs_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
+from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
@@ -322,7 +323,7 @@ class RankState(Asked):
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
-        "mesh", "ranks",
+        "mesh", "ranks", "slices",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -353,6 +354,7 @@ class RankState(Asked):
         """What was loaded, by kind and layer, and the inputs that it got, by kind and micro-batch."""
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.past = Past()
+        self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see deferred_memory).
         self.late: list[Span] = []
@@ -604,6 +606,12 @@ class RankState(Asked):
         self.clock = end = start + length
         words = (*words, HOSTS) if self.is_host else words
         self.log.append(make_done((kind, layer, batches, words, start, end, held)))
+
+    def note_slices(self, kind: str, labels: Labels) -> None:
+        """Note which slices of a sequence an operation was done with, for an error: the log does not say."""
+        for batch in labels.batches:
+            which = kind, labels.layer, batch
+            self.slices[which] = both(self.slices.get(which, NOTHING), labels.piece())
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
         """Note what a forward leaves in memory by itself, until the backward that makes the weight's gradient."""

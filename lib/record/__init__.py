@@ -3,9 +3,11 @@
 ===========  ======================================================================
 kinds        the kinds of tensor, one row each
 shards       sets of pieces of a whole, and their arithmetic
+causal       which slices of a sequence see which
 labels       what a tensor is: kind, layer, micro-batches, shards; how tensors are cut, joined and summed
 operations   what one row of the table of operations says
 training     forward, loss, backward, update: what each insists on and makes
+attention    a layer in three steps, for slices of a sequence
 collectives  all-reduce, all-gather, reduce-scatter
 table        the table of operations
 events       the log: one frozen record for each thing that a rank did

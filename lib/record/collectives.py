@@ -21,8 +21,8 @@ WeightGrad(layer=0, layers=2, batches={0, 1}, total_batches=2, shards={1}, total
 from collections.abc import Sequence
 from typing import Any
 
-from .kinds import JOINED, SUMMED
-from .labels import Labels, cut, join, total_of
+from .kinds import JOINED, KINDS, SUMMED
+from .labels import Labels, another_part, cut, join, total_of
 from .operations import Collective, Part, Values
 
 
@@ -34,12 +34,18 @@ def allreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> lis
 def allgather(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """All-gather: return the shards of all, joined, for everyone."""
     labels = join([labels for labels, _ in parts], "")
+    if KINDS[labels.kind].returns:
+        labels = labels.changed(extra=labels.extra._replace(homes=tuple([labels.piece() for labels, _ in parts])))
     return [(labels, values.join([value for _, value in parts]))] * len(parts)
 
 
 def scatterreduce(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """Reduce-scatter: return piece i of the sum of all parts, for the i-th of the group."""
     whole = _total(parts, values, strict)
+    homes = whole[0].extra.homes
+    if len(homes) == len(parts):  # it goes back from a gather: each rank gets what it had brought there
+        gone_home = whole[0].changed(extra=whole[0].extra._replace(homes=()))
+        return dealt(whole, [another_part(gone_home, *home) for home in homes], values)
     return dealt(whole, [cut(whole[0], place, len(parts)) for place in range(len(parts))], values)
 
 

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 _LAYER, _BATCHES, _SHARDS = ("layer", "layers"), ("batches", "total_batches"), ("shards", "total")
 _PARTS, _ADAPTER = ("parts", "of"), ("adapter",)
+KEYS, QUERIES = "keys", "queries"
+"""The two sides of attention, by which a kind says of which side its ``parts`` are."""
 SHARD, SLICE, EXPERT = "shard", "slice", "expert"
 """The names of a piece of a tensor: of a weight, of a sequence, and of what is dealt to experts."""
 
@@ -20,9 +22,14 @@ class Kind(NamedTuple):
     brief: tuple[str, ...] = ()  # fields that repr leaves out at their defaults
     cut: bool = True  # whether it can be cut into pieces, sent, and brought to a collective
     piece: str = SHARD  # what a piece of it is called
-    adds: str = ""  # the labels over which tensors of this kind are summed, ``batches`` or ``parts``, if they are
+    adds: str = ""
+    """Over what tensors of this kind are summed, if they are: ``batches``, partial sums (``parts``), or ``queries``."""
+    meets: str = ""  # in attention: whose slices its ``parts`` are, which it has been through, ``keys`` or ``queries``
     wide: int = 0
     """Its size in activations, if the ``Cost`` has no field for it. 0: not known, and refused without such a field."""
+    times: int = 1  # how often that size it has
+    granted: bool = False  # whether a rank that may make it may also communicate its pieces
+    returns: bool = False  # whether a gather of it notes whose pieces are whose, for the sum that goes back
     of_adapter: str = ""  # the field's word for it where it is of an adapter, if it can be
 
     @property
@@ -50,6 +57,20 @@ _INPUT = Kind(
     adds="parts",
     wide=1,
 )
+_KEYS = _INPUT._replace(
+    name="KeysValues",
+    word="keys and values",
+    size="keys_values",
+    fields=(*_LAYER, *_BATCHES, *_SHARDS),
+    brief=_SHARDS,
+    adds="",
+    wide=2,
+    granted=True,
+    returns=True,
+)
+_MET = _INPUT._replace(
+    name="Attended", word="attended queries", size="attended", adds="", wide=2, granted=True, meets=KEYS
+)
 
 ROWS = (
     Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER, of_adapter="adapter"),
@@ -61,8 +82,8 @@ ROWS = (
     ),
     Kind(
         *("WeightGrad", "weight gradient", "grad_weights", "weight_grads", "weight"),
-        fields=(*_LAYER, *_BATCHES, *_SHARDS, *_ADAPTER),
-        brief=_ADAPTER,
+        fields=(*_LAYER, *_BATCHES, *_SHARDS, *_ADAPTER, *_PARTS),
+        brief=(*_ADAPTER, *_PARTS),
         adds="batches",
         of_adapter="adapter gradient",
     ),
@@ -76,6 +97,24 @@ ROWS = (
         brief=_SHARDS,
         cut=False,
     ),
+    _KEYS,
+    _MET._replace(
+        name="KeysValuesGrad",
+        word="gradient of keys and values",
+        store="grad_activations",
+        memory="activation_grads",
+        size="keys_values",
+        adds=QUERIES,
+        meets=QUERIES,
+    ),
+    _MET,
+    _MET._replace(
+        name="AttendedGrad",
+        word="gradient of attended queries",
+        store="grad_activations",
+        memory="activation_grads",
+        times=2,
+    ),
 )
 KINDS: dict[str, Kind] = {}
 STORES = tuple(dict.fromkeys(row.store for row in ROWS))
@@ -86,7 +125,9 @@ MEMORY_KINDS = (*dict.fromkeys(row.memory for row in ROWS), "in_flight", "inbox"
 SLOT: dict[str, int] = {}  # where a kind of tensor stands among MEMORY_KINDS
 JOINED: list[str] = []
 SUMMED: list[str] = []
-"""The kinds of which there are pieces that can be joined, and those that can be summed: what collectives take."""
+ADDED: list[str] = []
+"""The kinds of which there are pieces that can be joined, and those that can be summed: what collectives take; and of
+these the ones that a rank can add up by itself."""
 IN_FLIGHT, INBOX = MEMORY_KINDS.index("in_flight"), MEMORY_KINDS.index("inbox")
 
 
@@ -95,6 +136,7 @@ def add_kind(row: Kind) -> None:
     KINDS[row.name], SLOT[row.name] = row, MEMORY_KINDS.index(row.memory)
     JOINED.extend([row.name] * row.cut)
     SUMMED.extend([row.name] * bool(row.adds))
+    ADDED.extend([row.name] * (row.adds in ("batches", QUERIES)))
 
 
 for _row in ROWS:

@@ -14,7 +14,8 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ..basics.errors import PuzzleError, numbered, show_set
-from .kinds import KINDS, SLICE
+from .causal import NOTHING, Slices, both, in_both, missing, show_slices, to_meet
+from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
 DEALT = "dealt_like_cards"
@@ -26,15 +27,17 @@ communication may carry (partial sums, slices of a sequence, several tensors in 
 
 class ExtraLabels(NamedTuple):
     """The labels that few tensors have. ``parts`` and ``of``: which partial sums, of how many, an activation or its
-    gradient is the sum of. ``keep``: how much of a layer's inner activations was kept. ``adapter``: whether it belongs
-    to an adapter, and not to the layer's own weight. ``homes``: the micro-batches that each member of the group brought
-    to the collective that dealt it out, for the one that brings it back; it is never shown."""
+    gradient is the sum of; of a weight's gradient, over which slices of the sequence it is summed; of queries and keys
+    in attention, which slices of the other side they are done with. ``keep``: how much of a layer's inner activations
+    was kept. ``adapter``: whether it belongs to an adapter, and not to the layer's own weight. ``homes``: what each
+    member of the group brought to the collective that dealt it out or joined it, micro-batches or a piece, for the one
+    that brings it back; it is never shown."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
     adapter: bool = False
-    homes: tuple[frozenset[int], ...] = ()
+    homes: tuple[frozenset[int] | Slices, ...] = ()
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -60,12 +63,12 @@ class Labels(NamedTuple):
 
     @property
     def parts(self) -> Shards:
-        """Which partial sums it is the sum of."""
+        """Which partial sums it is the sum of, or which slices it is done with."""
         return self.extra.parts
 
     @property
     def of(self) -> int:
-        """How many partial sums there are."""
+        """How many of these there are."""
         return self.extra.of
 
     @property
@@ -80,8 +83,8 @@ class Labels(NamedTuple):
 
     def __str__(self) -> str:
         row = KINDS[self.kind]
-        unsaid = {*(("shards", "total") if self.total == 1 else ()), *(("parts", "of") if self.of == 1 else ())}
-        unsaid |= set() if self.adapter else {"adapter"}
+        unsaid = {*(("shards", "total") if self.total == 1 else ()), *(() if self.adapter else ("adapter",))}
+        unsaid |= {"parts", "of"} if self.of == 1 and self.parts else set()
         fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
         return f"{self.kind}({', '.join(named)})"
@@ -94,16 +97,28 @@ class Labels(NamedTuple):
         return _made(fields)
 
     def is_whole(self) -> bool:
-        """Return whether all shards are here, and all partial sums."""
+        """Return whether all shards are here, and all partial sums; of slices in attention, whether they have met all
+        that they have to meet."""
+        if KINDS[self.kind].meets:
+            return not self.unmet()[0]
         return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
+
+    def piece(self) -> Slices:
+        """Return which piece of its whole it is, in coarsest form."""
+        return coarsest(self.shards, self.total)
+
+    def unmet(self) -> Slices:
+        """Return which slices of the other side queries or keys have not met yet, of those that they have to meet."""
+        return missing(to_meet(self.piece(), KINDS[self.kind].meets), (self.extra.parts, self.extra.of))
 
     def words(self) -> tuple[str, ...]:
         """Return the features that a puzzle has to grant before a communication may carry this."""
         extra = self.extra
         if extra is NO_EXTRA and self.total == 1:
             return ()
-        sliced = self.total != 1 and KINDS[self.kind].piece == SLICE
-        return (*(ADAPTER,) * extra.adapter, *(PARTIAL,) * (extra.of != 1), *(SLICES,) * sliced)
+        row = KINDS[self.kind]
+        sliced, partial = self.total != 1 and row.piece == SLICE, extra.of != 1 and row.adds == "parts"
+        return (*(ADAPTER,) * extra.adapter, *(PARTIAL,) * partial, *(SLICES,) * (sliced and not row.granted))
 
     def coarse(self) -> Labels:
         """Return the same labels with the shards in their coarsest form: equal for equal tensors."""
@@ -204,6 +219,8 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     fix = "join shards of one kind, layer and step"
     if part.adapter != first.adapter:
         fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
+    elif KINDS[part.kind].meets:
+        fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
         fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
@@ -275,7 +292,11 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         alike = (part.shards is shards or part.shards == shards) and part.total == total
         if strict and not alike and not same_pieces(part, first):
             raise _of_other_shards(part, first, where)
-        if strict and part.extra is not extra and part.extra != extra:
+        if part.extra is not extra and part.extra != extra:
+            if part.adapter == first.adapter:
+                return _sum_over_slices(real, where, strict)
+            if not strict:
+                continue
             problem = "the gradient of an adapter and that of a weight do not add up"
             fix = "give adapter=... to every forward and backward of a layer that has one"
             raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
@@ -326,6 +347,52 @@ def _counted_twice(parts: Sequence[Labels], batches: frozenset[int], where: str)
     return PuzzleError(problem, where=where, expected="each micro-batch in one gradient", got=got, fix=fix)
 
 
+def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Labels:
+    """Return the labels of a sum of gradients over micro-batches and slices of the sequence, with each slice of each
+    micro-batch once, and the same slices of all of them. Raise PuzzleError for what does not add up."""
+    first, slices = parts[0], dict[int, Slices]()
+    for part in parts:
+        own = part.extra.parts, part.extra.of
+        for batch in part.batches:
+            twice = in_both(slices.get(batch, NOTHING), own)
+            if strict and twice[0]:
+                problem = f"{show_slices(twice)} of micro-batch {batch} is in more than one gradient, and would be "
+                problem += "counted twice"
+                fix = "let each rank bring the gradient of its own slices, and sum it once"
+                raise PuzzleError(problem, where=where, expected="each slice in one gradient", got=str(part), fix=fix)
+            slices[batch] = both(slices.get(batch, NOTHING), own)
+    if strict and len({*slices.values()}) > 1:
+        problem = "a sum of gradients has the same slices of the sequence of each micro-batch"
+        got = ", ".join(f"micro-batch {batch}: {show_slices(part)}" for batch, part in sorted(slices.items())[:4])
+        fix = "add up the gradients of one micro-batch over the ranks that have its slices, or those of the same slice "
+        fix += "of all micro-batches, and then the sums"
+        raise PuzzleError(problem, where=where, expected="the same slices of each", got=got, fix=fix)
+    summed, of = next(iter(slices.values()))
+    extra = first.extra._replace(parts=summed, of=of)
+    return first.changed(batches=frozenset(slices), extra=NO_EXTRA if extra == NO_EXTRA else extra)
+
+
+def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
+    """Return the labels of a sum of gradients of keys and values, over the queries that have read them, each once.
+    Raise PuzzleError for what does not add up."""
+    first, queries = parts[0], NOTHING
+    for part in parts:
+        if _unsummed(part.coarse()) != _unsummed(first.coarse()):
+            problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
+            fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+        # Queries that see none of these keys have added nothing to their gradient.
+        own = in_both((part.extra.parts, part.extra.of), to_meet(part.piece(), QUERIES))
+        twice = in_both(queries, own)
+        if strict and twice[0]:
+            problem = f"what the queries of {show_slices(twice)} give would be added twice"
+            fix = "add the gradient of each block of queries and keys once: was this one in the sum already?"
+            raise PuzzleError(problem, where=where, expected="each slice of the queries once", got=str(part), fix=fix)
+        queries = both(queries, own)
+    homes = next((part.extra.homes for part in parts if part.extra.homes), ())
+    return first.changed(extra=ExtraLabels(*queries, homes=homes))
+
+
 def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:
     """Return the labels of a sum of partial sums of one activation, or of its gradient, with each partial sum once.
     Raise PuzzleError for what does not add up; with ``strict`` off, where a partial sum comes twice or the sum has been
@@ -358,5 +425,6 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
 TOTALS: Mapping[str, Callable[[Sequence[Labels], str, bool], Labels]] = {
     "batches": sum_over_batches,
     "parts": sum_over_parts,
+    QUERIES: sum_over_queries,
 }
 """How labels add up, by the labels over which they are summed (``Kind.adds``)."""

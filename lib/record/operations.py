@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from .causal import Slices
 from .kinds import SAVED
 from .labels import Labels
 
@@ -42,6 +44,27 @@ class Values(Protocol):
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Value]:
         """Return what ``forward`` does, and the inner activations that it leaves behind."""
+
+    def project(self, inp: Value, weight: Value) -> tuple[Value, Value]:
+        """Return the queries of a layer's input, which have attended to nothing yet, and its keys and values."""
+
+    def attend(self, att: Value, kv: Value) -> Value:
+        """Return the queries after they have attended to these keys, as far as they see them."""
+
+    def rest(self, inp: Value, weight: Value, att: Value) -> Value:
+        """Return what a layer makes of its input, from what the queries have found."""
+
+    def backward_rest(self, inp: Value, grad: Value, weight: Value, att: Value) -> Value:
+        """Return the gradient of what the queries have found, which has gone back to no keys yet."""
+
+    def backward_attend(self, att_grad: Value, kv: Value) -> tuple[Value, Value]:
+        """Return the gradient of the queries after it has gone back to these keys, and what it adds to the gradient of
+        the keys."""
+
+    def backward_project(
+        self, inp: Value, grad: Value, weight: Value, att_grad: Value, kv_grad: Value
+    ) -> tuple[Value, Value]:
+        """Return the gradients of a layer's weight, as far as these slices give it, and of its input."""
 
     def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss with respect to the last activation."""
@@ -161,6 +184,9 @@ class Rank(Protocol):
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 
+    def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
+        """Return those of these slices of a sequence that no rank has projected, as far as is known."""
+
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
 
@@ -217,8 +243,12 @@ class Operation:
     words: tuple[str, ...] = ()  # of an operation that a puzzle has to grant: by what name its spec does so
     elsewhere: Sequence[str] = ()  # names that torch has for it
     price: str = ""  # the field of ``Cost`` with its price, where that is not named like its verb
-    unless_given: tuple[str, int] | None = None
+    unless_given: tuple[str, int | Fraction] | None = None
     """(price, divisor) that gives its price if the ``Cost`` sets none."""
+    step_of: str = ""  # the operation of which it is a step: the prices of its steps add up to its own
+    share: Callable[[Sequence[Labels]], Fraction] | None = None
+    """``share(labels)`` gives the share of a micro-batch's price that an operation on such operands has, where that is
+    not decided by the piece of the weight."""
     with_adapter: str = ""  # whose price it has where all that it trains of a layer is an adapter, if another's
     verb: Callable[..., Any] | None = None
     """What ``model.kind(...)`` calls, with the model first, where Model has no method of that name."""

@@ -7,9 +7,12 @@ happen, and say what to write instead.
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
+from .causal import ALL
+from .causal import missing as lacking
 from .kinds import SAVED
 from .labels import (
     DEALT,
@@ -36,20 +39,20 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     partial = bool(more) and "partial" in more
     if more and "adapter" in more:
         where = rank.place("forward", layer, inp.batches)
-        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer, "adapter": more["adapter"].layer})
+        named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer, "adapter": more["adapter"].layer})
         _adapter_fits(rank, where, layer, more["adapter"], partial)
     whole = len(weight.shards) == weight.total or partial
     plain = inp.total == 1 and inp.extra.of == 1 and not weight.extra.adapter
     if weight.layer != layer or inp.layer != layer or weight.step or not whole or not plain:
         where = rank.place("forward", layer, inp.batches)
-        _named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
-        _weight_fits(rank, where, layer, weight, partial)
+        named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
+        weight_fits(rank, where, layer, weight, partial)
         _is_whole("input", where, inp)
         if inp.layer != layer:
             given = f"what forward({layer - 1}, ...) gives" if layer else "what get_activation gives"
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
             own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
-            where_from = functools.partial(_whence, rank, inp, "Activation", layer, own)
+            where_from = functools.partial(whence, rank, inp, "Activation", layer, own)
             fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
 
@@ -71,10 +74,10 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     ):
         return
     where = rank.place("backward", layer, inp.batches)
-    _named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
+    named_right(rank, where, layer, {"input": inp.layer, "gradient": grad.layer, "weight": weight.layer})
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
-    _weight_fits(rank, where, layer, weight, partial)
+    weight_fits(rank, where, layer, weight, partial)
     _is_whole("input", where, inp)
     _is_whole("gradient", where, grad)
     if inp.layer != layer:
@@ -88,7 +91,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         own = f"{given}, stored under its layer: model.grad_activations[{layer + 1}]; "
         own += "backward goes from the last layer down to the first"
         expected = f"an ActivationGrad with layer={layer}: {given}"
-        where_from = functools.partial(_whence, rank, grad, "ActivationGrad", layer + 1, own)
+        where_from = functools.partial(whence, rank, grad, "ActivationGrad", layer + 1, own)
         fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
         raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
     if inp.batches != grad.batches:
@@ -131,7 +134,7 @@ def _saved_fits(where: Place, saved: Labels, right: Labels) -> None:
     raise PuzzleError(problem, where=where, expected=str(right), got=str(saved), fix=fix)
 
 
-def _named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
+def named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
     """Raise PuzzleError if all operands are of one layer, and that is not the one that is named."""
     others = set(layers.values())
     if layer not in others and len(others) == 1:
@@ -143,7 +146,7 @@ def _named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]
         raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=f"layer {own}", fix=fix)
 
 
-def _whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
+def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     """Return from which rank a tensor of the wrong layer has come, if it has, and which one makes what is wanted: an
     activation of a layer, or its gradient. Where all this is the rank's ``own``, return that text."""
     came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
@@ -214,7 +217,7 @@ def _adapter_fits(rank: Rank, where: Place, layer: int, adapter: Labels, partial
         raise PuzzleError(problem, where=where, expected=expected, got=str(adapter), fix=fix)
 
 
-def _weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool) -> None:
+def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: bool) -> None:
     """Raise PuzzleError unless this is the layer's own weight, not yet updated, and complete unless ``partial``."""
     if weight.adapter:
         problem = "an adapter is no weight of its own"
@@ -264,7 +267,8 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
             fix += "that under a key, and neither send nor receive it"
         which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
-    if inp.total != 1 or inp.extra.of != 1:
+    sliced = bool(more) and "sliced" in more
+    if (inp.total != 1 and not sliced) or inp.extra.of != 1:
         _is_whole("input", rank.place("loss", None, inp.batches), inp)
 
 
@@ -316,6 +320,13 @@ def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     return [of_weight, of_input]
 
 
+def _of_the_loss(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    """Return the labels of the gradient of the loss: of a slice of the last activation, the same slice."""
+    (inp,) = labels
+    grad = of_batches("ActivationGrad", rank.layers - 1, rank.layers, inp.batches, rank.batches)
+    return [grad.changed(shards=inp.shards, total=inp.total) if more else grad]
+
+
 def _both_gradients(values: Values, given: Sequence[Any], more: More) -> tuple[Any, Any]:
     """Return the values of the gradients of a layer's weight, or of its adapter, and of its input."""
     inp, grad, weight = given
@@ -346,10 +357,10 @@ LOSS = Computation(
     word="loss",
     layered=False,
     takes={"inp": "Activation"},
+    options={"sliced": (True,)},
+    share=lambda labels: Fraction(len(labels[0].shards), labels[0].total),
     rule=loss_rule,
-    makes=lambda rank, layer, labels, more: [
-        of_batches("ActivationGrad", rank.layers - 1, rank.layers, labels[0].batches, rank.batches)
-    ],
+    makes=_of_the_loss,
     value=lambda values, given, more: [values.loss(given[0])],
 )
 
@@ -416,7 +427,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     ):
         return
     where = rank.place("update", layer)
-    _named_right(rank, where, layer, {"gradient": grad.layer, "weight": weight.layer, "state": opt_state.layer})
+    named_right(rank, where, layer, {"gradient": grad.layer, "weight": weight.layer, "state": opt_state.layer})
     _same_thing(where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
     if len(grad.batches) != rank.batches:
         missing = frozenset(range(rank.batches)) - grad.batches
@@ -426,6 +437,17 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         cut = functools.partial(_completed, rank, layer, grad, missing, "scatterreduce")
         summed: dict[str, Fix] = {"no_whole_gradient": cut}
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=summed)
+    if grad.extra.of != 1:
+        slices, of = lacking(ALL, (grad.extra.parts, grad.extra.of))
+        problem = "the gradient is of some slices of the sequence only: slices "
+        problem += f"{show_set(slices)} of {of} are missing"
+        fix = (
+            f"add up the gradients of all ranks that have slices of the sequence: await model.allreduce(grad, {layer})"
+        )
+        if none := rank.slices_of_none(layer, grad.batches, (slices, of))[0]:
+            problem += f"; slices {show_set(none)} were computed by no rank"
+            fix = "every slice needs a rank: inp.shard(model.rank, model.RANKS)"
+        raise PuzzleError(problem, where=where, expected="all slices of each micro-batch", got=str(grad), fix=fix)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
         fix = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ..basics.arguments import describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
-from ..record.kinds import JOINED, KINDS
+from ..record.kinds import ADDED, JOINED, KINDS
 from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.operations import Collective, Computation, Operation
 from ..record.shards import FINEST
@@ -185,13 +185,19 @@ def _read_labels(reader: Reader, packed: Any) -> Labels:
     known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is list
     if not known or not 1 <= number(of) <= FINEST >= number(total) >= 1:
         raise ProtocolError("no labels")
-    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(numbers, homes)))
+    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(_read_home, homes)))
     rare = NO_EXTRA if rare == NO_EXTRA else rare  # the very one that the machine asks for
     batches, shards = numbers(batches), numbers(shards)
     layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
     labels = Labels(kind, layer, layers, step, batches, total_batches, shards, total, rare)
     reader.count(labels)
     return labels
+
+
+def _read_home(packed: Any) -> frozenset[int] | tuple[frozenset[int], int]:
+    if type(packed) is not list or len(packed) != 2 or not 0 <= number(packed[1]) <= FINEST:
+        raise ProtocolError("no home")
+    return (numbers(packed[0]), packed[1]) if packed[1] else numbers(packed[0])
 
 
 _read_plain = _of_type(int, float, bool, str, type(None))
@@ -211,9 +217,14 @@ def _write_anything(writer: Any, value: Any) -> Any:
     return known if -(1 << 62) < known < 1 << 62 else f"a number of {known.bit_length()} bits"
 
 
+def _write_home(home: frozenset[int] | tuple[frozenset[int], int]) -> list[Any]:
+    """Return micro-batches, or a piece of so many, as plain data: micro-batches are pieces of 0."""
+    return [sorted(home), 0] if isinstance(home, frozenset) else [sorted(home[0]), home[1]]
+
+
 def _write_labels(writer: Any, labels: Labels) -> list[Any]:
     *fields, (parts, of, keep, adapter, homes) = labels
-    extra = [sorted(parts), of, keep, adapter, [*map(sorted, homes)]]
+    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)]]
     return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
 
 
@@ -222,7 +233,7 @@ ANYTHING, LAYER = Kind(_read_anything, _write_anything), Kind(read_layer, _write
 COUNT = Kind(lambda reader, value: number(value), lambda writer, value: min(index(value), 1 << 61))
 PIECE = COUNT._replace(read=_read_piece)
 NUMBERS = Kind(lambda reader, values: numbers(values), lambda writer, values: sorted(values))
-TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(["WeightGrad"])
+TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(ADDED)
 SHARDED = _tensor(JOINED)
 CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),

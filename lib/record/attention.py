@@ -1,0 +1,314 @@
+"""A layer in three steps, for slices of a sequence, and backwards in three: what each insists on, and makes.
+
+A layer is attention and a rest. ``project`` makes queries that have attended to nothing yet, keys and values;
+``attend`` lets queries attend to some keys; ``rest`` does all else, once the queries have attended to every key that
+they see. Backwards it is ``backward_rest``, ``backward_attend`` for each of these blocks, ``backward_project``.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from ..basics.errors import Place, PuzzleError, show_set
+from .causal import NOTHING, both, in_both, seeing, seen, share, show_slices
+from .labels import NO_EXTRA, ExtraLabels, Labels, of_batches
+from .operations import Computation, More, Rank, Values
+from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
+
+MEETS = {
+    "Attended": ("attended to", "att = model.attend(layer, att, kv)"),
+    "AttendedGrad": ("gone back to", "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"),
+}
+"""How queries meet keys: in words, and as a call."""
+
+
+def done_with(labels: Labels) -> Any:
+    """Return which slices of the other side queries or keys have met."""
+    return labels.extra.parts, labels.extra.of
+
+
+def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Place:
+    """Return where this is. Raise PuzzleError unless all operands are of this layer (a gradient that backward reads,
+    and what goes with it) and of the same micro-batches."""
+    first = next(iter(labels.values()))
+    where: Place = rank.place(verb, layer, first.batches)
+    named_right(rank, where, layer, {name: one.layer for name, one in labels.items()})
+    for name, one in labels.items():
+        if one.layer != layer:
+            problem, expected = f"{name} is of layer {one.layer}", f"layer {layer}"
+            own = f"take what belongs to layer {layer}: is one stored under the key of another?"
+            found = partial(whence, rank, one, one.kind, layer, own)
+            fix = found if one.kind in ("Activation", "ActivationGrad") else own
+            raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+        if one.kind == "Weight":
+            weight_fits(rank, where, layer, one, False)
+        elif one.batches != first.batches:
+            problem = f"{next(iter(labels))} and {name} are of different micro-batches"
+            expected, got = f"micro-batches {show_set(first.batches)}", show_set(one.batches)
+            raise PuzzleError(problem, where=where, expected=expected, got=got, fix="take both of one micro-batch")
+        elif one.kind in ("Activation", "ActivationGrad") and one.extra.of != 1:
+            problem, fix = f"{name} is a partial sum", "layers in three steps are computed with the whole weight"
+            raise PuzzleError(problem, where=where, expected="a slice of the sequence", got=str(one), fix=fix)
+    return where
+
+
+def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
+    """Raise PuzzleError unless all but the weight are the same slices of the sequence."""
+    sliced = {name: one for name, one in labels.items() if one.kind != "Weight"}
+    (first, own), *others = sliced.items()
+    for name, one in others:
+        if one.piece() != own.piece():
+            problem = f"{name} is of another slice than {first}"
+            if one.kind == "KeysValuesGrad":
+                problem = "the gradient of keys and values is of another slice"
+            fix = f"take both of the same slices, {show_slices(own.piece())}"
+            if one.kind == "KeysValuesGrad":
+                fix = f"bring it home first: kv_grad = await model.scatterreduce(kv_grad, {one.layer}) gives each rank "
+                fix += "the slices that it had brought to the gather; on a ring pass it on until it is back"
+            raise PuzzleError(problem, where=where, expected=f"{show_slices(own.piece())}", got=str(one), fix=fix)
+
+
+def _complete(rank: Rank, where: Place, one: Labels) -> None:
+    """Raise PuzzleError unless queries have met all keys that they see, or keys all queries that see them."""
+    unmet = one.unmet()
+    if not unmet[0]:
+        return
+    if one.kind == "KeysValuesGrad":
+        problem = f"the gradient of keys and values lacks what the queries of {show_slices(unmet)} add to it"
+        expected = "what every slice that sees them gives"
+        fix = f"add up what all queries give: kv_grad = await model.scatterreduce(kv_grad, {one.layer}), or on a ring "
+        fix += "kv_grad = kv_grad + await model.receive(...), once for each rank that has read these keys"
+    else:
+        verb, call = MEETS[one.kind]
+        problem = f"the queries have not {verb} {show_slices(unmet)}"
+        expected = "every slice up to their own"
+        fix = f"{call} with the keys and values of these slices: gather them, await model.allgather(kv, {one.layer}), "
+        fix += "or pass them around a ring"
+    none = rank.slices_of_none(one.layer, one.batches, unmet)
+    if none[0]:
+        problem += f", which no rank has projected: {show_slices(none)}" if none != unmet else ", which no rank has "
+        problem += "" if none != unmet else "projected"
+        fix = f"every slice needs a rank: inp.shard(model.rank, model.RANKS), and model.project({one.layer}, ...) of it"
+    raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+
+
+def _once(where: Place, queries: Labels, keys: Labels) -> None:
+    """Raise PuzzleError where queries have met some of these keys before."""
+    twice = in_both(done_with(queries), seen(queries.piece(), keys.piece()))
+    if twice[0]:
+        problem = f"these queries have attended to {show_slices(twice)} before"
+        fix = "let them attend to each slice of the keys once: all of them after a gather, or those that are here and "
+        fix += "then what each receive brings"
+        raise PuzzleError(problem, where=where, expected="other keys", got=str(keys), fix=fix)
+
+
+def project_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless input and weight are of this layer, and the weight is whole and of step 0."""
+    inp, weight = labels
+    _check(rank, "project", layer, {"inp": inp, "weight": weight})
+
+
+def attend_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless both are of this layer and the same micro-batches, and these keys are new."""
+    att, kv = labels
+    where = _check(rank, "attend", layer, {"att": att, "kv": kv})
+    _once(where, att, kv)
+
+
+def rest_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless all are of this layer and slice, and the queries have attended to all that they see."""
+    inp, weight, att = labels
+    operands = {"inp": inp, "weight": weight, "att": att}
+    where = _check(rank, "rest", layer, operands)
+    _same_slices(where, operands)
+    _complete(rank, where, att)
+
+
+def backward_rest_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError for what ``rest`` refuses, and for the gradient of another layer or slice."""
+    inp, grad, weight, att = labels
+    operands = {"inp": inp, "grad": grad, "weight": weight, "att": att}
+    where = _check(rank, "backward_rest", layer, operands)
+    _same_slices(where, operands)
+    _complete(rank, where, att)
+
+
+def backward_attend_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless both are of this layer and the same micro-batches, and these keys are new."""
+    att_grad, kv = labels
+    where = _check(rank, "backward_attend", layer, {"att_grad": att_grad, "kv": kv})
+    _once(where, att_grad, kv)
+
+
+def backward_project_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless all are of this layer and slice, the queries have met all keys that they see, and the
+    keys all queries that see them."""
+    inp, grad, weight, att_grad, kv_grad = labels
+    operands = {"inp": inp, "grad": grad, "weight": weight, "att_grad": att_grad, "kv_grad": kv_grad}
+    where = _check(rank, "backward_project", layer, operands)
+    _same_slices(where, operands)
+    _complete(rank, where, att_grad)
+    _complete(rank, where, kv_grad)
+
+
+def _slice(labels: Sequence[Labels]) -> Fraction:
+    """Return the share of the sequence that the first operand is."""
+    return Fraction(len(labels[0].shards), labels[0].total)
+
+
+def _block(labels: Sequence[Labels]) -> Fraction:
+    """Return the share of all pairs of a query and a key that it sees which these have."""
+    return share(labels[0].piece(), labels[1].piece())
+
+
+def _nothing_met(labels: Labels, kind: str) -> Labels:
+    return labels.changed(kind=kind, extra=ExtraLabels(*NOTHING))
+
+
+def _after(labels: Sequence[Labels]) -> Labels:
+    """Return the labels of queries that have met some keys more."""
+    queries, keys = labels
+    met = both(done_with(queries), seen(queries.piece(), keys.piece()))
+    return queries.changed(extra=ExtraLabels(*met))
+
+
+def _projected(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    inp = labels[0].coarse()
+    return [_nothing_met(inp, "Attended"), inp.changed(kind="KeysValues", extra=NO_EXTRA)]
+
+
+def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    return [labels[0].coarse().changed(layer=layer + 1, extra=NO_EXTRA)]
+
+
+def _attended_back(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    queries, keys = labels
+    by = seeing(keys.piece(), queries.piece())
+    of_keys = keys.changed(kind="KeysValuesGrad", extra=ExtraLabels(*by, homes=keys.extra.homes))
+    return [_after(labels), of_keys]
+
+
+def _both_gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    grad = labels[1].coarse()
+    of_weight = of_batches("WeightGrad", layer, rank.layers, grad.batches, rank.batches)
+    if grad.total != 1:
+        of_weight = of_weight.changed(extra=ExtraLabels(grad.shards, grad.total))
+    return [of_weight, grad.changed(layer=layer - 1, extra=NO_EXTRA)]
+
+
+def _of(verb: str) -> Any:
+    """Return the value of an operation: what the arithmetic's method of that name makes of the operands."""
+
+    def value(values: Values, given: Sequence[Any], more: More) -> Sequence[Any]:
+        made = getattr(values, verb)(*given)
+        return made if isinstance(made, tuple) else [made]
+
+    return value
+
+
+GRANTED = ("project",)
+"""A puzzle grants all six steps by the name of the first."""
+
+PROJECT = Computation(
+    kind="project",
+    code="P",
+    word="projection",
+    words=GRANTED,
+    trains=True,
+    takes={"inp": "Activation", "weight": "Weight"},
+    unless_given=(FORWARD.kind, 8),
+    step_of=FORWARD.kind,
+    share=_slice,
+    rule=project_rule,
+    makes=_projected,
+    value=_of("project"),
+)
+
+ATTEND = Computation(
+    kind="attend",
+    code="A",
+    word="attention",
+    words=GRANTED,
+    trains=True,
+    takes={"att": "Attended", "kv": "KeysValues"},
+    unless_given=(FORWARD.kind, 4),
+    step_of=FORWARD.kind,
+    share=_block,
+    rule=attend_rule,
+    makes=lambda rank, layer, labels, more: [_after(labels)],
+    value=_of("attend"),
+)
+
+REST = Computation(
+    kind="rest",
+    code="R",
+    word="rest of a layer",
+    words=GRANTED,
+    trains=True,
+    takes={"inp": "Activation", "weight": "Weight", "att": "Attended"},
+    unless_given=(FORWARD.kind, Fraction(8, 5)),
+    step_of=FORWARD.kind,
+    share=_slice,
+    rule=rest_rule,
+    makes=_output,
+    value=_of("rest"),
+)
+
+BACKWARD_REST = Computation(
+    kind="backward_rest",
+    code="BR",
+    word="backward of the rest",
+    words=GRANTED,
+    trains=True,
+    backward=True,
+    takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight", "att": "Attended"},
+    unless_given=(BACKWARD.kind, 4),
+    step_of=BACKWARD.kind,
+    share=_slice,
+    rule=backward_rest_rule,
+    makes=lambda rank, layer, labels, more: [_nothing_met(labels[1].coarse(), "AttendedGrad")],
+    value=_of("backward_rest"),
+)
+
+BACKWARD_ATTEND = Computation(
+    kind="backward_attend",
+    code="BA",
+    word="backward of attention",
+    words=GRANTED,
+    trains=True,
+    backward=True,
+    takes={"att_grad": "AttendedGrad", "kv": "KeysValues"},
+    unless_given=(BACKWARD.kind, 4),
+    step_of=BACKWARD.kind,
+    share=_block,
+    rule=backward_attend_rule,
+    makes=_attended_back,
+    value=_of("backward_attend"),
+)
+
+BACKWARD_PROJECT = Computation(
+    kind="backward_project",
+    code="BP",
+    word="backward of the projection",
+    words=GRANTED,
+    trains=True,
+    backward=True,
+    takes={
+        "inp": "Activation",
+        "grad": "ActivationGrad",
+        "weight": "Weight",
+        "att_grad": "AttendedGrad",
+        "kv_grad": "KeysValuesGrad",
+    },
+    unless_given=(BACKWARD.kind, 2),
+    step_of=BACKWARD.kind,
+    share=_slice,
+    rule=backward_project_rule,
+    makes=_both_gradients,
+    value=_of("backward_project"),
+    weight_grads=True,
+)
+
+ROWS = (PROJECT, ATTEND, REST, BACKWARD_REST, BACKWARD_ATTEND, BACKWARD_PROJECT)
+"""The three steps of a layer, and the three backwards."""

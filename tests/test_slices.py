@@ -1,0 +1,274 @@
+"""A layer in three steps, for slices of a sequence: figures, values, what is refused and what is said of it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import chain, combinations, product
+from typing import Any
+
+import pytest
+
+from drawing import draw, play, reference
+from lib import (
+    Activation,
+    Attended,
+    AttendedGrad,
+    Cost,
+    KeysValues,
+    KeysValuesGrad,
+    Model,
+    PuzzleError,
+    RingCost,
+    WeightGrad,
+    run,
+)
+from lib.course.specs import COSTS
+from lib.machine.check import check_finals
+from lib.machine.fingerprints import Fingerprints
+from lib.record.causal import share
+from lib.record.codes import read_code
+from lib.record.labels import Labels, of_batches
+from tests.slices import gathering, in_steps, ring
+
+SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
+PROGRAMS = {
+    "gather": gathering(),
+    "gather, zigzag": gathering(zigzag=True),
+    "ring": ring(),
+    "ring, zigzag": ring(zigzag=True),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_right_in_all_ways(name: str, ranks: int) -> None:
+    if name.startswith("ring") and ranks == 1:
+        return  # a rank does not pass to itself
+    run(PROGRAMS[name], ranks=ranks, layers=3, batches=1)
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_a_mesh_of_data_and_context(zigzag: bool) -> None:
+    """Keys and values are gathered along one axis, gradients of weights are summed over all ranks."""
+    run(gathering(zigzag, axis="context"), 6, 3, 2, mesh={"data": 2, "context": 3})
+
+
+def test_three_steps_are_a_forward() -> None:
+    """On one rank, with the whole sequence: the same values, at the same price."""
+    done = run(in_steps, ranks=1, layers=2, batches=1)
+    assert done.time == 2 * (1 + 1 + 0.5)
+
+
+# -- prices and sizes ----------------------------------------------------------------------------------------
+
+
+def test_steps_cost_their_shares() -> None:
+    cost = Cost(forward=8, backward=8)
+    whole, quarter = (
+        of_batches("Activation", 0, 2, frozenset({0}), 1),
+        Labels("Activation", 0, 2, batches=frozenset({0}), total_batches=1, shards=frozenset({3}), total=4),
+    )
+    weight, att = Labels("Weight", 0, 2), quarter.changed(kind="Attended")
+    assert [cost.compute(*one) for one in (("project", whole, weight), ("project", quarter, weight))] == [
+        cost.per_tick,
+        Fraction(cost.per_tick, 4),
+    ]
+    assert cost.compute("rest", whole, weight, whole.changed(kind="Attended")) == 5 * cost.per_tick
+    keys = whole.changed(kind="KeysValues")
+    assert cost.compute("attend", att, keys) == Fraction(2 * 7, 16) * cost.per_tick  # 3 blocks, and one on the diagonal
+    first = att.changed(shards=frozenset({0}))
+    assert cost.compute("attend", first, keys) == Fraction(2, 16) * cost.per_tick
+    assert cost.compute("attend", first, keys.changed(shards=frozenset({1}), total=2)) == 0  # nobody sees these
+
+
+def test_shares_of_all_blocks_add_up() -> None:
+    for cut in (1, 2, 3, 8):
+        blocks = [((frozenset({q}), cut), (frozenset({k}), cut)) for q in range(cut) for k in range(cut)]
+        assert sum(share(*block) for block in blocks) == 1
+
+
+def test_sizes() -> None:
+    cost, batches = Cost(keys_values_elements=100, attended_elements=300), frozenset({0, 1})
+    sizes = [of_batches(k, 0, 2, batches, 2) for k in ("KeysValues", "KeysValuesGrad", "Attended", "AttendedGrad")]
+    assert [cost.elements(labels) for labels in sizes] == [200, 200, 600, 1200]
+    assert cost.elements(sizes[0].changed(shards=frozenset({1}), total=4)) == 50
+    assert Cost().elements(sizes[0]) == 4 * Cost().activation_elements == Cost().elements(sizes[3]) / 2
+
+
+@pytest.mark.parametrize("prices", [{"attend": 1}, {"forward": 4, "project": 1, "attend": 1, "rest": 1}])
+def test_prices_that_do_not_add_up_are_refused(prices: dict[str, float]) -> None:
+    with pytest.raises(PuzzleError, match="three steps") as told:
+        Cost(**prices)
+    assert "project, attend, rest" in str(told.value)
+    assert Cost(forward=4, project=1, attend=1, rest=2).price("rest") == 2
+
+
+def costs() -> Iterator[tuple[str, RingCost]]:
+    for name in ("long_context", "all_heads"):
+        cost = COSTS[name]
+        assert isinstance(cost, RingCost)
+        yield name, cost
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("layers", [2, 5])
+def test_gather_takes_what_the_formula_says(ranks: int, layers: int) -> None:
+    """Zigzag, each call awaited where it is made: L (f + b) / n + L (2g + s + r + u)."""
+    cost = COSTS["long_context"]
+    assert isinstance(cost, RingCost)
+    hop, rate = Fraction(1, 100) * (ranks - 1), Fraction(ranks - 1, ranks * 655_360)
+    gather = scatter = hop + rate * cost.keys_values_elements
+    total = 2 * (hop + rate * cost.weight_elements)
+    expected = layers * (Fraction(12, ranks) + 2 * gather + scatter + total + Fraction(1, 2))
+    done = run(gathering(zigzag=True), ranks, layers, 1, cost=cost)
+    assert done.time == pytest.approx(float(expected))
+
+
+# -- values ----------------------------------------------------------------------------------------------------
+
+
+def subsets(of: int) -> list[tuple[int, ...]]:
+    return [*chain.from_iterable(combinations(range(of), count) for count in range(of + 1))]
+
+
+def part(whole: Any, cut: int, shard: int, values: Fingerprints) -> Any:
+    return values.cut(whole, Labels("Activation", 0, 1, batches=frozenset({0}), shards=frozenset({shard}), total=cut))
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4])
+def test_queries_are_right_once_they_have_met_all_that_they_see(cut: int) -> None:
+    """By value alone, in any order: keys that they do not see add nothing, one twice or one missing spoils all."""
+    values = Fingerprints()
+    weight, inp = values.weight(Labels("Weight", 0, 1)), values.inputs(frozenset({0}))
+    out = values.forward(inp, weight)
+    for query in range(cut):
+        own = part(inp, cut, query, values)
+        for met in [*subsets(cut), *product(range(cut), repeat=2)]:
+            att, _ = values.project(own, weight)
+            for key in met:
+                _, kv = values.project(part(inp, cut, key, values), weight)
+                att = values.attend(att, kv)
+            seen = [key for key in met if key <= query]
+            right = values.rest(own, weight, att) == part(out, cut, query, values)
+            assert right == (sorted(seen) == [*range(query + 1)]), (query, met)
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4])
+def test_gradients_of_keys_are_right_once_all_queries_have_added(cut: int) -> None:
+    values = Fingerprints()
+    weight, inp = values.weight(Labels("Weight", 0, 1)), values.inputs(frozenset({0}))
+    grad = values.loss(values.forward(inp, weight))
+    whole_weight, whole_inp = values.backward(inp, grad, weight)
+    slices, back = (
+        [part(inp, cut, one, values) for one in range(cut)],
+        [part(grad, cut, one, values) for one in range(cut)],
+    )
+    kvs, atts, gone = [values.project(one, weight)[1] for one in slices], [], []
+    for query in range(cut):
+        att = values.project(slices[query], weight)[0]
+        for kv in kvs:
+            att = values.attend(att, kv)
+        att_grad, given = values.backward_rest(slices[query], back[query], weight, att), []
+        for kv in kvs:
+            att_grad, kv_grad = values.backward_attend(att_grad, kv)
+            given.append(kv_grad)
+        atts.append(att_grad)
+        gone.append(given)
+    for key in range(cut):
+        for added in [one for one in [*subsets(cut), *product(range(cut), repeat=2)] if one]:
+            kv_grad = values.add([gone[query][key] for query in added])
+            _, of_inp = values.backward_project(slices[key], back[key], weight, atts[key], kv_grad)
+            seeing = [query for query in added if query >= key]
+            assert (of_inp == part(whole_inp, cut, key, values)) == (sorted(seeing) == [*range(key, cut)]), (key, added)
+    complete = [values.add([gone[query][key] for query in range(cut)]) for key in range(cut)]
+    parts = [values.backward_project(slices[one], back[one], weight, atts[one], complete[one])[0] for one in range(cut)]
+    for chosen in subsets(cut)[1:]:
+        assert (values.add([parts[one] for one in chosen]) == whole_weight) == (len(chosen) == cut)
+
+
+@pytest.mark.parametrize("rules", [True, False])
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (gathering(mistake="own keys only"), ("rest", "have not attended to slice {0} of 4", "model.allgather(kv, ")),
+        (ring(steps=-1), ("rest", "have not attended to slice", "model.attend(layer, att, kv)")),
+        (ring(zigzag=True, mistake="only step <= rank"), ("rest", "have not attended to slice", "of 8")),
+        (ring(steps=1), ("attend", "attended to slice {0} of 4 before", "each slice of the keys once")),
+        (gathering(mistake="own, and then all"), ("attend", "have attended to slice {0} of 4 before", "once")),
+        (gathering(mistake="keys of another layer"), ("attend", "kv is of layer 0", "layer 1")),
+        (
+            gathering(mistake="keys not summed"),
+            ("backward_project", "lacks what the queries of slice", "scatterreduce"),
+        ),
+        (
+            gathering(mistake="keys not sent home"),
+            ("backward_project", "of another slice", "scatterreduce(kv_grad, 1)"),
+        ),
+        (ring(mistake="not sent home"), ("backward_project", "of another slice", "pass it on until it is back")),
+        (ring(mistake="added twice"), ("+", "would be added twice", "once")),
+        (gathering(mistake="weights not summed"), ("update", "slices {1-3} of 4 are missing", "allreduce(grad, 1)")),
+        (gathering(mistake="a slice of nobody"), ("rest", "no rank has projected", "every slice needs a rank")),
+    ],
+)
+def test_mistakes_are_found(program: Callable[[Model], Any], said: tuple[str, ...], rules: bool) -> None:
+    """By the rules at the operation, and without them by the values at the end."""
+    with pytest.raises(PuzzleError) as told:
+        check_finals(run(program, **SIZE, _strict=rules).final_states)
+    if rules:
+        assert all(text in str(told.value) for text in said), str(told.value)
+
+
+def test_slices_need_the_words() -> None:
+    """A forward and a loss refuse slices, as ever."""
+
+    async def forward_of_a_slice(model: Model) -> Model:
+        model.weights[0], _ = model.load_weights(0)
+        model.activations[0] = model.get_activation([0]).shard(0, 2)
+        model.forward(0, model.activations[0], model.weights[0])
+        return model
+
+    async def loss_of_a_slice(model: Model) -> Model:
+        model.weights[0], _ = model.load_weights(0)
+        out = model.forward(0, model.get_activation([0]), model.weights[0])
+        model.loss(out.shard(0, 2))
+        return model
+
+    for program in (forward_of_a_slice, loss_of_a_slice):
+        with pytest.raises(PuzzleError, match="is a slice of the sequence"):
+            run(program, 1, 1, 1)
+
+
+# -- tensors, texts, pictures ------------------------------------------------------------------------------------
+
+
+def test_made_by_hand_and_copied() -> None:
+    att = Attended(0, 2, {0}, 1, {1}, 4)
+    assert att.parts == frozenset() and not att.is_complete()
+    assert Attended(0, 2, {0}, 1, {1}, 4, {0}, 2).is_complete()
+    assert KeysValuesGrad(0, 2, {0}, 1, {1}, 2, {1}, 2).is_complete()
+    assert not KeysValuesGrad(0, 2, {0}, 1, {0}, 2, {1}, 2).is_complete()
+    assert str(att) == "Attended(layer=0, layers=2, batches={0}, total_batches=1, shards={1}, total=4, parts={}, of=1)"
+    grad = WeightGrad(0, 2, {0}, 1, parts={1}, of=2)
+    for tensor in (att, KeysValues(0, 2, {0}, 1), AttendedGrad(0, 2, {0}, 1), grad):
+        assert copy.deepcopy(tensor) == tensor == pickle.loads(pickle.dumps(tensor))
+    assert KeysValues(0, 2, {0}, 1).memory() == 2 * Activation(0, 2, {0}, 1).memory()
+    assert not grad.is_complete()
+
+
+def test_codes_and_pictures_know_the_steps() -> None:
+    done = run(gathering(), **SIZE)
+    text = str(done)
+    assert all(code in text for code in ("0P0", "0A0", "0R0", "1BR0", "1BA0", "1BP0"))
+    assert read_code("1BA0").kind == "backward_attend"
+    assert draw(done) and play(done)
+    assert "backward_attend" in reference("all")._repr_html_()
+
+
+def test_a_context_needs_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Communication of keys and values is granted with the steps."""
+    done = run(gathering(), **SIZE)
+    words = {word for event in done.events for word in event.words}
+    assert words == {"project", "slices", "sliced=True"} - {"slices"}
