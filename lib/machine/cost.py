@@ -190,11 +190,11 @@ class Cost:
         if not row.by_batch:
             return price
         batches, last = len(labels[0].batches), labels[-1]
+        if last.total == 1 == labels[0].total and last.extra is NO_EXTRA:
+            return price * batches if batches != 1 else price
         if row.share is not None:
             share = price * batches * row.share(labels)
             return share.numerator if share.denominator == 1 else share
-        if last.total == 1 and last.extra is NO_EXTRA:
-            return price * batches if batches != 1 else price
         if last.extra.adapter and row.trains:
             price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:

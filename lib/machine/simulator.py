@@ -188,7 +188,7 @@ class LocalSimulator:
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
         rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
-        if row.share is not None and labels[0].total != 1:
+        if labels[0].total != 1 and row.share is not None:
             rank.note_slices(kind, labels[0])
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
