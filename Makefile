@@ -35,7 +35,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test quick test-all browser real colab lite build check-built lint bench papers mutants pins ci
+.PHONY: help setup lab reset test quick test-all browser real colab lite wheel build check-built lint bench papers mutants pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -43,11 +43,10 @@ help: ## list what there is to do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
 lab: $(STAMP) ## open JupyterLab on your own copies of the puzzles (LAB=--no-browser and the like)
-	@$(RUN) -m solutions.mine
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m jupyterlab --ServerApp.root_dir=puzzles/mine --LabApp.default_url=/lab/tree/index.ipynb --LabApp.app_settings_dir="$(CURDIR)/solutions/lab" $(LAB)
+	@$(RUN) -m lib lab puzzles/mine $(LAB)
 
 reset: $(STAMP) ## make reset P=4: keep your puzzle 4 under another name, start again from the blank
-	@$(RUN) -m solutions.mine --reset "$(P)"
+	@$(RUN) -m lib reset "$(P)" puzzles/mine
 
 setup: $(STAMP) ## make the environment in .venv, nothing else
 	@echo "The environment in $(VENV) is ready."
@@ -99,6 +98,9 @@ lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/li
 	@$(PIP) -c $(PINS) --editable ".[lite]"
 	@$(RUN) -m solutions.lite
 	@$(RUN) -m pytest -q tests/test_lite.py
+
+wheel: $(STAMP) ## what can be installed: a wheel and a source distribution, in dist/
+	@$(RUN) -m hatchling build -d dist
 
 build: $(STAMP) ## make puzzles/*.ipynb and the tables in lib and README.md from their sources
 	@$(RUN) -m solutions.build

@@ -15,6 +15,7 @@ course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
 grading    from a function to a verdict
 lib        this file: what a learner imports
+lab        a learner's own notebooks, and JupyterLab on them
 referee    untrusted code, whole classes, the shell
 engines    the same functions on real tensors, if torch is there
 __main__   python -m lib

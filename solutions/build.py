@@ -34,6 +34,7 @@ import jupytext
 from drawing import draw, draw_course, draw_primitive
 from drawing.verdict import show_verdict
 from lib import Model, PuzzleError, Run, run
+from lib.basics.saving import write_all
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
@@ -53,7 +54,6 @@ from tools.published import MEGATRON
 
 from . import figures, gallery, priced
 from .address import address, fill, links
-from .mine import write_all
 from .outlined import as_kept, outline_of
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles

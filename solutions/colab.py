@@ -15,9 +15,10 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from lib.basics.saving import write_all
+
 from . import build
 from .address import in_colab
-from .mine import write_whole
 
 CELL = Path(__file__).with_name("colab_cell.py")
 TAKEN = (".py", ".json", ".html")
@@ -32,12 +33,12 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 def archive(root: Path) -> bytes:
     """The packages ``lib`` and ``drawing``, compressed, and the sources of puzzles, out of which ``solution`` reads. What
-    grades at a shell is left out: a notebook does it by itself."""
+    there is for a shell is left out: a notebook grades by itself."""
     packed = io.BytesIO()
     puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
-        packages = (p for p in found if p.parent.name != "referee" and p.name != "__main__.py")
+        packages = (p for p in found if not {*p.parts} & {"lab", "referee", "__main__.py"})
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
@@ -48,9 +49,12 @@ def archive(root: Path) -> bytes:
 
 
 def requirements(root: Path) -> list[str]:
-    """What pyproject.toml says that the packages need."""
+    """What pyproject.toml says that the packages need, without what opens notebooks and watches files."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return list(project["dependencies"])
+    extras = project["optional-dependencies"]
+    return [
+        one for one in project["dependencies"] if one not in [*extras["lab"], *extras["watch"]]
+    ]
 
 
 def first_cell(root: Path) -> str:
@@ -106,7 +110,7 @@ def main(root: Path = build.ROOT) -> int:
                 build.notebook_name(path),
                 build.as_text(notebook(path, root, first=first), indent=1),
             )
-            write_whole(folder / name, text)
+            write_all({folder / name: text})
             made.writestr(
                 zipfile.ZipInfo(f"llm-training-puzzles/{name}", DATE),
                 text,

@@ -78,9 +78,9 @@ draw_course(done.solved, done.starred, done.trail)
 # - What your function prints is marked with the rank and the tick of its clock. `model.status()` prints what the rank
 #   holds. An error names the rank, the operation and your line. Below it the run is drawn up to that point, with a
 #   flag at the error and with waiting ranks hatched in red.
-# - At a shell, in the project's folder: `.venv/bin/python -m lib grade` grades these notebooks, `.venv/bin/python -m
-#   lib start 4 my_fsdp.py` writes a blank puzzle 4 as a script, and `.venv/bin/python -m lib watch my_fsdp.py` grades
-#   it every time you save it.
+# - In a terminal of JupyterLab: `llm-training-puzzles grade` grades these notebooks, `llm-training-puzzles start 4
+#   my_fsdp.py` writes a blank puzzle 4 as a script, and `llm-training-puzzles watch my_fsdp.py` grades it every time you
+#   save it. (At a shell in a clone, write `.venv/bin/llm-training-puzzles`.)
 #
 # </details>
 #

@@ -214,9 +214,9 @@ machine = run(hello, ranks=3, layers=2, batches=6)
 # ```
 #
 # Now to puzzle 0. `grade(basic)` says whether your function is right, `hint("basic")` gives one hint at a time, and
-# `progress()` shows all puzzles with your best results so far. If a result has to count, in a class for example, run
-# `.venv/bin/python -m lib grade` at a shell in the project's folder. It grades your notebooks outside Jupyter, every
-# run in a process of its own.
+# `progress()` shows all puzzles with your best results so far. If a result has to count, in a class for example, type
+# `llm-training-puzzles grade` in a terminal of JupyterLab. It grades your notebooks outside of them, every run in a
+# process of its own.
 
 # %% tags=["figures"]
 from lib import HIDDEN, LENGTH

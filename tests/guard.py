@@ -31,7 +31,21 @@ STARTS = frozenset(
 )
 """What Python tells its audit hooks when a process is started, or a server, and a name for what it does not tell."""
 FIXTURES = frozenset(
-    {"address", "apart", "at_a_shell", "cheats", "executed", "kernels", "lab", "machine", "mechanism", "truth"}
+    {
+        "address",
+        "apart",
+        "at_a_shell",
+        "bare",
+        "built",
+        "cheats",
+        "executed",
+        "installed",
+        "kernels",
+        "lab",
+        "machine",
+        "mechanism",
+        "truth",
+    }
 )
 """Fixtures that start processes: a test that asks for one of them is marked by itself."""
 ALLOWED = frozenset({"browser", "process"})

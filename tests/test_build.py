@@ -19,10 +19,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lib.basics import saving
 from lib.course import layouts, sizes, specs
 from lib.course.rules import RULES
 from lib.course.specs import COSTS
-from solutions import build, mine
+from lib.lab import copies
+from lib.lab import shell as front
+from solutions import build, colab
 from tests.programs import COURSE, REPAIRS
 
 ROOT = build.ROOT
@@ -335,7 +338,7 @@ def test_a_build_that_stops_leaves_everything_as_it_was(tree: Path, step: str, m
 def test_a_build_on_a_disk_that_fills_up_leaves_everything_as_it_was(
     tree: Path, written: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, made, create = changes_everything(tree), [], mine.tempfile.mkstemp
+    before, made, create = changes_everything(tree), [], saving.tempfile.mkstemp
 
     def full(*given: object, **named: object) -> object:
         if len(made) == written:
@@ -343,7 +346,7 @@ def test_a_build_on_a_disk_that_fills_up_leaves_everything_as_it_was(
         made.append(given)
         return create(*given, **named)
 
-    monkeypatch.setattr(mine.tempfile, "mkstemp", full)
+    monkeypatch.setattr(saving.tempfile, "mkstemp", full)
     with pytest.raises(OSError, match="No space left"):
         build.main([], tree)
     assert contents(tree) == before and len(made) == written
@@ -515,8 +518,9 @@ def test_a_source_of_repairs_has_many_puzzles(tree: Path) -> None:
     assert build.main([], tree) == 0
     assert list(json.loads((tree / "lib" / "specs.json").read_text(encoding="utf-8"))) == ["fsdp", "other"]
     assert (tree / "puzzles" / "repairs.ipynb").exists()
-    for wanted in ("other", "R2", "r2", "repairs", "repairs.ipynb"):
-        assert mine.find_blank(tree / "puzzles", wanted).name == "repairs.ipynb"
+    [_, name, *_] = REPAIRS
+    for wanted in (name, "R2", "r2", "repairs", "repairs.ipynb"):
+        assert copies.find_blank(wanted, tree / "puzzles").name == "repairs.ipynb"
 
 
 @pytest.mark.parametrize("number", [9, "R", "R0", "r1", "9"])
@@ -600,16 +604,19 @@ def test_what_is_no_address_is_refused(tree: Path, value: str, capsys: pytest.Ca
 def test_copies_are_made_once_and_never_overwritten(tree: Path) -> None:
     puzzles = tree / "puzzles"
     own = puzzles / "mine" / "p04_fsdp.ipynb"
-    assert [path.name for path in mine.copy_blanks(puzzles)] == ["machine_tour.ipynb", "p04_fsdp.ipynb"]
+    assert [path.name for path in copies.copy_blanks(puzzles / "mine", puzzles)] == [
+        "machine_tour.ipynb",
+        "p04_fsdp.ipynb",
+    ]
     assert own.read_bytes() == (puzzles / "p04_fsdp.ipynb").read_bytes()
     own.write_text("my work", encoding="utf-8")
     (puzzles / "mine" / "machine_tour.ipynb").unlink()
-    assert [path.name for path in mine.copy_blanks(puzzles)] == ["machine_tour.ipynb"]
+    assert [path.name for path in copies.copy_blanks(puzzles / "mine", puzzles)] == ["machine_tour.ipynb"]
     assert own.read_text(encoding="utf-8") == "my work"
 
 
 def test_building_again_leaves_copies_alone(tree: Path) -> None:
-    mine.copy_blanks(tree / "puzzles")
+    copies.copy_blanks(tree / "puzzles" / "mine", tree / "puzzles")
     own = tree / "puzzles" / "mine" / "p04_fsdp.ipynb"
     own.write_text("my work", encoding="utf-8")
     source = tree / "solutions" / "p04_fsdp.py"
@@ -624,12 +631,12 @@ def test_building_again_leaves_copies_alone(tree: Path) -> None:
 def test_reset_keeps_every_old_file(tree: Path) -> None:
     puzzles = tree / "puzzles"
     own = puzzles / "mine" / "p04_fsdp.ipynb"
-    assert mine.reset(puzzles, "4") == (own, None)
-    assert mine.reset(puzzles, "4") == (own, None)  # still blank: nothing to keep
+    assert copies.reset(own.parent, "4", puzzles) == (own, None)
+    assert copies.reset(own.parent, "4", puzzles) == (own, None)  # still blank: nothing to keep
     for number, text in enumerate(("first try", "second try"), start=1):
         own.write_text(text, encoding="utf-8")
         kept = own.with_name(f"p04_fsdp.old{number}.ipynb")
-        assert mine.reset(puzzles, "4") == (own, kept)
+        assert copies.reset(own.parent, "4", puzzles) == (own, kept)
         assert own.read_bytes() == (puzzles / "p04_fsdp.ipynb").read_bytes()
     kept_texts = [own.with_name(f"p04_fsdp.old{i}.ipynb").read_text(encoding="utf-8") for i in (1, 2)]
     assert kept_texts == ["first try", "second try"]
@@ -638,24 +645,24 @@ def test_reset_keeps_every_old_file(tree: Path) -> None:
 
 @pytest.mark.parametrize("wanted", ["4", "04", "p04", "fsdp", "p04_fsdp", "p04_fsdp.ipynb"])
 def test_a_puzzle_is_found_by_what_people_call_it(tree: Path, wanted: str) -> None:
-    assert mine.find_blank(tree / "puzzles", wanted).name == "p04_fsdp.ipynb"
-    assert mine.find_blank(tree / "puzzles", "tour").name == "machine_tour.ipynb"
+    assert copies.find_blank(wanted, tree / "puzzles").name == "p04_fsdp.ipynb"
+    assert copies.find_blank("tour", tree / "puzzles").name == "machine_tour.ipynb"
 
 
-@pytest.mark.parametrize("wanted", ["5", "fsd", "", "²", "../p04_fsdp"])
+@pytest.mark.parametrize("wanted", ["25", "fsd", "", "²", "../p04_fsdp"])
 def test_an_unknown_puzzle_is_named_with_the_known_ones(
-    tree: Path, wanted: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert mine.main(["--reset", wanted], tree / "puzzles") == 1
+    assert front.main(["reset", wanted, str(tmp_path / "mine")]) == 2
     said = capsys.readouterr().err
     assert repr(wanted) in said
-    assert "machine_tour, p04_fsdp" in said
-    assert not (tree / "puzzles" / "mine").exists()
+    assert "machine_tour, p00_basic, p01_grad_accum" in said
+    assert not (tmp_path / "mine").exists()
 
 
-def test_without_blanks_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mine.main([], tmp_path) == 1
-    assert "no notebooks" in capsys.readouterr().err
+def test_without_blanks_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(copies.NotDone, match="no notebooks"):
+        copies.copy_blanks(tmp_path / "mine", tmp_path)
 
 
 @pytest.mark.parametrize("hard_links", [True, False])
@@ -663,9 +670,9 @@ def test_a_name_that_is_taken_stays_as_it_is(tmp_path: Path, hard_links: bool, m
     if not hard_links:
         monkeypatch.setattr(os, "link", refuse)
     target = tmp_path / "own.ipynb"
-    assert mine.write_new(target, "blank")
+    assert saving.write_new(target, "blank")
     target.write_text("my work", encoding="utf-8")
-    assert not mine.write_new(target, "blank")
+    assert not saving.write_new(target, "blank")
     assert contents(tmp_path) == {"own.ipynb": b"my work"}
 
 
@@ -675,10 +682,10 @@ def refuse(*_: object) -> None:
 
 def test_a_write_that_breaks_off_leaves_everything_as_it_was(tree: Path) -> None:
     puzzles = tree / "puzzles"
-    mine.copy_blanks(puzzles)
+    copies.copy_blanks(puzzles / "mine", puzzles)
     before = contents(tree)
     broken = "half a file " * 10_000 + "\ud800"  # cannot be encoded: fails in the middle, like a full disk
-    for write in (mine.write_new, mine.write_whole):
+    for write in (saving.write_new, saving.write_whole, lambda target, text: saving.write_all({target: text})):
         for name in ("new.ipynb", "p04_fsdp.ipynb"):
             with pytest.raises(UnicodeEncodeError):
                 write(puzzles / "mine" / name, broken)
@@ -688,15 +695,15 @@ def test_a_write_that_breaks_off_leaves_everything_as_it_was(tree: Path) -> None
 def test_a_reset_on_a_full_disk_moves_nothing(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    puzzles = tree / "puzzles"
-    mine.copy_blanks(puzzles)
+    own = tree / "puzzles" / "mine"
+    copies.copy_blanks(own, tree / "puzzles")
     before = contents(tree)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(mine.tempfile, "mkstemp", full)
-    assert mine.main(["--reset", "4"], puzzles) == 1
+    monkeypatch.setattr(saving.tempfile, "mkstemp", full)
+    assert front.main(["reset", "4", str(own)]) == 2
     assert "No space left" in capsys.readouterr().err
     assert contents(tree) == before
 
@@ -797,25 +804,16 @@ def test_make_says_what_to_write(arguments: list[str], said: str) -> None:
 # --- what is installed ---------------------------------------------------------------------------
 
 
-def test_every_package_and_every_file_that_it_needs_is_installed() -> None:
-    """Named one by one in pyproject.toml: what is forgotten there is missed only by who installs without a clone."""
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    inside = [
-        path for name in ("lib", "drawing") for path in (ROOT / name).rglob("*") if "__pycache__" not in path.parts
-    ]
-    packages = {".".join(p.parent.relative_to(ROOT).parts) for p in inside if p.name == "__init__.py"}
-    assert sorted(tool["packages"]) == sorted(packages)
-    data = {p.relative_to(ROOT).as_posix() for p in inside if p.is_file() and p.suffix != ".py"}
-    assert data == {f"{package}/{name}" for package, names in tool["package-data"].items() for name in names}
-
-
 def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> None:
     """Else `make setup` takes whatever is newest that day."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = [Requirement(line) for line in (ROOT / "tests" / "pins" / "stack.txt").read_text().splitlines()[1:]]
     tested = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
     extras = project["optional-dependencies"]
-    asked = [*project["dependencies"], *(one for name in ("notebooks", "watch", "dev", "lite") for one in extras[name])]
+    asked = [
+        *project["dependencies"],
+        *(one for name in ("lab", "notebooks", "watch", "dev", "lite") for one in extras[name]),
+    ]
     for one in map(Requirement, asked):
         assert one.name == project["name"] or tested[canonicalize_name(one.name)] in one.specifier, one.name
 
@@ -823,7 +821,15 @@ def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> 
 def test_the_commands_that_people_type_are_among_what_is_installed() -> None:
     """``jupyter lab`` comes with JupyterLab, ``jupyter notebook`` with the package that is called jupyter only."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in extras["notebooks"]}
+    assert {"jupyter", "jupyterlab"} <= {Requirement(one).name for one in [*extras["lab"], *extras["notebooks"]]}
+
+
+def test_what_the_plain_package_asks_for_is_told_apart_by_its_extras() -> None:
+    """JupyterLab comes with it; a notebook for Colab, say, takes the rest alone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert {*extras["lab"], *extras["watch"]} < {*project["dependencies"]}
+    assert [Requirement(one).name for one in colab.requirements(ROOT)] == ["chalk-diagrams", "colour", "nest-asyncio"]
 
 
 def test_a_source_may_draw_a_picture_of_its_own(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import nbformat
 import pytest
 
 from drawing import draw, theme
+from lib.lab.server import SETTINGS
 from solutions import build
 from tests.browser import Browser, axe, keep, rgb
 from tests.drawing_events import staged_run
@@ -95,8 +96,7 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     tracker.parent.mkdir(parents=True)
     tracker.write_text('{"windowingMode": "none"}', encoding="utf-8")
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    assert '--LabApp.app_settings_dir="$(CURDIR)/solutions/lab"' in (build.ROOT / "Makefile").read_text()
-    quiet = f"--LabApp.app_settings_dir={build.ROOT}/solutions/lab"  # as in `make lab`
+    quiet = f"--LabApp.app_settings_dir={SETTINGS}"  # as in `make lab`
     options = [quiet, "--IdentityProvider.token=t", "--expose-app-in-browser"]
     options += ["--KernelManager.transport=ipc"] if os.name == "posix" else []  # why: see tests.kernels.kernel_in
     with TemporaryDirectory(prefix="lab-", dir=SHORT) as runtime, open(root / "server.log", "w") as log:
@@ -181,7 +181,7 @@ def test_the_first_screen_of_a_puzzle_has_its_title_and_no_plumbing(browser: Bro
 
     title, folded, code, news = browser.visit(lab.url("p03_wsdp.ipynb"), work, height=800)
     assert title.startswith("Puzzle 3: ")
-    assert folded.startswith("# Finds lib and drawing in a folder above this notebook.")
+    assert folded.startswith("# Finds lib and drawing, in a folder above this notebook")
     assert "from lib import" in code and "sys.path" not in code
     assert news == 0
 

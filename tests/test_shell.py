@@ -22,10 +22,11 @@ from xml.etree import ElementTree
 import pytest
 
 from lib import PuzzleError
+from lib.__main__ import main as commands
 from lib.course.outlines import figures_elsewhere
 from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, puzzles
-from lib.grading.commandline import called
+from lib.grading.commandline import COMMANDS, called
 from lib.referee import examiner, shell
 from lib.referee.attempts import Attempt
 from lib.referee.loaded import Loaded, Submission
@@ -796,14 +797,15 @@ def basic(model):
 # -- how it is called ----------------------------------------------------------------------------------------------
 
 
-COMMANDS = ("grade", "watch", "start", "draw", "run", "worker")
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_without_a_word_all_commands_are_listed(lib: Lib, arguments: list[str]) -> None:
-    result = lib(*arguments)
-    assert result.code == 0 and result.err == ""
-    assert re.findall(r"^    (\w+) ", result.out, re.MULTILINE) == list(COMMANDS)
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_without_a_word_all_commands_are_listed(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["python -m lib", *arguments])
+    assert commands() == 0
+    begin, listed = capsys.readouterr().out.split("All commands:")
+    assert re.findall(r"^  (\w+) ", listed, re.MULTILINE) == list(COMMANDS)
+    assert f"{called()} lab " in begin and f"{called()} start 0 basic.py" in begin
 
 
 @pytest.mark.process

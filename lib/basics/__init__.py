@@ -1,6 +1,7 @@
 """The basics on which everything else is built.
 
 ===============  ======================================================================
+folders          where the project lies: a clone, or what is installed
 units            ticks and elements, kept exact
 errors           errors that say where, what was expected, what came, and what to write instead
 arguments        checks of a learner's arguments

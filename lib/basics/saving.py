@@ -5,9 +5,10 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -50,6 +51,54 @@ def write_whole(path: Path, text: str) -> None:
         place.write_text(text, encoding="utf-8")
     finally:
         new.unlink(missing_ok=True)
+
+
+@contextmanager
+def complete(target: Path, text: str) -> Iterator[Path]:
+    """Give a finished file beside the target, to be moved into place. It is gone afterwards, whatever happens."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_all(files: Mapping[Path, str]) -> None:
+    """Write files so that readers see an old text or a new one, never half of it. If one cannot be
+    written, all stay as they were."""
+    with ExitStack() as finished:
+        moves = []
+        for target, text in files.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            moves.append((finished.enter_context(complete(target, text)), target))
+        for file, target in moves:
+            os.replace(file, target)
+
+
+def write_new(target: Path, text: str) -> bool:
+    """Write the target whole unless something is there already. Return whether it was written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with complete(target, text) as finished:
+        return give_name(finished, target)
+
+
+def give_name(file: Path, name: Path) -> bool:
+    """Let the file be known by a second name as well, unless that name is taken. Return whether it is."""
+    try:
+        os.link(file, name)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links: claim the name first, then fill it
+        try:
+            name.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        os.replace(file, name)
+    return True
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from multiprocessing import Pipe
-from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError, is_learners_file
+from ..basics.folders import ROOT
 from ..basics.streams import open_closed
 from ..learner.model import Model
 from ..machine.cost import Shape
@@ -102,16 +102,15 @@ class ForkServer:
 
     def __init__(self) -> None:
         self.line, its = Pipe()
-        root = str(Path(__file__).absolute().parents[2])
         environment = {
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo" + "0" * (sys.platform == "darwin"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         }
         with its:
             nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lib.engines.distributed.fork_server", str(its.fileno())],
+                [sys.executable, "-P", "-m", "lib.engines.distributed.fork_server", str(its.fileno())],
                 pass_fds=[its.fileno()],
                 start_new_session=True,
                 env={**os.environ, **environment},

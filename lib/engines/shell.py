@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ..basics.errors import PuzzleError
-from ..grading.commandline import Usage, add_machine, called, function_in, size_for
+from ..grading.commandline import MODULE, Usage, add_machine, called, function_in, size_for
 from ..machine.check import TRAINED
 from ..machine.cost import Shape
 from ..running.run import ENGINES, Settings, run
@@ -121,7 +121,7 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     if missing:
         raise Usage(
             f"{', '.join(missing)} not set: it is started by torchrun, for example\n"
-            f"    torchrun --standalone --nproc-per-node 4 -m lib worker {options.what}"
+            f"    torchrun --standalone --nproc-per-node 4 -m {MODULE} worker {options.what}"
         )
     from .torchrun import work_for
 

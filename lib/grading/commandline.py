@@ -11,9 +11,30 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import PuzzleError
+from ..basics.folders import INSTALLED, PACKAGE
 from ..course.specs import cost_named, puzzles
 from ..machine.check import TRAINED
 from .submission import load_quietly, summary
+
+COMMANDS = {
+    "lab": "open JupyterLab on your own copies of the notebooks",
+    "start": "write a blank puzzle as a script, for an editor that shows cells or any other",
+    "watch": "grade again whenever a file is saved",
+    "grade": "grade your puzzles, or files of yours",
+    "hint": "the next hint for a puzzle",
+    "solution": "the solution of a puzzle, explained, once you have solved it",
+    "draw": "draw the schedule of a function in a file",
+    "run": "run a function in a file, on the simulated machine or with real tensors",
+    "progress": "your best results so far",
+    "gallery": "show the gallery of all puzzles in a browser",
+    "reset": "put a notebook of yours aside, and begin again from the blank",
+    "worker": "be one rank of a run, as torchrun starts it",
+}
+"""What may be typed at a shell, and what it does."""
+PROGRAMS = ("llm-training-puzzles", "training-puzzles")
+"""The names under which an installation puts these commands on the path."""
+MODULE = PACKAGE if INSTALLED else "lib"
+"""What ``python -m`` runs instead."""
 
 
 class Usage(Exception):
@@ -23,9 +44,11 @@ class Usage(Exception):
 def called() -> str:
     """Return the command to type here, such as ``training-puzzles`` or ``python -m lib``."""
     program = Path(sys.argv[0])
-    if program.name.startswith("training-puzzles"):
-        return _typed(program)
-    return f"{_typed(Path(sys.executable))} -m lib"
+    if program.stem not in PROGRAMS:
+        return f"{_typed(Path(sys.executable))} -m {MODULE}"
+    if "UV" in os.environ and os.environ.get("VIRTUAL_ENV") != sys.prefix:
+        return f"uvx {program.stem}"  # which has put it on the path of this process only
+    return _typed(program)
 
 
 def _typed(program: Path) -> str:

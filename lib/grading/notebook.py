@@ -15,6 +15,7 @@ from typing import Any
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError, numbered
+from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, written
@@ -35,8 +36,6 @@ from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, Verdict
 
-# In a clone of the project, not in lib: a worker can read lib, and no submission may find a solution there.
-SOLUTIONS = Path(__file__).resolve().parent.parent.parent / "solutions"
 _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
@@ -300,7 +299,7 @@ def start_from(puzzle: str, new: str = "") -> Answer:
 def solution(puzzle: str, sure: bool = False) -> Answer:
     """The solution of a puzzle, explained: once you have solved it, or at any time with ``sure=True``.
 
-    Raises PuzzleError for an unknown puzzle, and if the solutions are not here (in Colab).
+    Raises PuzzleError for an unknown puzzle, and if the solutions are not here, as where they were taken out.
     """
     spec = find(getattr(puzzle, "__name__", puzzle))
     if spec.name not in Progress().solved and not sure:
@@ -308,11 +307,17 @@ def solution(puzzle: str, sure: bool = False) -> Answer:
             f"{spec.name} is not solved yet. `hint({spec.name!r})` gives the next hint. "
             f"If you are sure that you want to see the solution: `solution({spec.name!r}, sure=True)`"
         )
+    return explained(spec)
+
+
+def explained(spec: Puzzle) -> Answer:
+    """Return the solution of a puzzle. Raise PuzzleError if the solutions are not here."""
     path = SOLUTIONS / f"{spec.file}.py"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        got, fix = f"no {path.name} in a folder solutions beside lib", "it is in a clone of the project"
+        got = f"no {path.name} in a folder solutions beside lib"
+        fix = "it is in a clone of the project, and in the package llm-training-puzzles as it is published"
         raise PuzzleError(f"the solution of {spec.name} is not here", got=got, fix=fix, line="") from None
     return Answer("\n\n".join([f"## {spec.title}", *_sections(text, spec.name)]))
 

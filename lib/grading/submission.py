@@ -20,6 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from ..basics.errors import PuzzleError, shown_files
+from ..basics.folders import PACKAGE
 from ..course.specs import puzzles
 from ..recording.safe import shown
 
@@ -162,6 +163,7 @@ def load(name: str, text: str, path: str = "") -> Loading:
 
     ``path``: the ``__file__`` of a script."""
     cells = sources(name, text)
+    sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE))  # imported to find lib, which is here already
     module = sys.modules["submission"] = ModuleType("submission")  # dataclasses and pickle look there
     if path and not name.endswith(".ipynb"):
         module.__dict__["__file__"] = path

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from ..basics.errors import PuzzleError
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.progress import NAME, Progress, kept_in
+from ..lab.copies import SUFFIXES, home, named_for
 from ..recording.safe import shown
 from .loaded import Submission
 
 LARGEST = 10 << 20  # bytes of a file that is graded, at most
 MOST_FILES, MOST_TEXT = 100, 10 * LARGEST
 """Files of one student and characters in them, at most: all of them are in memory while they are graded."""
-SUFFIXES = (".ipynb", ".py")
 ENCODINGS = ("utf-8", "ascii", "iso8859", "cp", "koi8", "mac", "gb", "big5", "euc", "shift")
 """How the names of the encodings begin that are read. Others may take a time that grows faster than the file."""
 NO_WORK = (
@@ -30,7 +30,6 @@ NO_WORK = (
 """Folders that programs make beside people's work, and that nobody hands in as theirs."""
 LONGEST_NAME = 200  # bytes of a student's name at most: with an ending it becomes the name of a file
 MOST_NAMED = 20  # files that are nobody's and are named
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Attempt(NamedTuple):
@@ -59,15 +58,6 @@ class Student(NamedTuple):
 
 class Unreadable(Exception):
     """Raised for a file that cannot be graded, with the reason."""
-
-
-def home() -> Path:
-    """Return the folder of the learner's notebooks: this one if they are here, else puzzles/mine, else puzzles."""
-    here = Path.cwd()
-    if any(_files_of(puzzle, here) for puzzle in puzzles().values()):
-        return here
-    folders = [root / name for name in ("puzzles/mine", "puzzles") for root in (here, *here.parents, ROOT)]
-    return next((folder for folder in folders if folder.is_dir()), here)
 
 
 def progress_here() -> Progress:
@@ -130,18 +120,13 @@ IN_JSON = (("\\r", ""), ("\\n", "\n"), ('"', "\n"))
 
 def attempt_at(puzzle: Puzzle, folder: Path) -> Attempt:
     """Return the learner's attempt at a puzzle, from the file named for it, the latest if there are several."""
-    found = _files_of(puzzle, folder)
+    found = named_for(puzzle, folder)
     if not found:
         return Attempt(puzzle, None)
     try:
         return Attempt(puzzle, read(max(found, key=os.path.getmtime), folder))
     except Unreadable as error:
         return Attempt(puzzle, None, str(error))  # the others are graded all the same
-
-
-def _files_of(puzzle: Puzzle, folder: Path) -> list[Path]:
-    paths = [folder / (stem + suffix) for stem in (puzzle.file, puzzle.name) for suffix in SUFFIXES]
-    return [path for path in paths if os.path.isfile(path)]
 
 
 def is_file(what: str) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 
 from ..course.layouts import Size
+from ..grading.commandline import called
 from ..grading.fitting import fitting
 from ..grading.judge import judge
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
@@ -97,7 +98,7 @@ class Judge:
                 verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
             finally:
                 self.close()  # so that no puzzle finds what another has left
-        return replace(verdict, next_hint=f"python -m lib grade --hint {puzzle.name}")
+        return replace(verdict, next_hint=f"{called()} grade --hint {puzzle.name}")
 
     def close(self) -> None:
         """End the worker that has the file."""

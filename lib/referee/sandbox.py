@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ..basics.folders import LIB
 from ..recording.safe import shown
 from ..recording.wire import ProtocolError, Wire
 from .fork_server import END, FORK, READY
 from .namespaces import DEVICES
 
-PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = LIB
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/nix/store")
 BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from lib.referee import fork_server; fork_server.serve()"
 """How the fork server is started: the package need not be installed."""

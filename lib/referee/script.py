@@ -8,16 +8,19 @@ from pathlib import Path
 from textwrap import shorten
 
 from ..basics.errors import PuzzleError
+from ..basics.folders import BLANKS, INSTALLED
 from ..course.specs import Puzzle, find, puzzles
 from ..grading.answers import answer_of, renamed
 from ..grading.commandline import Usage, called
-from .attempts import home, is_file, progress_here
+from ..lab.copies import home
+from .attempts import is_file, progress_here
 
-BLANKS = Path(__file__).resolve().parent.parent.parent / "puzzles"  # in a clone of the project
 FINDS = """\
 import pathlib, sys  # this line and the next find lib and drawing in a folder around this one
 sys.path[:0] = [str(f) for f in pathlib.Path("here").absolute().parents if (f / "lib" / "specs.json").is_file()]
 """  # in place of the notebook's folded cell
+IMPORTS = "import llm_training_puzzles  # from here on, Python finds lib and drawing"
+"""The same where the puzzles are installed, and no clone is around."""
 SAID = 120
 """So many characters of what a picture says stand in a script, where nobody sees it."""
 _PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>')
@@ -27,7 +30,7 @@ def start(options: argparse.Namespace) -> int:
     """Carry out ``start``: write the blank notebook of a puzzle in the percent format, which editors show as cells.
 
     Return the exit status. Raise Usage for a file that is no script, and PuzzleError if it exists or cannot be written,
-    or if there are no notebooks, as when only lib was installed.
+    or if there are no notebooks, as where only lib was copied.
     """
     target: Path = options.file
     if target.suffix != ".py":
@@ -38,13 +41,15 @@ def start(options: argparse.Namespace) -> int:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except OSError:
         got = f"no {path.name} beside lib"
-        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, fix="run it in a clone", line="") from None
+        fix = "run it in a clone, or install the package llm-training-puzzles"
+        raise PuzzleError(f"there is no blank of {puzzle.name}", got=got, fix=fix, line="") from None
     mine = _mine(options.begin, puzzle, target.parent) if options.begin else ""
     others = [other for other in puzzles().values() if other.file == puzzle.file and other != puzzle]
     grades = f"{called()} watch {shlex.quote(str(target))}"
+    finds = IMPORTS if INSTALLED else FINDS.strip()
     texts = [f"# Run it cell by cell in an editor, or grade it whenever you save it: {grades}"]
     for cell in cells:
-        source = FINDS.strip() if "jupyter" in cell["metadata"] else "".join(cell["source"])
+        source = finds if "jupyter" in cell["metadata"] else "".join(cell["source"])
         if "start" in cell["metadata"].get("tags", ()):
             continue  # at a shell, --from does that
         if mine and cell["cell_type"] == "code" and re.search(rf"def {puzzle.name}\(", source):

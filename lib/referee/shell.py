@@ -1,4 +1,4 @@
-"""The grader at a shell: ``python -m lib grade``, ``watch`` and ``start``.
+"""The grader at a shell: ``grade``, ``watch``, ``start``, ``hint``, ``solution`` and ``progress``.
 
 The report goes to stdout, progress to stderr. Exit status: 0 all pass, 1 some fail or are not attempted,
 2 the command is not understood, 3 the grader itself failed or a report could not be written, 130 it was interrupted.
@@ -21,26 +21,20 @@ from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
 from ..basics.streams import print_to_stderr
 from ..course.specs import after, find, puzzles
-from ..grading.commandline import Usage, called
-from ..grading.notebook import Hint
+from ..grading.commandline import COMMANDS, Usage, called
+from ..grading.notebook import Hint, explained
 from ..grading.page import STAR, report_text
 from ..grading.points import assignment
 from ..grading.progress import keep
 from ..grading.verdict import ERROR, PASS, Report
+from ..lab.copies import home
 from . import files, leaderboard
-from .attempts import Unreadable, asked_for, home, is_file, others, progress_here, wanted
+from .attempts import Unreadable, asked_for, is_file, others, progress_here, wanted
 from .classroom import grade_class
 from .script import start
 from .session import Examiners, session
 
 BUDGET = 12  # times the time limit: the seconds of one student of a class, unless --budget says otherwise
-
-ELSEWHERE = {
-    "draw": "draw the schedule of a function in a file",
-    "run": "run a function in a file, on the simulated machine or with real tensors",
-    "worker": "be one rank of such a run, as torchrun starts it",
-}
-"""Commands that ``lib.__main__`` hands to others. Here they are only listed."""
 
 ALL_PASS, SOME_FAIL, USAGE, GRADER_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -52,9 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that no terminal of few letters makes it fail
-    if options.command is None:
-        parser.print_help()
-        return ALL_PASS
     try:
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
@@ -77,16 +68,13 @@ def _parser() -> argparse.ArgumentParser:
         description="LLM training puzzles at a shell.",
         epilog=f"More about each of them: {called()} grade --help, and so on.",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     statuses = (
         "Exit status: 0 all pass, 1 some fail or are not attempted, 2 usage, 3 the grader failed, 130 interrupted."
     )
-    for name, do, says in (
-        ("grade", grade, "grade your puzzles, or files of yours"),
-        ("watch", watch, "grade again whenever a file is saved"),
-    ):
-        about = says.capitalize() + ". Without WHAT: the notebooks in this folder or in puzzles/mine."
-        command = commands.add_parser(name, help=says, description=about, epilog=statuses)
+    for name, do in (("grade", grade), ("watch", watch)):
+        about = f"{_sentence(name)} Without WHAT: your notebooks, in this folder or where `lab` has put them."
+        command = commands.add_parser(name, help=COMMANDS[name], description=about, epilog=statuses)
         command.set_defaults(do=do)
         add = command.add_argument
         add("what", nargs="*", metavar="WHAT", help="names or numbers of puzzles, and files (.py, .ipynb)")
@@ -106,16 +94,27 @@ def _parser() -> argparse.ArgumentParser:
             add("--csv", metavar="F", help="with --each: write a table, a row a student")
             add("--leaderboard", metavar="F", help="with --each: write who has most, as F.html or F.md")
             add("--points", metavar="N", help="what each puzzle is worth, 10 or fsdp=20,gpipe=10; see docs/teaching.md")
-    says = "write a blank puzzle as a script, for an editor that shows cells or any other"
-    command = commands.add_parser("start", help=says, description=says.capitalize() + ".")
+    command = commands.add_parser("start", help=COMMANDS["start"], description=_sentence("start"))
     command.set_defaults(do=start)
     command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
     command.add_argument("file", metavar="FILE.py", type=Path, help="a file that is not there yet")
     says = "begin with your answer to another puzzle (its name or number, or a file with it)"
     command.add_argument("--from", dest="begin", metavar="WHAT", help=says)
-    for name, says in ELSEWHERE.items():
-        commands.add_parser(name, help=says, add_help=False)
+    for name, do in (("hint", hint), ("solution", solution), ("progress", progress)):
+        command = commands.add_parser(name, help=COMMANDS[name], description=_sentence(name))
+        command.set_defaults(do=do)
+        if name != "progress":
+            command.add_argument("puzzle", metavar="PUZZLE", help="name or number")
+        if name == "solution":
+            command.add_argument("--sure", action="store_true", help="show it although you have not solved the puzzle")
+    for name in COMMANDS.keys() - commands.choices:  # which lib.__main__ hands to others: here they are only listed
+        commands.add_parser(name, help=COMMANDS[name], add_help=False)
     return parser
+
+
+def _sentence(command: str) -> str:
+    says = COMMANDS[command]
+    return f"{says[0].upper()}{says[1:]}."
 
 
 def _seconds(text: str) -> float:
@@ -370,6 +369,31 @@ def _close_stdout() -> None:
     """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
     with suppress(OSError):  # stdout is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def hint(options: argparse.Namespace) -> int:
+    """Carry out ``hint``. Return the exit status."""
+    print(_hints(options.puzzle))
+    return ALL_PASS
+
+
+def solution(options: argparse.Namespace) -> int:
+    """Carry out ``solution``: show it to whoever has solved the puzzle, or is sure. Return the exit status."""
+    puzzle = find(options.puzzle)
+    if puzzle.name in progress_here().solved or options.sure:
+        print(explained(puzzle))
+        return ALL_PASS
+    print(
+        f"{puzzle.name} is not solved yet. The next hint: {called()} hint {puzzle.name}\n"
+        f"If you are sure that you want to see the solution: {called()} solution {puzzle.name} --sure"
+    )
+    return SOME_FAIL
+
+
+def progress(options: argparse.Namespace) -> int:
+    """Carry out ``progress``. Return the exit status."""
+    print(progress_here())
+    return ALL_PASS
 
 
 def watch(options: argparse.Namespace) -> int:

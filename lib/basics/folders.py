@@ -1,0 +1,14 @@
+"""Where the project lies: in a clone, or in the installed package, which has the same folders side by side."""
+
+from pathlib import Path
+
+LIB = Path(__file__).resolve().parent.parent
+ROOT = LIB.parent
+PACKAGE = "llm_training_puzzles"
+"""What is installed, under the name by which Python imports it."""
+INSTALLED = (ROOT / "__init__.py").is_file()
+"""Whether this is the installed package: a clone is none itself."""
+BLANKS = ROOT / "puzzles"
+"""The blank notebooks."""
+SOLUTIONS = ROOT / "solutions"
+"""Beside lib and not in it: a worker can read lib, and no submission may find a solution there."""

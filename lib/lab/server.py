@@ -1,0 +1,65 @@
+"""JupyterLab on a learner's folder. It is imported only here, since it takes a second, and may not be installed."""
+
+import os
+import re
+import sys
+import webbrowser
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .copies import NotDone, short
+
+NEEDED = (4, 4)
+"""The oldest JupyterLab with which the notebooks are tried."""
+SETTINGS = Path(__file__).resolve().with_name("settings")
+NO_BROWSER = "--no-browser"
+
+
+def check_jupyter() -> None:
+    """Raise NotDone where JupyterLab is missing, or too old."""
+    install = f'python -m pip install "jupyterlab>={NEEDED[0]}.{NEEDED[1]}"'
+    try:
+        found = version("jupyterlab")
+    except PackageNotFoundError:
+        raise NotDone(f"JupyterLab is not installed beside this Python. To have it: {install}") from None
+    if tuple(map(int, re.findall(r"\d+", found)[:2])) < NEEDED:
+        needed = ".".join(map(str, NEEDED))
+        raise NotDone(f"JupyterLab {found} is too old: {needed} or later is needed. To have it: {install}")
+
+
+def address_of(folder: Path) -> str:
+    """Return where a JupyterLab can be reached that is open on this folder already, or an empty text."""
+    from jupyter_server.serverapp import list_running_servers
+
+    for server in list_running_servers():
+        if os.path.realpath(server["root_dir"]) == os.path.realpath(folder):
+            token = f"?token={server['token']}" if server["token"] else ""
+            return f"{server['url']}lab/tree/index.ipynb{token}"
+    return ""
+
+
+def open_lab(folder: Path, options: Sequence[str]) -> int:
+    """Run JupyterLab on a folder until it ends, and return its exit status. ``options``: of JupyterLab's own.
+
+    Where one is open on the folder already, it stays the only one: two would overwrite each other's files.
+    """
+    if there := address_of(folder):
+        print(f"JupyterLab is open on {short(folder)} already: {there}")
+        if NO_BROWSER not in options:
+            webbrowser.open(there)
+        return 0
+    from jupyterlab.labapp import LabApp
+
+    # So that a terminal in JupyterLab, and a cell with !pip, find the programs of this environment.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    ours = [
+        f"--ServerApp.root_dir={folder}",
+        "--LabApp.default_url=/lab/tree/index.ipynb",
+        f"--LabApp.app_settings_dir={SETTINGS}",
+    ]
+    try:
+        LabApp.launch_instance([*ours, *options])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0

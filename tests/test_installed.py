@@ -1,0 +1,349 @@
+"""The course without a clone: what `make wheel` builds, installed outside of the project, and what one does there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lib.course.specs import puzzles
+from lib.grading.commandline import COMMANDS, PROGRAMS
+from solutions import build
+
+pytestmark = pytest.mark.process
+ROOT = build.ROOT
+SHIPPED = sorted(path.name for path in (ROOT / "puzzles").glob("*.ipynb"))
+LEFT = {
+    "puzzles/mine/p04_fsdp.ipynb": "a learner's own work",
+    "puzzles/mine/progress.json": "{}",
+    "my_fsdp.py": "a learner's own work",
+    "lib/__pycache__/x.cpython-311.pyc": "",
+}
+"""What people leave in a clone, and what nobody else is to get."""
+FOREIGN = ("lib.py", "drawing.py", "solutions.py", "random.py")
+"""What may lie in a learner's folder, under names that are ours or Python's."""
+WATCH = """
+import os, sys
+
+def look(event, arguments):
+    path = arguments[0] if event == "open" and arguments else None
+    if isinstance(path, str) and path.startswith({root!r}) and not path.startswith({others!r}):
+        with os.fdopen(os.open({log!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as file:
+            file.write(path + "\\n")
+
+sys.addaudithook(look)
+"""
+"""In the environment: each Python of it notes what it opens of the project."""
+
+
+class Built(NamedTuple):
+    """What `make wheel` writes."""
+
+    wheel: Path
+    source: Path
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project as it is, with what people leave in a clone."""
+    if find_spec("hatchling") is None:
+        pytest.skip("NOTHING WAS INSTALLED: hatchling, which builds the package, is not here (make setup)")
+    root = tmp_path_factory.mktemp("project") / "clone"
+    shutil.copytree(
+        ROOT,
+        root,
+        ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "dist", "mine", ".*_cache", "*.egg-info"),
+    )
+    for name, left in LEFT.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(left, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(tree: Path) -> Built:
+    """A wheel and a source distribution."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", "dist"],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel], [source] = (tree / "dist").glob("*.whl"), (tree / "dist").glob("*.tar.gz")
+    return Built(wheel, source)
+
+
+class Installed:
+    """An environment of its own with the package in it, and nothing else of the project's."""
+
+    def __init__(self, folder: Path, wheel: Path, dependencies: bool) -> None:
+        """``dependencies``: whether it has them, too: those of the environment that runs the tests."""
+        self.folder, self.log = folder / "environment", folder / "opened.txt"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self.folder)], check=True)
+        self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(self.folder), "platbase": ""}))
+        before = {*os.listdir(self.packages)}
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(self.folder),
+            "install",
+            "--quiet",
+            "--no-index",
+            "--no-deps",
+        ]
+        subprocess.run([*pip, str(wheel)], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+        self.new = {*os.listdir(self.packages)} - before
+        others = sysconfig.get_path("purelib")
+        watch = WATCH.format(root=str(ROOT) + os.sep, others=others, log=str(self.log))
+        (self.packages / "sitecustomize.py").write_text(watch, encoding="utf-8")
+        if dependencies:
+            (self.packages / "dependencies.pth").write_text(others, encoding="utf-8")
+
+    def program(self, name: str) -> str:
+        """Where a program of the environment is."""
+        return str(self.folder / "bin" / name)
+
+    def environment(self) -> dict[str, str]:
+        """Of a shell where nothing says where the project is, nor that a test runs."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LLM_", "PYTEST"))}
+        return kept | {"COLUMNS": "200"}
+
+    def __call__(self, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a folder."""
+        name, *arguments = command
+        return subprocess.run(
+            [self.program(name), *arguments],
+            cwd=folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def opened(self) -> list[str]:
+        """Files of the project that were opened."""
+        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The wheel, with its dependencies. Whatever is done with it, it opens nothing of the project."""
+    made = Installed(tmp_path_factory.mktemp("installed"), built.wheel, dependencies=True)
+    yield made
+    assert made.opened() == []
+
+
+@pytest.fixture(scope="module")
+def bare(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The wheel alone: where students' code is graded, nothing else is needed."""
+    made = Installed(tmp_path_factory.mktemp("bare"), built.wheel, dependencies=False)
+    yield made
+    assert made.opened() == []
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with a solved puzzle, and with modules that break whatever imports them."""
+    for name in FOREIGN:
+        (tmp_path / name).write_text(f"raise SystemExit('this is {name} of the folder')\n", encoding="utf-8")
+    shutil.copy(ROOT / "solutions" / "p00_basic.py", tmp_path / "solved.py")
+    return tmp_path
+
+
+# -- what is in it --------------------------------------------------------------------------------------------
+
+
+def test_a_wheel_is_one_package_with_all_that_a_learner_needs_and_nobodys_work(built: Built) -> None:
+    names = zipfile.ZipFile(built.wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"llm_training_puzzles"}
+    inside = {name.removeprefix("llm_training_puzzles/") for name in names if not name.split("/")[0].endswith("-info")}
+    code = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("lib", "drawing")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    solved = {f"solutions/{puzzle.file}.py" for puzzle in puzzles().values()}
+    shown = {f"puzzles/{name}" for name in [*SHIPPED, "gallery.html"]}
+    assert inside == {"__init__.py", "__main__.py", *code, *solved, *shown}
+
+
+def test_a_source_distribution_is_the_project_and_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
+    with tarfile.open(built.source) as packed:
+        packed.extractall(tmp_path, filter="data")
+    [root] = tmp_path.iterdir()
+    inside = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert not inside & {*LEFT}
+    assert {"Makefile", "README.md", "docs/install.md", "solutions/build.py", "tests/test_installed.py"} < inside
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(built.source)], check=True)
+    [again] = tmp_path.glob("*.whl")
+    assert again.read_bytes() == built.wheel.read_bytes()
+
+
+def test_it_puts_one_name_at_the_top_of_where_it_is_installed(installed: Installed) -> None:
+    assert {name.split("-")[0] for name in installed.new} == {"llm_training_puzzles"}
+    assert {*PROGRAMS} <= {*os.listdir(installed.folder / "bin")}
+
+
+def test_an_older_python_is_refused_by_pip(built: Built, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-index", "--dest", str(tmp_path)]
+    done = subprocess.run(
+        [*pip, "--only-binary=:all:", "--python-version", "3.10", str(built.wheel)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode and "requires a different Python: 3.10" in done.stderr and "3.11" in done.stderr
+
+
+# -- where students' code is graded ------------------------------------------------------------------------------
+
+
+def test_a_grader_needs_neither_dependencies_nor_solutions(bare: Installed, desk: Path) -> None:
+    assert bare(desk, "training-puzzles", "grade", "solved.py").returncode == 0
+    assert "## Plain training" in bare(desk, "training-puzzles", "solution", "0").stdout  # it is solved now
+    where = bare(desk, "python", "-c", "import llm_training_puzzles as it; print(it.ROOT)").stdout.strip()
+    shutil.rmtree(Path(where, "solutions"))
+    done = bare(desk, "training-puzzles", "grade", "solved.py")
+    assert done.returncode == 0 and "PASS  puzzle 0" in done.stdout, done.stdout + done.stderr
+    assert "Hint 1 of 3 for fsdp" in bare(desk, "training-puzzles", "hint", "4").stdout
+    refused = bare(desk, "training-puzzles", "solution", "0")
+    assert refused.returncode == 2 and "the solution of basic is not here" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    missing = bare(desk, "training-puzzles", "lab")
+    assert missing.returncode == 2 and "JupyterLab is not installed beside this Python" in missing.stderr
+    assert not (desk / "llm-training-puzzles").exists()
+
+
+READS = """
+import os
+
+def basic(model):
+    for name in ("solutions/p00_basic.py", "puzzles/index.ipynb", "lib/specs.json"):
+        print(name, os.path.exists(os.path.join({package!r}, name)))
+    import solutions.p00_basic
+"""
+
+
+def test_code_that_is_graded_sees_no_solution_of_the_installed_package(installed: Installed, desk: Path) -> None:
+    (desk / "solutions.py").unlink()
+    package = str(installed.packages / "llm_training_puzzles")
+    (desk / "curious.py").write_text(READS.format(package=package), encoding="utf-8")
+    done = installed(desk, "training-puzzles", "grade", "curious.py")
+    assert done.returncode == 1 and "No module named 'solutions" in done.stdout, done.stdout
+    if "NOT cut off" in done.stdout:
+        pytest.skip("NOBODY LOOKED FOR SOLUTIONS: this machine keeps no code apart (user namespaces, or bubblewrap)")
+    for name, seen in (("solutions/p00_basic.py", False), ("puzzles/index.ipynb", False), ("lib/specs.json", True)):
+        assert f"{name} {seen}" in done.stdout, done.stdout
+
+
+# -- the commands ------------------------------------------------------------------------------------------------
+
+
+def test_without_arguments_it_says_what_there_is_and_how_to_begin(installed: Installed, desk: Path) -> None:
+    said = {installed(desk, *command).stdout for command in ((PROGRAMS[0],), (PROGRAMS[0], "--help"))}
+    [overview] = said
+    assert f"{PROGRAMS[0]} lab " in overview and all(f"\n  {name} " in overview for name in COMMANDS)
+    for command in COMMANDS:
+        done = installed(desk, "training-puzzles", command, "--help")
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_a_course_in_an_editor(installed: Installed, desk: Path) -> None:
+    def call(*arguments: str, code: int = 0, name: str = "llm-training-puzzles") -> str:
+        done = installed(desk, name, *arguments)
+        assert done.returncode == code and "Traceback" not in done.stderr, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    call("start", "0", "basic.py")
+    assert "Your code here" in (desk / "basic.py").read_text(encoding="utf-8")
+    (desk / "random.py").unlink()  # a script beside it would not even start, whatever it imports
+    assert installed(desk, "python", "basic.py").returncode == 0
+    (desk / "random.py").write_text("raise SystemExit", encoding="utf-8")
+    assert "TODO" in call("grade", "basic.py", code=1)
+    assert "Hint 1 of 3 for basic" in call("hint", "basic")
+    assert "solution basic --sure" in call("solution", "basic", code=1)
+    assert "### " not in call("solution", "0", "--sure")
+    assert "0 of 25 puzzles solved" in call("progress")
+    assert "PASS" in call("-m", "llm_training_puzzles", "grade", "solved.py", name="python")
+    assert "1 of 25 puzzles solved" in call("progress")
+    call("draw", "solved.py:basic", "-o", "basic.svg")
+    assert (desk / "basic.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert "17 ticks" in call("run", "solved.py:basic")
+    call("gallery", "gallery.html")
+    assert (desk / "gallery.html").read_bytes() == (ROOT / "puzzles" / "gallery.html").read_bytes()
+    assert "stays as it is" in installed(desk, "training-puzzles", "gallery", "gallery.html").stderr
+    assert str(installed.packages) in call("gallery", "--no-browser")
+    assert {path.name for path in desk.iterdir()} == {
+        *FOREIGN, "solved.py", "basic.py", "progress.json", "basic.svg", "gallery.html",
+    }  # fmt: skip
+
+
+def save_until(ended: subprocess.Popen[str], source: Path, target: Path) -> None:
+    """Save a file again and again, until a process has ended."""
+    while ended.poll() is None:
+        shutil.copy(source, target)
+        time.sleep(1)
+
+
+def test_watch_grades_again_when_a_file_is_saved(installed: Installed, desk: Path) -> None:
+    path = desk / "mine.py"
+    path.write_text("def basic(model):\n    pass\n", encoding="utf-8")
+    command = [installed.program("llm-training-puzzles"), "watch", "mine.py"]
+    with subprocess.Popen(
+        command, cwd=desk, env=installed.environment(), stdout=subprocess.PIPE, text=True
+    ) as watching:
+        ended = threading.Timer(120, watching.kill)  # what never comes ends the test, too
+        ended.start()
+        assert watching.stdout is not None
+        said = []
+        for line in watching.stdout:
+            if line.startswith(("TODO", "PASS")):
+                said.append(line[:4])
+            if line.startswith("TODO"):  # it watches from a moment after its verdict
+                saving = threading.Thread(target=save_until, args=(watching, desk / "solved.py", path))
+                saving.start()
+            if line.startswith("PASS"):
+                watching.send_signal(signal.SIGINT)
+        ended.cancel()
+    saving.join()
+    assert said[0] == "TODO" and said[-1] == "PASS"
+
+
+def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
+    folder = desk / "llm-training-puzzles"
+    lab = ("llm-training-puzzles", "lab", "--copy-only")
+    assert f"{len(SHIPPED)} new notebooks in llm-training-puzzles" in installed(desk, *lab).stdout
+    assert sorted(path.name for path in folder.iterdir()) == SHIPPED
+    work = folder / "p04_fsdp.ipynb"
+    work.write_text("my work", encoding="utf-8")
+    (folder / "p05_pipeline.ipynb").unlink()
+    for here in (desk, folder):  # also from inside the folder it is this one
+        assert "new notebooks in" in installed(here, *lab).stdout
+    assert work.read_text(encoding="utf-8") == "my work"
+    assert sorted(path.name for path in folder.iterdir()) == SHIPPED
+    done = installed(desk, "training-puzzles", "reset", "4")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "p04_fsdp.old1.ipynb").read_text(encoding="utf-8") == "my work"
+    assert work.read_bytes() == (ROOT / "puzzles" / "p04_fsdp.ipynb").read_bytes()
+    solved = build.as_text(build.notebook(ROOT / "solutions" / "p04_fsdp.py", solved=True), indent=1)
+    work.write_text(solved, encoding="utf-8")
+    done = installed(desk, "training-puzzles", "grade", "fsdp")
+    assert done.returncode == 0 and "PASS  puzzle 4" in done.stdout, done.stdout + done.stderr
+    assert (folder / "progress.json").exists() and not (desk / "progress.json").exists()

@@ -1,0 +1,20 @@
+"""What is installed: to import it lets Python find ``lib`` and ``drawing``, before anything else of these names.
+
+In the installed package they lie beside this file, with the notebooks and the solutions; in a clone, further up.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / "lib" / "specs.json").is_file())
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]  # python -m llm_training_puzzles: the current folder, with a learner's random.py in it, say
+sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry != str(ROOT))]
+
+
+def main() -> int:
+    """Carry out a command line: ``llm-training-puzzles``. Return the exit status."""
+    from lib.__main__ import main as commands
+
+    return commands()
