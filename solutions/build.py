@@ -569,7 +569,7 @@ def _spec(path: Path, source: str) -> Json:
     for point in found["frontier"]:
         _check_keys(path, 'PUZZLE["frontier"]', point, {**FIGURES, "by": (str,)})
     _check_keys(path, 'PUZZLE["hints_for"]', found.get("hints_for", {}), {}, OVER)
-    _check_order(path, found)
+    check_order(path, found)
     for key, known in WORDS.items():
         words = found.get(key, [])
         for word in words if isinstance(words, list) else [words]:
@@ -593,7 +593,7 @@ def _spec(path: Path, source: str) -> Json:
     return found
 
 
-def _check_order(path: Path, found: Json) -> None:
+def check_order(path: Path, found: Json) -> None:
     """The target is the loosest, then comes the star, which a point of the frontier reaches, then the frontier."""
     figures = [(point["time"], point["memory"]) for point in found["frontier"]]
     smaller = all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(figures))
@@ -707,14 +707,7 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
             _prove(root, puzzle, point, found)
     kept = {}
     for puzzle in found:
-        played = _played(root, puzzle)
-        kept[puzzle["name"]] = {
-            **as_kept(played.events, played.time),
-            "at_home": [played.time, math.ceil(played.memory)],
-            "target": _explained(_solution(root, puzzle), puzzle, played),
-            **_of_the_star(root, puzzle, found),
-            "elsewhere": _elsewhere(root, puzzle),
-        }
+        kept[puzzle["name"]] = outline_row(root, puzzle, found)
     teaches, opened = _taught(root, found), dict(_opened(root / "solutions"))
     overview = (root / "solutions" / "index.py").exists()
     ideas = gallery.sentences(root / "solutions") if overview else {}
@@ -740,6 +733,18 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
             indent=2,
         ),
         Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
+    }
+
+
+def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
+    """What of a puzzle's solution, and of the program with its star, may be shown, and what it takes at other sizes."""
+    played = _played(root, puzzle)
+    return {
+        **as_kept(played.events, played.time),
+        "at_home": [played.time, math.ceil(played.memory)],
+        "target": _explained(solution_of(root, puzzle), puzzle, played),
+        **_of_the_star(root, puzzle, others),
+        "elsewhere": _elsewhere(root, puzzle),
     }
 
 
@@ -784,7 +789,7 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
     """What is said of a goal's program where another is slower or larger (see ``grading.slowness`` and ``holding``)."""
     highest = peak_event(played.device_events)
     assert highest is not None
-    noted = _run(function, puzzle, partial(run, _watched=highest.rank)).peak
+    noted = run_of(function, puzzle, partial(run, _watched=highest.rank)).peak
     assert noted is not None
     chain = chain_of(played.events)
     late = late_messages(played, {*chain.events})
@@ -802,7 +807,7 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
 def _of_the_star(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     """The same of the first program of the frontier that earns the star, if one does."""
     program = _with_star(root, puzzle, others)
-    return {"star": _explained(program, puzzle, _run(program, puzzle))} if program else {}
+    return {"star": _explained(program, puzzle, run_of(program, puzzle))} if program else {}
 
 
 def _with_star(
@@ -812,7 +817,7 @@ def _with_star(
     star = puzzle.get("star")
     for point in puzzle["frontier"]:
         if star and point["time"] <= star["time"] and point["memory"] <= star["memory"]:
-            return _program(root, puzzle, point["by"], others)
+            return program_of(root, puzzle, point["by"], others)
     return None
 
 
@@ -827,12 +832,12 @@ def _compared(root: Path, found: Sequence[Json]) -> list[tuple[str, Run]]:
         raise BuildError(
             f"{last['file']}.py: the gallery shows its star, which no program earns"
         )
-    return [*zip(gallery.HERO_TITLES, [*done, _run(program, last)], strict=True)]
+    return [*zip(gallery.HERO_TITLES, [*done, run_of(program, last)], strict=True)]
 
 
 def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
     """What a notebook shows of the verdict on a puzzle's solution, as HTML; no progress but this is looked at."""
-    solution, cost = _solution(root, puzzle), cost_named(spec.cost)
+    solution, cost = solution_of(root, puzzle), cost_named(spec.cost)
     verdict = judge(spec, lambda size: run(solution, **size, cost=cost))
     with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):
         Progress().record(verdict)
@@ -841,10 +846,10 @@ def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
 
 def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
     """What a puzzle's solution takes at every other size: what is different, ticks and elements."""
-    solution, own = _solution(root, puzzle), puzzle["size"]
+    solution, own = solution_of(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
     for size in other_sizes(puzzle["other_sizes"], own):
-        played = _run(solution, {**puzzle, "size": size}, run)
+        played = run_of(solution, {**puzzle, "size": size}, run)
         changed = {key: size[key] for key in size if size[key] != own.get(key)}
         rows.append([changed, played.time, math.ceil(played.memory)])
     return rows
@@ -853,8 +858,8 @@ def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
 def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:
     """A point of the frontier is what a program takes, in the puzzle's own source or in another's."""
     name, by = puzzle["name"], point["by"]
-    program = _program(root, puzzle, by, others)
-    played, cost = _run(program, puzzle), cost_named(puzzle.get("cost", "default"))
+    program = program_of(root, puzzle, by, others)
+    played, cost = run_of(program, puzzle), cost_named(puzzle.get("cost", "default"))
     took = (
         cost.time_unit.scored(played.time),
         math.ceil(cost.size_unit.scored(played.memory)),
@@ -867,7 +872,7 @@ def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> Non
         )
 
 
-def _program(
+def program_of(
     root: Path, puzzle: Json, by: str, others: Sequence[Json]
 ) -> Callable[[Model], Any]:
     """The program of that name, in the puzzle's own source or in another's."""
@@ -882,12 +887,13 @@ def _program(
 
 def _played(root: Path, puzzle: Json) -> Run:
     """Return a run of a puzzle's solution at its own size, on its own machine."""
-    return _run(_solution(root, puzzle), puzzle)
+    return run_of(solution_of(root, puzzle), puzzle)
 
 
-def _run(
+def run_of(
     function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once
 ) -> Run:
+    """Return a run of a program at a puzzle's own size, on its own machine."""
     cost = cost_named(puzzle.get("cost", "default"))
     try:
         return runs(function, **puzzle["size"], cost=cost)
@@ -898,7 +904,7 @@ def _run(
         ) from None
 
 
-def _solution(root: Path, puzzle: Json) -> Callable[[Model], Any]:
+def solution_of(root: Path, puzzle: Json) -> Callable[[Model], Any]:
     """The function of a puzzle, solved."""
     function: Callable[[Model], Any] = _names(root, puzzle["file"])[puzzle["name"]]
     return function
@@ -956,7 +962,7 @@ def _documented(page: Path, text: str, given: dict[str, Any]) -> str:
 def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
     """What the figures in docs/ are made of: solutions, the run that docs/pictures.md shows, and what was measured."""
     named = {puzzle["name"]: puzzle for puzzle in found}
-    programs = {name: _solution(root, named[name]) for name in ("interleaved", "one_f_one_b")}
+    programs = {name: solution_of(root, named[name]) for name in ("interleaved", "one_f_one_b")}
     [row] = [row for row in MEGATRON if row.model == GPT_175B]
     shown = _played(root, named[SHOWN.partition("_")[2]])
 

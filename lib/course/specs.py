@@ -50,6 +50,7 @@ class Puzzle(NamedTuple):
     begins_with: str = ""  # the puzzle whose answer is a good beginning, if it is not the one before
     idea: str = ""  # what it is about, in a sentence of the overview
     comes_after: int | None = None  # of a program to be repaired the number of the puzzle that it is taken after
+    variant: str = ""  # of a variant the seed that it was drawn from
 
     @property
     def unit(self) -> Unit:
@@ -228,9 +229,20 @@ COSTS: Mapping[str, Cost] = {
 
 
 def cost_named(name: str) -> Cost:
-    """Return the cost of that name. Raise PuzzleError for a name that is none of the known ones."""
-    one_of_names("cost", name, tuple(COSTS))
-    return COSTS[name]
+    """Return the cost of that name, or with other prices. Raise PuzzleError for a name that is none of the known ones.
+
+    >>> cost_named("default(backward=2)").backward
+    2
+    """
+    base, _, others = name.rstrip(")").partition("(")
+    one_of_names("cost", base, tuple(COSTS))
+    return _with_prices(base, others) if others else COSTS[base]
+
+
+@cache
+def _with_prices(base: str, others: str) -> Cost:
+    prices = dict(pair.split("=") for pair in others.split(", "))
+    return replace(COSTS[base], **{name: json.loads(price) for name, price in prices.items()})
 
 
 def machine_of(size: Size, cost: str) -> Shape:

@@ -21,6 +21,7 @@ from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
 from ..basics.streams import print_to_stderr
 from ..course.specs import after, find, puzzles
+from ..course.variants import use_variants
 from ..grading.commandline import COMMANDS, Usage, called
 from ..grading.notebook import Hint, explained
 from ..grading.page import STAR, report_text
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that no terminal of few letters makes it fail
     try:
+        if getattr(options, "variants", None) is not None:
+            use_variants(options.variants)
         return int(options.do(options))
     except (Usage, Unreadable, PuzzleError) as error:
         print_to_stderr(f"{called()} {options.command}: {error}")
@@ -81,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         add("-k", metavar="WORDS", default="", help='puzzles whose name contains this; "not", "and", "or" work')
         add("--timeout", metavar="S", type=_seconds, default=10.0, help="seconds for a run, more for a large one (10)")
         add("--plain", action="store_true", help="no color and no progress bar")
+        add("--variants", metavar="F", help="grade by the variants in this file; see docs/teaching.md")
         if name == "grade":
             add("--list", action="store_true", help="list the puzzles and their targets")
             add("--hint", metavar="P", help="the next hint for a puzzle, after those already given")

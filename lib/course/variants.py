@@ -1,0 +1,28 @@
+"""Variants of puzzles: other sizes, prices and targets in place of those of the course (tools/variants.py)."""
+
+import json
+from pathlib import Path
+
+from ..basics.errors import PuzzleError
+from .specs import forget, kept, texts
+
+TABLES = ("specs.json", "outlines.json")
+
+
+def use_variants(file: str | Path) -> None:
+    """From now on, this process knows the puzzles of a file instead of those of the same names.
+
+    A grader has to be told a file of its own, and not one that lies beside somebody's work. Raise PuzzleError for a
+    file that cannot be read or has no variants.
+    """
+    fix = "the file variants.json that python -m tools.variants has written"
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        tables = {table: kept(table) | found[table] for table in TABLES}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        got = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise PuzzleError(f"{file} has no variants that can be read", got=got, fix=fix, line="") from None
+    if unknown := {*tables[TABLES[0]]} - {*kept(TABLES[0])}:
+        raise PuzzleError(f"{file} has a variant of no puzzle: {', '.join(sorted(unknown))}", fix=fix, line="")
+    texts.update({table: json.dumps(rows) for table, rows in tables.items()})
+    forget()
