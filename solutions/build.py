@@ -279,8 +279,13 @@ def notebook(path: Path, solved: bool = False, first: str = "") -> Json:
         cells.append(Cell("markdown", onward(path)))
     finds = first or FIRST_CELL.read_text(encoding="utf-8").strip()
     cells.insert(first_code, Cell("code", finds, folded=True))
+    return of_cells(cells, path.stem)
+
+
+def of_cells(cells: Sequence[Cell], name: str) -> Json:
+    """A notebook with these cells, with ids made of a name."""
     return {
-        "cells": [_as_json(cell, f"{path.stem}-{i:02}") for i, cell in enumerate(cells)],
+        "cells": [_as_json(cell, f"{name}-{i:02}") for i, cell in enumerate(cells)],
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},

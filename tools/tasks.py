@@ -3,6 +3,7 @@
     python -m tools.tasks DIR                     all puzzles
     python -m tools.tasks DIR fsdp 7 R4           some of them
     python -m tools.tasks DIR --hints             agents may ask for the hints that learners get
+    python -m tools.tasks DIR --variants F        the variants that tools/variants.py has written to F
 
     DIR/fsdp/task.toml                            what the boxes need, and which file is handed in
              instruction.md                       the puzzle as a text
@@ -30,6 +31,7 @@ from pathlib import Path
 from lib.basics.errors import PuzzleError
 from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, find, kept, puzzles, written
+from lib.course.variants import use_variants
 from solutions import build
 from solutions.definitions import definitions
 from solutions.figures import TAG as FIGURES
@@ -38,6 +40,9 @@ TEMPLATES = Path(__file__).with_name("task")
 PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>|<picture>.*?</picture>', re.DOTALL)
 IMAGE = "python:3.13-slim"
 """From which both boxes are made, unless another is named: to have the same for ever, name one with its digest."""
+
+
+VARIANT = "It is a variant: where the figures below are others, those above count.\n"
 
 
 def course(hints: bool) -> bytes:
@@ -65,7 +70,8 @@ def task(puzzle: Puzzle, archive: bytes, image: str) -> Mapping[Path, str | byte
         "puzzle": puzzle.name, "task": puzzle.name.replace("_", "-"), "title": puzzle.title, "image": image,
         "number": json.dumps(puzzle.number), "difficulty": puzzle.difficulty, "minutes": f"{puzzle.minutes}.0",
         "description": json.dumps(f"Puzzle {puzzle.number}: {puzzle.idea or puzzle.title}", ensure_ascii=False),
-        "answer": f"/app/{puzzle.name}.py", "facts": facts(puzzle), "text": text_of(puzzle), "variant": "",
+        "answer": f"/app/{puzzle.name}.py", "facts": facts(puzzle), "text": text_of(puzzle),
+        "variant": VARIANT if puzzle.variant else "",
     }  # fmt: skip
     places = {
         "task.toml": "task.toml", "instruction.md": "instruction.md", "solve.sh": "solution/solve.sh",
@@ -179,10 +185,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("puzzles", metavar="PUZZLE", nargs="*", help="names or numbers (all)")
     parser.add_argument("--hints", action="store_true", help="leave the hints in the agent's box")
+    parser.add_argument("--variants", metavar="F", type=Path, help="write the variants in this file")
     parser.add_argument("--image", default=IMAGE, help=f"from which the boxes are made ({IMAGE})")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     try:
-        chosen = [find(name) for name in options.puzzles] or list(puzzles().values())
+        if options.variants is not None:
+            use_variants(options.variants)
+        every = [one for one in puzzles().values() if one.variant or options.variants is None]
+        chosen = [find(name) for name in options.puzzles] or every
     except PuzzleError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,0 +1,177 @@
+"""Variants of puzzles: drawn from a seed, with targets that are run, and graded as any puzzle."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lib import PuzzleError
+from lib.course import specs
+from lib.course.specs import Puzzle, cost_named, find, puzzles, written
+from lib.course.variants import use_variants
+from lib.grading.judge import judge
+from lib.grading.verdict import FAIL, PASS
+from lib.machine.cost import Cost, RingCost
+from lib.referee import shell
+from lib.running.run import run
+from solutions import build
+from tests.corpus.forgeries import SOLUTION, WRONG
+from tools import tasks, variants
+
+SEED = "fall-2027"
+CHOSEN = ("ddp", "fsdp", "gpipe", "hierarchical", "interleaved")
+OWN = dict(puzzles())
+SIX = SOLUTION.replace("range(model.LAYERS)", "range(LAYERS)").replace("model.LAYERS", "LAYERS")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Variants of some puzzles, and their notebooks."""
+    made = tmp_path_factory.mktemp("variants")
+    try:
+        assert variants.main([str(made), "--seed", SEED, *CHOSEN]) == 0
+        yield made
+    finally:
+        build.use_tables({})
+
+
+@pytest.fixture
+def used(folder: Path) -> Iterator[Path]:
+    """The file of the variants, in use."""
+    use_variants(folder / "variants.json")
+    try:
+        yield folder
+    finally:
+        build.use_tables({})
+
+
+@pytest.fixture
+def unused() -> Iterator[None]:
+    """The puzzles of the course, before and afterwards."""
+    build.use_tables({})
+    try:
+        yield
+    finally:
+        build.use_tables({})
+
+
+# -- prices --------------------------------------------------------------------------------------------------------
+
+
+def test_a_cost_with_other_prices() -> None:
+    assert cost_named("default(backward=2, collective=0.15)") == Cost(backward=2, collective=0.15)
+    assert written("default(backward=2)") == "Cost(backward=2)"
+    faster = cost_named("two_speeds(bandwidth=4915200)")
+    assert isinstance(faster, RingCost) and faster.bandwidth == 4_915_200 and faster.latency == 0.03
+    with pytest.raises(PuzzleError):
+        cost_named("free(backward=2)")
+
+
+# -- how they are drawn --------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, unused: None, tmp_path: Path) -> None:
+    chosen = [OWN[name] for name in ("fsdp", "gpipe")]
+    first = json.loads((folder / "variants.json").read_text())
+    again, _ = variants.table(chosen, SEED)
+    for name in ("fsdp", "gpipe"):
+        assert json.loads(json.dumps(again["specs.json"][name])) == first["specs.json"][name]
+        assert json.loads(json.dumps(again["outlines.json"][name])) == first["outlines.json"][name]
+    others = [variants.varied(OWN["fsdp"], seed) for seed in ("a", "b", "c")]
+    assert len({json.dumps([one["size"], one["cost"]]) for one in others}) > 1
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_variant_is_another_machine_with_figures_that_were_run(name: str, used: Path) -> None:
+    puzzle, own = find(name), OWN[name]
+    assert puzzle.variant == SEED and (puzzle.size, puzzle.cost) != (own.size, own.cost)
+    assert (puzzle.rules, puzzle.layout, puzzle.hints) == (own.rules, own.layout, own.hints)
+    for point in puzzle.frontier:
+        program = build.program_of(build.ROOT, puzzle._asdict(), point["by"], [one._asdict() for one in OWN.values()])
+        verdict = judged(puzzle, program)
+        assert verdict[0] == PASS and verdict[1] == 1
+    status, score = judged(puzzle, build.solution_of(build.ROOT, puzzle._asdict()))
+    assert status == PASS and 0.5 < score <= 1
+    build.check_order(Path(name), puzzle._asdict())
+
+
+def judged(puzzle: Puzzle, program: object) -> tuple[str, float]:
+    """The status and the score of a program."""
+    cost = cost_named(puzzle.cost)
+    verdict = judge(puzzle, lambda size: run(program, **size, cost=cost))  # type: ignore[arg-type]
+    return verdict.status, verdict.score
+
+
+def test_wrong_programs_stay_wrong(used: Path) -> None:
+    for text in (WRONG, "LAYERS = 4\n" + SIX, "from lib import Model\nasync def fsdp(model): return model"):
+        names: dict[str, object] = {}
+        exec(text, names)
+        status, score = judged(find("fsdp"), names["fsdp"])
+        assert status != PASS and score == 0
+
+
+# -- how they are used ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_the_grader_takes_them_from_its_own_file_only(
+    folder: Path, unused: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    easy = json.loads((folder / "variants.json").read_text())
+    easy["specs.json"]["fsdp"]["target"] = {"time": 1e9, "memory": 10**12}
+    for name, text in (("right", SOLUTION), ("wrong", WRONG)):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "fsdp.py").write_text(text)
+        (tmp_path / "class" / name / "variants.json").write_text(json.dumps(easy))
+    asked = ["--each", "class", "fsdp", "--json", "r.json"]
+    assert shell.main(["grade", *asked, "--variants", str(folder / "variants.json")]) == 1
+    right, wrong = json.loads(Path("r.json").read_text())["results"]
+    spec = json.loads((folder / "variants.json").read_text())["specs.json"]["fsdp"]
+    assert (right["status"], wrong["status"]) == (PASS, FAIL) and right["target"] == spec["target"] != OWN[
+        "fsdp"
+    ].target
+    build.use_tables({})
+    assert shell.main(["grade", *asked]) == 1
+    assert json.loads(Path("r.json").read_text())["results"][0]["target"] == OWN["fsdp"].target
+    capsys.readouterr()
+    assert shell.main(["grade", "fsdp", "--variants", "nothing.json"]) == 2
+    assert "nothing.json has no variants that can be read: " in capsys.readouterr().err.replace("\n  got:      ", ": ")
+
+
+@pytest.mark.process
+def test_a_notebook_of_a_variant_grades_by_it(folder: Path) -> None:
+    cells = json.loads((folder / "p04_fsdp.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = "".join(cells[0]["source"])
+    spec = json.loads((folder / "variants.json").read_text())["specs.json"]["fsdp"]
+    assert f"{spec['target']['time']:g} ticks" in shown and SEED in shown
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    code = [SOLUTION if "async def fsdp" in one else one for one in code]
+    script = "\n".join(code).replace("grade(fsdp)", "print(repr(grade(fsdp)))")
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False, env={
+        "PYTHONPATH": str(build.ROOT), "PATH": "/usr/bin:/bin", "LLM_TRAINING_PUZZLES_PROGRESS": str(folder)
+    })  # fmt: skip
+    assert "PASS  puzzle 4" in done.stdout and f"target {spec['target']['time']:g}" in done.stdout, done.stderr
+
+
+def test_a_task_of_a_variant_has_its_figures(folder: Path, unused: None, tmp_path: Path) -> None:
+    assert tasks.main([str(tmp_path), "--variants", str(folder / "variants.json")]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {*CHOSEN}
+    told = (tmp_path / "fsdp" / "instruction.md").read_text(encoding="utf-8")
+    assert "It is a variant" in told and f"{find('fsdp').target['time']:g} ticks" in told.partition("---")[0]
+
+
+def test_a_file_without_variants_is_refused(tmp_path: Path, unused: None) -> None:
+    for text in ("", "[]", "{}", '{"specs.json": {}}', '{"specs.json": 1, "outlines.json": 2}'):
+        (tmp_path / "v.json").write_text(text)
+        with pytest.raises(PuzzleError, match="no variants"):
+            use_variants(tmp_path / "v.json")
+    (tmp_path / "v.json").write_text('{"specs.json": {"other": {}}, "outlines.json": {}}')
+    with pytest.raises(PuzzleError, match="a variant of no puzzle: other"):
+        use_variants(tmp_path / "v.json")
+    assert specs.texts == {}
