@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lib import PuzzleError, run
+from lib.basics.saving import write_all
 from lib.course.sizes import SIZES, show_size
 from lib.course.specs import Puzzle, cost_named, find, kept, puzzles, written
 from lib.course.variants import use_variants
@@ -31,7 +32,6 @@ from lib.grading.judge import check, judge
 from lib.grading.verdict import PASS
 from lib.machine.cost import Cost, RingCost
 from solutions import build
-from solutions.mine import write_all
 from tools.tasks import blank, facts
 
 Json = dict[str, Any]
