@@ -78,7 +78,7 @@ def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
         after[model.rank] = await result
         return model
 
-    done = run(program, ranks=ranks, layers=1, batches=1 if activations else ranks)
+    done = run(program, ranks=ranks, layers=1, batches=1 if activations else ranks, experts=ranks)
     wanted = (SEND.kind, RECEIVE.kind) if kind == SEND.kind else (kind,)
     events = {event.rank: event for event in done.events if event.kind in wanted}
     return Exchange(kind, dict(sorted(before.items())), dict(sorted(after.items())), events)

@@ -40,6 +40,7 @@ MODEL: dict[str, tuple[str, ...]] = {
     "Mesh, from puzzle 8 on": ("axis_index", "axis_size", "rank_at"),
     "Hosts, in puzzle 22": ("is_host", "host", "devices"),
     "Adapters, in puzzle 23": ("load_adapter",),
+    "Layers with experts": ("experts",),
 }
 ALL = 'reference("all")'
 CUTS = ("shard", "combine")

@@ -30,14 +30,27 @@ from .learner import tensors
 from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import *  # noqa: F403 - the kinds of tensor, listed there
-from .machine.cost import Cost, RingCost
+from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
 from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
-__all__ = ["HIDDEN", "LENGTH", "Cost", "Deadlock", "Dist", "Model", "PuzzleError", "RingCost", "Run", "run"]
+__all__ = [
+    "HIDDEN",
+    "LENGTH",
+    "Cost",
+    "Deadlock",
+    "Dist",
+    "ExpertCost",
+    "ExpertRingCost",
+    "Model",
+    "PuzzleError",
+    "RingCost",
+    "Run",
+    "run",
+]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
 __all__ += ["start_from", "sweep"]
 __all__ += tensors.__all__

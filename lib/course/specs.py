@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
-from ..machine.cost import Cost, RingCost, Shape
+from ..machine.cost import Cost, ExpertRingCost, RingCost, Shape
 from ..real import presets
 from ..real.hardware import Hardware
 from ..real.presets import A100_MEGATRON, GPT_175B
@@ -185,6 +185,13 @@ _LONG_CONTEXT = RingCost(  # half of a forward is attention, as in Llama 3 8B at
     latency=0.01,
     bandwidth=655_360,
 )
+_EXPERTS = ExpertRingCost(
+    backward=2,
+    loads=(4, 2, 2, 2, 2, 2, 1, 1),
+    chosen=2,
+    latency=0.02,
+    bandwidth=1_310_720,
+)
 COSTS: Mapping[str, Cost] = {
     "default": Cost(),
     "ring": RingCost(),
@@ -224,6 +231,8 @@ COSTS: Mapping[str, Cost] = {
     ),
     "long_context": _LONG_CONTEXT,
     "all_heads": replace(_LONG_CONTEXT, keys_values_elements=8 * HIDDEN * LENGTH, bandwidth=2_621_440),
+    "experts": _EXPERTS,
+    "far_experts": replace(_EXPERTS, bandwidth=327_680),  # an all-to-all takes nearly as long as a forward
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 
@@ -248,7 +257,12 @@ def _with_prices(base: str, others: str) -> Cost:
 def machine_of(size: Size, cost: str) -> Shape:
     """Return the machine of a size, at a cost of that name."""
     return Shape.of(
-        size["ranks"], size.get("mesh"), size.get("node_size"), cost_named(cost), size.get("hosts", 0)
+        size["ranks"],
+        size.get("mesh"),
+        size.get("node_size"),
+        cost_named(cost),
+        size.get("hosts", 0),
+        size.get("experts", 0),
     )  # prices may know the size of a node
 
 

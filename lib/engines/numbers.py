@@ -138,6 +138,14 @@ class Numbers(Steps):
                 found[batch] = x, layer(x, flat)
         return Graphs(flat, found)
 
+    def expert(self, tokens: Value, weight: Value) -> Value:
+        """Raise PuzzleError: no layer with experts is computed with real tensors."""
+        raise PuzzleError("layers with experts are simulated only", where="expert", fix="leave engine=... out")
+
+    def backward_expert(self, tokens: Value, grad: Value, weight: Value) -> tuple[Value, Value]:
+        """Raise PuzzleError: no layer with experts is computed with real tensors."""
+        raise PuzzleError("layers with experts are simulated only", where="backward_expert", fix="leave engine=... out")
+
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Pieces, Pieces]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
         old, state = _pieces(weight), _pieces(opt_state)

@@ -70,6 +70,7 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-size", metavar="N", type=int, help="ranks in a node")
     parser.add_argument("--train", choices=TRAINED, help="what is trained: weights, or adapters beside them")
     parser.add_argument("--hosts", metavar="N", type=int, help="hosts: one for each GPU, or one for each node (none)")
+    parser.add_argument("--experts", metavar="N", type=int, help="experts of every other layer (none)")
 
 
 def _mesh(text: str) -> dict[str, int]:
@@ -101,7 +102,7 @@ def size_for(function: Callable[..., Any], options: argparse.Namespace) -> dict[
     """Return the arguments of ``run``: those of the options, and for the rest those of the puzzle of this name."""
     puzzle = puzzles().get(function.__name__)
     size: dict[str, Any] = dict(puzzle.size) if puzzle else {}
-    names = ("ranks", "layers", "batches", "mesh", "node_size", "train", "hosts")
+    names = ("ranks", "layers", "batches", "mesh", "node_size", "train", "hosts", "experts")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if "ranks" in given and "mesh" not in given:
         size.pop("mesh", None)  # the puzzle's axes are those of another machine

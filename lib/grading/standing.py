@@ -43,7 +43,9 @@ def _found(run: Run) -> Standing:
 
 def size_of_run(run: Run) -> Size:
     """Return the arguments of ``run`` that say how large a machine is, and what it trains."""
-    size = {name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts")}
+    size = {
+        name: getattr(run, name) for name in ("ranks", "layers", "batches", "mesh", "node_size", "hosts", "experts")
+    }
     size["train"] = None if run.train == TRAINED[0] else run.train
     if run.node_size == run.cost.node_size:  # the prices say it, nobody else
         size["node_size"] = None

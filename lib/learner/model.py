@@ -27,6 +27,7 @@ from ..record.table import Verbs, collective, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .calls import Call, Caller
 from .dist import Dist
+from .experts import ExpertVerbs
 from .pricing import priced
 from .slices import SliceVerbs
 from .storage import Answers, Storage
@@ -49,7 +50,6 @@ from .tensors import (
 PLAIN = (str, int, float, bool, type(None))
 LISTS = (list, tuple, range)  # what stands for several tensors, or for their layers
 LONGEST = 1000  # characters of a plain message: messages are priced as if they weighed nothing
-Verb = TypeVar("Verb", bound=Callable[..., Any])
 Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summed
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
@@ -65,7 +65,7 @@ def written(verb: str) -> str:
     return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
 
 
-class Model(SliceVerbs, Verbs):
+class Model(SliceVerbs, ExpertVerbs, Verbs):
     """Rank ``rank`` of the machine ``dist``, training ``layers`` layers on ``batches`` micro-batches.
 
     ``weights``, ``opt_states``, ``activations``, ``grad_activations`` and ``grad_weights`` are the memory of

@@ -14,13 +14,14 @@ from ..basics.errors import Place, PuzzleError
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
+from ..record.experts import HOMEWARD
 from ..record.kinds import KINDS
 from ..record.labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
 from ..record.shards import NONE, WHOLE, check_fineness, coarsest
 from ..record.training import KEEP
 
 __all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
-__all__ += ["OptState", "Saved", "Weight", "WeightGrad"]
+__all__ += ["OptState", "Saved", "Tokens", "TokensGrad", "Weight", "WeightGrad"]
 
 FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
@@ -300,6 +301,38 @@ class AttendedGrad(Meeting):
     __slots__ = ()
 
 
+class Dealt(Sharded):
+    """Tokens of some micro-batches that go to some of a layer's experts: its shards are of all experts."""
+
+    __slots__ = ()
+    batches: frozenset[int]
+    total_batches: int
+
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+    ) -> Self:
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
+
+
+class Tokens(Dealt):
+    """Tokens on their way: what those experts of ``layer`` read, or what those of the layer before have given. An
+    all-to-all makes them of activations, and activations of them."""
+
+    __slots__ = ()
+
+
+class TokensGrad(Dealt):
+    """The gradient of such tokens."""
+
+    __slots__ = ()
+
+
 class Saved(Tensor):
     """What forward leaves behind for backward: the inner activations of ``layer``, between its input and its output,
     for some micro-batches. ``keep`` is "all" or "selective"; shards and total are those of the weight. As large as the
@@ -404,7 +437,8 @@ def expect(
     from which rank it came, and where the right one is."""
     if type(thing) is not CLASSES[kind]:
         fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
-        problem = f"{name} must be {'an' if kind[0] in 'AO' else 'a'} {kind}"
+        article = "" if kind.endswith("s") else "an " if kind[0] in "AO" else "a "
+        problem = f"{name} must be {article}{kind}"
         raise PuzzleError(problem, where=where, got=describe(thing), fix=(lambda: whence() or fix) if whence else fix)
 
 
@@ -416,6 +450,12 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return "one tensor of the list: [layer] behind it, where it has one for each layer in their order"
     if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
         return "one tensor of these: what an operation gives is unpacked, one, other = ..."
+    if isinstance(thing, Dealt) and kind in HOMEWARD.values():
+        what = "activation" if isinstance(thing, Tokens) else "gradient"
+        layer = thing.layer
+        return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
+    if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
+        return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
         return "backward gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":

@@ -4,12 +4,12 @@ such prices."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
-from ..basics.arguments import describe
+from ..basics.arguments import describe, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import (
     ELEMENTS,
@@ -25,9 +25,11 @@ from ..basics.units import (
     show_ticks,
 )
 from ..record.collectives import ALLGATHER
+from ..record.experts import is_dealt
 from ..record.kinds import KINDS, SAVED, Kind
-from ..record.labels import NO_EXTRA, ExtraLabels, Labels
+from ..record.labels import NO_EXTRA, ExtraLabels, Labels, experts_of
 from ..record.operations import Computation
+from ..record.shards import WHOLE, refined
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
 
@@ -38,6 +40,8 @@ where it must be, so nothing is ever rounded."""
 
 
 ACROSS = "_across"  # ends the name of a price between nodes
+NO_PRICE = {"price": False}
+"""The metadata of a field of a ``Cost`` that is no number."""
 HOST = "host_"  # begins the name of a price on a host
 
 
@@ -102,13 +106,13 @@ class Cost:
     host_transfer: Ticks = 1
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            price = getattr(self, field.name)
-            if price is None and _other(field.name):
+        for name in self.prices:
+            price = getattr(self, name)
+            if price is None and _other(name):
                 continue
             if not isinstance(price, (int, float, Fraction)) or not price >= 0 or price == float("inf"):
                 raise PuzzleError(
-                    f"{field.name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
+                    f"{name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
                 )
         for whole in {row.step_of for row in OPERATIONS.values() if row.step_of}:
             steps = [kind for kind, row in OPERATIONS.items() if row.step_of == whole]
@@ -119,10 +123,15 @@ class Cost:
                 problem = f"the three steps of a layer do not take the time of {whole}"
                 raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got, fix=fix)
 
+    @property
+    def prices(self) -> list[str]:
+        """The fields that are numbers: all but those of a subclass that say ``metadata=NO_PRICE``."""
+        return [one.name for one in fields(self) if one.metadata.get("price", True)]
+
     @cached_property
     def per_tick(self) -> int:
         """TimeUnits in a tick: every fixed price is a whole number of them."""
-        return common_time_unit([exact(self.price(field.name)) for field in fields(self)])
+        return common_time_unit([exact(self.price(name)) for name in self.prices])
 
     def price(self, name: str) -> Ticks:
         """Return the price of this name: the field's, or what it is unless it is given."""
@@ -139,7 +148,7 @@ class Cost:
     def _fixed(self) -> dict[str, TimeUnits]:
         """The prices that are fields, in time units: asked for at every operation. A backward makes again all that
         forward left behind, unless it is given some of it."""
-        prices = {field.name: self.in_time_units(self.price(field.name)) for field in fields(self)}
+        prices = {name: self.in_time_units(self.price(name)) for name in self.prices}
         for kind, row in OPERATIONS.items():
             if isinstance(row, Computation) and row.makes_again and kind in prices:
                 prices[kind] += prices["recompute"]
@@ -289,6 +298,9 @@ class Cost:
     def check_ranks(self, ranks: int, hosts: int) -> None:
         """Raise PuzzleError if the machine that these prices describe has fewer ranks."""
 
+    def check_experts(self, experts: int) -> None:
+        """Raise PuzzleError if these are the prices of another number of experts in a layer."""
+
     @property
     def shortest_transfer(self) -> TimeUnits:
         """The shortest time, in time units, from the start of any send to the end of its receive."""
@@ -374,11 +386,98 @@ class RingCost(Cost):
 
 
 @dataclass(frozen=True)
+class ExpertCost(Cost):
+    """Prices of layers of which every other one, from layer 1 on, has ``experts`` of ``expert_elements`` each.
+
+    ``loads`` says how many tokens go to each expert, in any unit: ``(4, 2, 2, 2, 2, 2, 1, 1)``; from a layer with
+    experts to the next these are turned by one, so that expert 1 has the load of expert 0. Without ``loads`` all get
+    the same. ``expert`` takes ``forward``, and ``backward_expert`` takes ``backward``, for each micro-batch, times the
+    share of the tokens that go to these experts. A token goes to ``chosen`` experts, so its numbers travel so often.
+    Raises PuzzleError for a number of experts below 1, and for loads that are not theirs.
+    """
+
+    experts: int = 8
+    loads: tuple[int, ...] = field(default=(), metadata=NO_PRICE)
+    chosen: int = 1
+    expert_elements: int = HIDDEN * HIDDEN
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("experts", "chosen"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise PuzzleError(f"{name} is a number of experts", where="Cost", expected="from 1 up", got=repr(value))
+        loads = self.loads
+        right = isinstance(loads, tuple) and all(type(load) is int and load >= 0 for load in loads)
+        if not right or (loads and (len(loads) != self.experts or not any(loads))):
+            expected = f"{self.experts} whole numbers from 0 up, one for each expert, or ()"
+            raise PuzzleError("loads are the tokens of each expert", where="Cost", expected=expected, got=repr(loads))
+
+    def check_experts(self, experts: int) -> None:
+        """Raise PuzzleError unless the layers have as many experts as there are prices for."""
+        if experts != self.experts:
+            problem = f"these prices are of layers with {self.experts} experts"
+            fix = f"run(..., experts={self.experts}), or prices of {experts} experts" if experts else ""
+            fix = fix or f"run(..., experts={self.experts}), or other prices, such as Cost()"
+            got = f"experts={experts}"
+            raise PuzzleError(problem, where="cost", expected=f"experts={self.experts}", got=got, fix=fix)
+
+    def share(self, labels: Labels) -> Fraction:
+        """Return which share of all tokens these are, of what is cut by experts.
+
+        >>> cost = ExpertCost(experts=4, loads=(3, 1, 0, 0))
+        >>> tokens = Labels("Tokens", layer=1, layers=4, shards=frozenset({0}), total=2)
+        >>> cost.share(tokens), cost.share(tokens.changed(layer=3))
+        (Fraction(1, 1), Fraction(3, 4))
+        """
+        layer, total = labels.layer, labels.total
+        if not layer % 2:  # of what experts have given, the layer is the next one; of its gradient, that before
+            layer += 1 if labels.kind == "TokensGrad" else -1
+        loads = self.loads or (1,) * self.experts
+        turned = layer // 2
+        finer = total if total % self.experts == 0 else total * self.experts
+        pieces = finer // self.experts
+        mine = sum(loads[(piece // pieces - turned) % self.experts] for piece in refined(labels.shards, total, finer))
+        return Fraction(mine, sum(loads) * pieces)
+
+    def elements(self, labels: Labels) -> Elements:
+        """Return the size of a tensor, in elements: of tokens, of all numbers that go to their experts."""
+        row = KINDS[labels.kind]
+        if is_dealt(labels.kind):
+            return _exact(self.activation_elements * len(labels.batches) * self.chosen * self.share(labels))
+        if row.size == "weight" and experts_of(labels.layer, self.experts) and not labels.extra.adapter:
+            if row.adds and not labels.batches:
+                return 0
+            return divided(self.experts * self.expert_elements * len(labels.shards), labels.total)
+        return super().elements(labels)
+
+    def compute(self, kind: str, *labels: Labels) -> TimeUnits:
+        """Return how long an operation of the compute stream takes, in time units: what experts do takes as long as
+        they have tokens."""
+        if not is_dealt(labels[0].kind):
+            return super().compute(kind, *labels)
+        of_all = super().compute(kind, *[one.changed(shards=WHOLE, total=1) for one in labels])
+        return _exact(of_all * self.share(labels[0]))
+
+
+@dataclass(frozen=True)
+class ExpertRingCost(ExpertCost, RingCost):
+    """The same prices of experts, on links whose prices depend on sizes (see RingCost). An all-to-all of n ranks takes
+    (n - 1) x latency + (n - 1)/n x size/bandwidth, of the largest tensor that any of them brings or gets."""
+
+
+def _exact(number: Fraction | int) -> Fraction | int:
+    """Return a number as a whole one, if it is one."""
+    return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+
+
+@dataclass(frozen=True)
 class Shape:
-    """Where ranks sit, and what everything costs."""
+    """Where ranks sit, what everything costs, and how many experts every other layer has, from layer 1 on: 0, if all
+    layers are dense."""
 
     mesh: Mesh
     cost: Cost
+    experts: int = 0
 
     @classmethod
     def of(
@@ -388,6 +487,7 @@ class Shape:
         node_size: int | None = None,
         cost: Cost | None = None,
         hosts: int = 0,
+        experts: int = 0,
     ) -> Shape:
         """Return the shape that a learner describes. Raise PuzzleError when the parts do not fit together."""
         if mesh is not None and not isinstance(mesh, Mapping):
@@ -398,7 +498,9 @@ class Shape:
         cost = Cost() if cost is None else cost
         where = Mesh(ranks, mesh, cost.node_size if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks, where.hosts)
-        return cls(where, cost)
+        experts = whole_number("experts", experts, least=0)
+        cost.check_experts(experts)
+        return cls(where, cost, experts)
 
     @property
     def ranks(self) -> int:

@@ -19,6 +19,9 @@ of both carry P and M, which is what ``backward`` mixes of dY, X and W. Besides,
 and the gradient of keys which queries have added to it. A step that is given what does not go together, or not all of
 it, makes nonsense of it.
 
+Tokens that go to some of a layer's experts are a piece of an activation, as a slice of a sequence is. Their experts
+make the same piece of the next one.
+
 This is one of the parts that can be exchanged (``record.operations.Values``).
 """
 
@@ -176,6 +179,26 @@ class Fingerprints:
     def adapted(self, weight: Fingerprint, adapter: Fingerprint) -> Fingerprint:
         return hash((ADAPTED, _complete(weight), _complete(adapter))), ALL
 
+    def expert(self, tokens: ByBatch, weight: Fingerprint) -> ByBatch:
+        """Return what experts make of their tokens: the same piece of what the whole layer makes; nonsense, if the
+        weight is that of other experts."""
+        made: ByBatch = {}
+        for batch, one in tokens.items():
+            value, piece = _whole_of(one)
+            made[batch] = _as_piece(hash((FORWARD, value, _of_experts(weight, piece))), piece)
+        return made
+
+    def backward_expert(self, tokens: ByBatch, grad: ByBatch, weight: Fingerprint) -> tuple[Fingerprint, ByBatch]:
+        """Return the gradients of some experts' weight, and of their tokens."""
+        of_weight, back = 0, ByBatch()
+        for batch, one in tokens.items():
+            (value, piece), (change, own) = _whole_of(one), _whole_of(grad.get(batch, 0))
+            known = _of_experts(weight, piece)
+            mixed = hash((BACKWARD, change, value, known if own == piece else hash((MIXED, known))))
+            of_weight += hash((GRADIENT, mixed))
+            back[batch] = _as_piece(mixed, piece)
+        return (of_weight % PRIME, weight[1]), back
+
     def update(self, weight: Fingerprint, opt_state: Fingerprint, grad: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
         """Return weight and state after a step: right if both are the same piece, and the gradient covers it."""
         (before, piece), (state, own), (change, covered) = weight, opt_state, grad
@@ -239,6 +262,17 @@ def _complete(weight: Fingerprint) -> int:
         return whole
     shards, total = piece
     return hash((PART, whole, total, *sorted(shards)))
+
+
+def _of_experts(weight: Fingerprint, piece: Piece) -> int:
+    """Return the fingerprint of a whole weight, as experts know it to which this piece of the tokens goes; another
+    number, if these are not the experts whose weight it is."""
+    return weight[0] if weight[1] == piece else hash((MIXED, _complete(weight)))
+
+
+def _as_piece(whole: int, piece: Piece) -> Activation:
+    """Return a piece of an activation whose fingerprint is ``whole``."""
+    return whole if piece == ALL else (whole, piece)
 
 
 def _left_behind(inp: ByBatch, weight: Fingerprint) -> ByBatch:

@@ -19,7 +19,7 @@ from ..basics.errors import NO_OTHERS, Deadlock, Fix, Place, PuzzleError, number
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER, ALLREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
-from ..record.labels import DEALT, Labels
+from ..record.labels import DEALT, Labels, same_pieces
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND, sums
 from ..record.training import BACKWARD, FORWARD
@@ -195,7 +195,11 @@ class Network:
             pieces = partial(self._pieces, meeting, layer, brought)
             others = {} if self.mesh.axes else dict(error.fix_for)  # setting a fix takes these away
             error.fix = lambda: (
-                pieces() or _over_axes(meeting, layer, brought) or _summed_before(meeting, layer, brought) or plain
+                _different_experts(meeting, layer, brought)
+                or pieces()
+                or _over_axes(meeting, layer, brought)
+                or _summed_before(meeting, layer, brought)
+                or plain
             )
             error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
@@ -726,6 +730,16 @@ def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState])
         twice |= seen & one.batches
         seen |= one.batches
     return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
+
+
+def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about gradients of different experts that are to be summed; an empty text for others."""
+    labels = [one.labels for one in brought]
+    rank = brought[0].rank
+    if rank is None or not sums(meeting.row.kind) or any(one.kind != "WeightGrad" or not one.batches for one in labels):
+        return ""
+    alike = all(same_pieces(one, labels[0]) for one in labels)
+    return "" if alike else rank.different_experts(layer)
 
 
 def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:

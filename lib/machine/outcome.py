@@ -53,7 +53,7 @@ class Outcome:
         self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.hosts, self.beside = shape.mesh.hosts, shape.mesh.beside
-        self.cost = shape.cost
+        self.cost, self.experts = shape.cost, shape.experts
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)

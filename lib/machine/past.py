@@ -15,9 +15,9 @@ from ..record.causal import NOTHING, Slices, missing
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, same_pieces, within
+from ..record.labels import Labels, experts_of, same_pieces, within
 from ..record.shards import NONE
-from ..record.table import SEND, makes_weight_grads, stream_of, sums
+from ..record.table import OPERATIONS, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
 from .mesh import Group, Mesh
 
@@ -150,7 +150,8 @@ class Past:
                 if record.kind in LOADS:
                     self.loaded.add(record.layer)
                 elif stream_of(record.kind) == "compute":
-                    self.ran[record.kind, record.layer] |= record.batches
+                    for verb in {record.kind, OPERATIONS[record.kind].like} - {""}:
+                        self.ran[verb, record.layer] |= record.batches
                     if record.kind in self.steps:
                         self.steps[record.kind].append((record.layer, record.batches))
             elif record.kind == SEND.kind:
@@ -186,6 +187,7 @@ class Asked:
     rank: int
     layers: int
     batches: int
+    experts: int
     is_host: bool
     mesh: Mesh
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
@@ -515,6 +517,30 @@ class Asked:
         ``but``: the ``op`` of a call that does not count."""
         ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
         return [*dict.fromkeys(cast("tuple[str | None]", op)[0] for op in ops)]
+
+    def axes_of_copies(self, layer: int) -> list[str]:
+        """Return the axes along which ranks have copies of this one's experts of a layer; none for a dense layer."""
+        axis = self.axis_of_pieces(layer)
+        if not experts_of(layer, self.experts) or not axis:
+            return []
+        return [name for name, size in self.mesh.axes.items() if name != axis and size > 1]
+
+    def over_copies(self, layer: int) -> str:
+        """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""
+        left = [axis for axis in self.axes_of_copies(layer) if axis not in self.summed_over(layer)]
+        call = f"grad = await model.allreduce(grad, {layer}, axis="
+        return f'sum it over the copies of these experts, before the update: {call}"{left[0]}")' if left else ""
+
+    def different_experts(self, layer: int) -> str:
+        """Return what to do about a sum of gradients of different experts of a layer; an empty text for others."""
+        if not experts_of(layer, self.experts):
+            return ""
+        copies = self.axes_of_copies(layer)
+        said = "these are gradients of different experts, each with the tokens of all micro-batches "
+        over = " and ".join(f'axis="{axis}"' for axis in copies)
+        if copies:
+            return f"{said}of its group already: sum them over the copies of these experts only, {over}"
+        return f"{said}already: no sum is needed, so update with what model.backward_expert gives"
 
     def left_to_sum(self, layer: int, grad: Labels) -> str:
         """Return how a rank goes on with a gradient of a layer that is a sum over some axes of the mesh only, or an

@@ -55,6 +55,7 @@ class Terms:
     graded: bool  # whether the rules of ``run`` hold: one owner, nothing made up, each piece and each input taken once
     strict: bool  # whether sets are checked at each operation; off, only the values can tell
     mesh: Mesh
+    experts: int = 0  # of every other layer, from layer 1 on
     cuts: Cuts = field(default_factory=Cuts)
     ranks: WeakValueDictionary[int, Asked] = field(default_factory=WeakValueDictionary)
     """The ranks that are here: an error of one may ask what the others have done."""
@@ -323,7 +324,7 @@ class RankState(Asked):
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
-        "mesh", "ranks", "slices",
+        "mesh", "ranks", "slices", "experts",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -333,6 +334,7 @@ class RankState(Asked):
         self.graded, self.strict = terms.graded, terms.strict
         self.mesh, self.ranks = terms.mesh, terms.ranks
         self.ranks[rank] = self
+        self.experts = terms.experts
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
         self.clock: TimeUnits = 0

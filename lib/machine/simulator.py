@@ -10,6 +10,7 @@ from ..basics.arguments import one_of
 from ..basics.errors import PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
+from ..record.experts import ALLTOALL
 from ..record.kinds import KINDS
 from ..record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
@@ -79,7 +80,9 @@ class LocalSimulator:
         network: Callable[[Mesh, Terms, Watcher | None], Network] = Network,
     ) -> None:
         self.shape, self.mesh = shape, shape.mesh
-        self.terms = Terms(shape.cost, Fingerprints() if values is None else values, graded, strict, shape.mesh)
+        self.terms = Terms(
+            shape.cost, Fingerprints() if values is None else values, graded, strict, shape.mesh, shape.experts
+        )
         self.network = network(shape.mesh, self.terms, watcher)
         # Bound as they are, a question costs one call less.
         self.wait, self.fetch, self.decide_next = self.network.wait, self.network.fetch, self.network.decide_next
@@ -223,6 +226,8 @@ class LocalSimulator:
                 raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
         if rank.is_host:
             raise _not_on_host(rank, row, layer)
+        if row.rule is not None and operand is not None and rank.strict:
+            row.rule(rank, layer, operand.labels, self.mesh.group(rank.rank, axis).ranks)
         return self.network.meet(self.network.links[rank.rank], row, layer, axis, operand)
 
     def meet_list(
@@ -243,6 +248,8 @@ class LocalSimulator:
                     rank.examine(operand, kind, layer)
                 if rank.strict and operand.labels.layer != layer:
                     raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                if row.rule is not None and rank.strict:
+                    row.rule(rank, layer, operand.labels, self.mesh.group(rank.rank, axis).ranks)
         return self.network.meet(self.network.links[rank.rank], row, known, axis, tuple(operands))
 
     def pass_to(self, rank: RankState, receiver: int, operand: TensorState | None, plain: object) -> InFlight:
@@ -382,7 +389,11 @@ def _no_layer(rank: RankState, layer: object) -> str:
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
     fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
-    if tensor.labels.kind == "ActivationGrad" and tensor.labels.of == 1 == tensor.labels.total:
+    if (
+        tensor.labels.kind == "ActivationGrad"
+        and tensor.labels.of == 1 == tensor.labels.total
+        and kind != ALLTOALL.kind
+    ):
         fix = "what ranks add up is the gradient of the weight, the first of the two that backward gives: "
         fix += f"grad, model.grad_activations[{layer}] = model.backward({layer}, ...)"
         if type(layer) is int and rank.summed_by(layer):

@@ -71,6 +71,12 @@ _KEYS = _INPUT._replace(
 _MET = _INPUT._replace(
     name="Attended", word="attended queries", size="attended", adds="", wide=2, granted=True, meets=KEYS
 )
+_TOKENS = Kind(
+    *("Tokens", "tokens", "activations", "activations", "activation"),
+    fields=(*_LAYER, *_BATCHES, *_SHARDS),
+    piece=EXPERT,
+    wide=1,
+)
 
 ROWS = (
     Kind("Weight", "weight", "weights", "weights", "weight", _WEIGHT, _ADAPTER, of_adapter="adapter"),
@@ -115,6 +121,8 @@ ROWS = (
         memory="activation_grads",
         times=2,
     ),
+    _TOKENS,
+    _TOKENS._replace(name="TokensGrad", word="gradient of tokens", store="grad_activations", memory="activation_grads"),
 )
 KINDS: dict[str, Kind] = {}
 STORES = tuple(dict.fromkeys(row.store for row in ROWS))

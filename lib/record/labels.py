@@ -31,13 +31,16 @@ class ExtraLabels(NamedTuple):
     in attention, which slices of the other side they are done with. ``keep``: how much of a layer's inner activations
     was kept. ``adapter``: whether it belongs to an adapter, and not to the layer's own weight. ``homes``: what each
     member of the group brought to the collective that dealt it out or joined it, micro-batches or a piece, for the one
-    that brings it back; it is never shown."""
+    that brings it back. ``trips``: for each all-to-all that has dealt out tokens, which micro-batches each member of
+    the group brought, so that they can go home; where they are home again from one that others have followed, these
+    sets are empty. Neither is ever shown."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
     adapter: bool = False
     homes: tuple[frozenset[int] | Slices, ...] = ()
+    trips: tuple[tuple[frozenset[int], ...], ...] = ()
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -156,6 +159,11 @@ def others_than(*names: str) -> Callable[[Labels], object]:
 
 _thing, _unsummed = others_than("shards", "total"), others_than("extra")
 _part, kind_of = attrgetter("shards", "total"), attrgetter("kind")  # functions of C: asked for each member of a group
+
+
+def experts_of(layer: int, experts: int) -> int:
+    """Return how many experts a layer has, where layers with experts have so many: even layers have none."""
+    return experts if layer % 2 else 0
 
 
 def same_pieces(a: Labels, b: Labels) -> bool:

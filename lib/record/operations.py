@@ -79,6 +79,12 @@ class Values(Protocol):
         """Return what ``forward``, ``keeping`` and ``backward`` take in place of a weight where it is frozen and has an
         adapter: the gradient is then that of the adapter."""
 
+    def expert(self, tokens: Value, weight: Value) -> Value:
+        """Return what experts make of the tokens that go to them; ``weight`` is that of these experts."""
+
+    def backward_expert(self, tokens: Value, grad: Value, weight: Value) -> tuple[Value, Value]:
+        """Return the gradients of the weight of some experts, summed over the micro-batches, and of their tokens."""
+
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Value, Value]:
         """Return weight and state after an optimizer step."""
 
@@ -101,6 +107,7 @@ class Rank(Protocol):
     rank: int
     layers: int
     batches: int
+    experts: int
     graded: bool
     is_host: bool
 
@@ -149,6 +156,9 @@ class Rank(Protocol):
     def lacks_inputs(self) -> bool:
         """Return whether this rank stores fewer activations than it has inputs whose backward is still to come."""
 
+    def over_copies(self, layer: int) -> str:
+        """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""
+
     def left_to_sum(self, layer: int, grad: Labels) -> str:
         """Return how this rank goes on with a gradient that is a sum over some axes of the mesh only, or nothing."""
 
@@ -157,6 +167,10 @@ class Rank(Protocol):
 
     def left_out(self, layer: int) -> str:
         """What to do about the output of a layer that goes to the loss, where no rank has run the next one."""
+
+    def axis_of_pieces(self, layer: int) -> str | None:
+        """Return the axis along which ranks have loaded different pieces of a weight that are all of it together, an
+        empty text where these are all ranks, and None where that is not so, or not known."""
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
@@ -238,6 +252,7 @@ class Operation:
     by_batch: bool = False
     """Whether it works on micro-batches one by one: its price is that of one, and its code names them."""
     trains: bool = False  # whether it carries micro-batches through a layer
+    like: str = ""  # the verb whose work on a layer it does in another way
     backward: bool = False  # whether it does so backwards
     on_host: bool = False  # whether a host can do it, too
     words: tuple[str, ...] = ()  # of an operation that a puzzle has to grant: by what name its spec does so
@@ -304,6 +319,9 @@ class Collective(Operation):
 
     stream: ClassVar[str] = "collective"
     takes: Sequence[str]  # the kinds of tensor that it takes
+    rule: Callable[[Any, int, Labels, Sequence[int]], None] | None = None
+    """``rule(rank, layer, labels, group)`` raises PuzzleError for a tensor that a rank must not bring. ``group``: the
+    ranks that meet."""
     result: Callable[[Sequence[Any], Values, bool], list[Part]]
     """``result(parts, values, strict)`` gives each member's result, in group order. Without a tensor a part is None."""
     move: Callable[[Carrier, Value, Sequence[Any], Sequence[Labels]], Value] | None = None

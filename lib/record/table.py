@@ -5,6 +5,8 @@ from typing import NoReturn
 from ..basics.errors import PuzzleError
 from .attention import ROWS as STEPS
 from .collectives import ROWS as COLLECTIVES
+from .experts import ALLTOALL
+from .experts import ROWS as OF_EXPERTS
 from .labels import HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
 from .training import ROWS as COMPUTATIONS
@@ -12,7 +14,9 @@ from .training import ROWS as COMPUTATIONS
 SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send", on_host=True)
 RECEIVE = Message(kind="receive", code="<", word="receive", elsewhere=("recv", "irecv"), on_host=True)
 
-OPERATIONS: dict[str, Operation] = {row.kind: row for row in (*COMPUTATIONS, *STEPS, *COLLECTIVES, SEND, RECEIVE)}
+OPERATIONS: dict[str, Operation] = {
+    row.kind: row for row in (*COMPUTATIONS, *STEPS, *OF_EXPERTS, *COLLECTIVES, ALLTOALL, SEND, RECEIVE)
+}
 """Every operation by its verb, in the order in which they are listed for people."""
 
 

@@ -21,6 +21,7 @@ from .labels import (
     SLICES,
     ExtraLabels,
     Labels,
+    experts_of,
     of_batches,
     of_weight,
     same_pieces,
@@ -242,7 +243,9 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         }
         whole = f"load all of it, model.load_weights({layer}), and keep all of it until its last forward and backward"
         fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), whole)
-        gather = functools.partial(rank.whole_from_pieces, weight)
+        gather: Fix = functools.partial(rank.whole_from_pieces, weight)
+        if experts_of(layer, rank.experts):
+            gather = f"tokens go to the experts: await model.alltoall(..., {layer}), and model.expert with this piece"
         fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
@@ -520,7 +523,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
-    if left := rank.left_to_sum(layer, grad):
+    if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad):
         return left
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "

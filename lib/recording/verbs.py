@@ -173,6 +173,12 @@ def _read_lines(reader: Reader, rows: Any) -> dict[int, str]:
     return {number(rank): shown(line, 200) for rank, line in rows}
 
 
+def _read_trip(sets: Any) -> tuple[frozenset[int], ...]:
+    if type(sets) is not list:
+        raise ProtocolError("no labels")
+    return tuple(map(numbers, sets))
+
+
 def _read_labels(reader: Reader, packed: Any) -> Labels:
     """Return labels from a list of them. Raise ProtocolError for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields) or type(packed[-1]) is not list:
@@ -181,11 +187,11 @@ def _read_labels(reader: Reader, packed: Any) -> Labels:
     kind, layer, layers, step, batches, total_batches, shards, total = fields
     if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
         raise ProtocolError("no labels")
-    parts, of, keep, adapter, homes = extra
-    known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is list
+    parts, of, keep, adapter, homes, trips = extra
+    known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is type(trips) is list
     if not known or not 1 <= number(of) <= FINEST >= number(total) >= 1:
         raise ProtocolError("no labels")
-    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(_read_home, homes)))
+    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(_read_home, homes)), tuple(map(_read_trip, trips)))
     rare = NO_EXTRA if rare == NO_EXTRA else rare  # the very one that the machine asks for
     batches, shards = numbers(batches), numbers(shards)
     layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
@@ -223,8 +229,8 @@ def _write_home(home: frozenset[int] | tuple[frozenset[int], int]) -> list[Any]:
 
 
 def _write_labels(writer: Any, labels: Labels) -> list[Any]:
-    *fields, (parts, of, keep, adapter, homes) = labels
-    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)]]
+    *fields, (parts, of, keep, adapter, homes, trips) = labels
+    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)], [[*map(sorted, one)] for one in trips]]
     return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
 
 

@@ -50,7 +50,7 @@ class Run(Outcome):
         self.models = list(models)
         states = [model._final_state() for model in models]
         dist = models[0].dist
-        super().__init__(name, Shape(dist._mesh, dist.cost), states, self._logs_of(models), train)
+        super().__init__(name, Shape(dist._mesh, dist.cost, dist._experts), states, self._logs_of(models), train)
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         return models[0]._simulator.finish_logs([model._handle for model in models])
@@ -139,6 +139,7 @@ def run(
     *,
     train: str = TRAINED[0],
     hosts: int = 0,
+    experts: int = 0,
     engine: str = "simulated",
     layer: str = "mlp",
     dtype: str = "float32",
@@ -157,7 +158,8 @@ def run(
 ) -> Run:
     """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size``,
     ``cost`` and ``hosts`` describe the machine (see Dist), ``layers`` and ``batches`` the training. With
-    ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
+    ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained. With ``experts=8`` every
+    other layer, from layer 1 on, has 8 experts.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -182,7 +184,7 @@ def run(
     """
     check_function(fn)
     one_of_names("engine", engine, ENGINES)
-    shape = Shape.of(ranks, mesh, node_size, cost, hosts)
+    shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
         timeout += room(shape.ranks, work.layers, work.batches)
@@ -196,6 +198,9 @@ def run(
             problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
             raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
         return _timed(fn, shape, work, settings, represent)
+    if engine != "simulated" and experts:
+        problem, fix = "layers with experts are simulated only", "leave engine out"
+        raise PuzzleError(problem, where="run", got=f"engine={engine!r}, experts={experts}", fix=fix)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
     if _watched is not None:
@@ -257,7 +262,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
     also, mesh = set[tuple[int, ...]](), shape.mesh
     axes = axes_of(mesh, represent)
     while True:
-        shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost)
+        shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost, shape.experts)
         symmetry = Symmetry(shape.mesh, axes, also)
         dist = Dist.of(shape, simulator_of_few(shape, symmetry, settings.strict))
         models = train_on(fn, dist, work, settings, symmetry)

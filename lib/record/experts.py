@@ -1,0 +1,285 @@
+"""Layers with experts: the all-to-all that sends tokens to their experts and home again, and what experts compute.
+
+Every other layer, from layer 1 on, has experts. Its weight is theirs, one after the other. A token goes to some of
+them, and what they give is added up at home, weighted. So the tokens of a micro-batch are cut by experts as a sequence
+is cut into slices: the tokens of all experts together are the micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..basics.errors import PuzzleError, numbered, show_set
+from .collectives import ALLGATHER, ALLREDUCE, dealt
+from .kinds import EXPERT, KINDS
+from .labels import NO_EXTRA, ExtraLabels, Labels, cut, experts_of, join, of_batches, others_than, same_pieces
+from .operations import Collective, Computation, More, Part, Rank, Values
+from .shards import NONE, coarsest, refined, show_part
+from .training import BACKWARD, FORWARD, named_right, weight_fits
+
+OUTWARD = {"Activation": "Tokens", "ActivationGrad": "TokensGrad"}
+HOMEWARD = {tokens: kind for kind, tokens in OUTWARD.items()}
+"""What tokens are called on their way, by what they are at home, and the other way round."""
+Trip = tuple[frozenset[int], ...]
+"""Which micro-batches each member of a group has brought to an all-to-all."""
+_whose = others_than("batches", "extra")
+
+
+def show_experts(labels: Labels, experts: int) -> str:
+    """Return of which experts something is, as text: ``experts 2, 3``. Where their number is not known, or does not
+    fit, which part of all it is."""
+    if not experts or experts % labels.total:
+        return show_part(labels.shards, labels.total)
+    return numbered("expert", refined(labels.shards, labels.total, experts))
+
+
+def dense(rank: Rank, layer: int) -> tuple[str, str]:
+    """Return the problem of a layer that has no experts, and what to do."""
+    if rank.experts:
+        own = f"model.forward({layer}, ...) on this rank's own micro-batches, where model.experts({layer}) is 0"
+        return f"layer {layer} is dense, it has no experts", own
+    return "no layer of this run has experts", "run(..., experts=8) gives every other layer 8 of them"
+
+
+# -- the all-to-all ---------------------------------------------------------------------------------
+
+
+def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) -> None:
+    """Raise PuzzleError for what is no whole micro-batch, and in ``run`` for the input of a layer without experts, and
+    for more ranks than there are experts."""
+    if labels.kind not in OUTWARD:
+        return
+    where = rank.place("alltoall", layer, labels.batches)
+    if not labels.is_whole():
+        what = "a slice of the sequence" if labels.of == 1 else "a partial sum"
+        verb = (ALLGATHER if labels.of == 1 else ALLREDUCE).kind
+        fix = f"gather or add it up first, await model.{verb}(..., {layer}), "
+        fix += "or leave it whole: each rank has micro-batches of its own"
+        problem = f"an all-to-all takes whole micro-batches, and this is {what}"
+        raise PuzzleError(problem, where=where, expected="whole micro-batches", got=str(labels), fix=fix)
+    if not rank.graded:
+        return
+    if not experts_of(layer, rank.experts):
+        problem, fix = dense(rank, layer)
+        if rank.experts and labels.kind == "ActivationGrad":
+            fix = f"model.backward({layer}, ...) on this rank's own micro-batches: it has no experts"
+        raise PuzzleError(problem, where=where, expected="a layer with experts", got=str(labels), fix=fix)
+    if rank.experts % len(group):
+        problem = f"{rank.experts} experts are not dealt to {len(group)} ranks in equal parts"
+        fix = "as many ranks as divide the experts: over one axis of a mesh, axis=..., there are fewer"
+        raise PuzzleError(problem, where=where, expected=f"a part of {rank.experts}", got=str(len(group)), fix=fix)
+
+
+def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
+    """All-to-all: member i gets piece i of what each brings. Micro-batches are cut by experts, and tokens of all
+    experts, brought by the ranks that have these, go home to those whose micro-batches they were."""
+    brought = [labels for labels, _ in parts]
+    came = _came_by(brought)
+    if came is None:
+        return _outward(parts, values, strict)
+    whole, value = join(brought, ""), values.join([value for _, value in parts])
+    trips = whole.extra.trips
+    at_home = [whole.batches & own for own in trips[came]]
+    # Elsewhere they may still be away: the places of the other calls among the pieces stay as they are.
+    left = (*trips[:came], (NONE,) * len(at_home), *trips[came + 1 :])
+    while left and not any(left[-1]):
+        left = left[:-1]
+    if left:
+        whole = whole.changed(extra=ExtraLabels(trips=left))
+    elif whole.is_whole():
+        whole = whole.changed(kind=HOMEWARD[whole.kind], extra=NO_EXTRA)
+    else:
+        problem, fix = "tokens of some experts are missing", "bring those of all experts of each rank, in one tensor"
+        raise PuzzleError(problem, expected="all experts", got=show_part(whole.shards, whole.total), fix=fix)
+    return dealt((whole, value), [whole.changed(batches=batches) for batches in at_home], values)
+
+
+def _came_by(brought: Sequence[Labels]) -> int | None:
+    """Return by which of the calls that have dealt these tokens out they go home again: the last one by which member i
+    has piece i. None where they are not on their way home."""
+    first = brought[0]
+    if any(one.batches != first.batches for one in brought):
+        return None
+    trips = first.extra.trips
+    for call in reversed(range(len(trips))):
+        fits = len(trips[call]) == len(brought) and any(trips[call])
+        if fits and all(_piece_of(one, trips, call) == {place} for place, one in enumerate(brought)):
+            return call
+    return None
+
+
+def _piece_of(labels: Labels, trips: Sequence[Trip], call: int) -> set[int]:
+    """Return which pieces of those that one of the calls has dealt out these tokens belong to."""
+    before = 1
+    for earlier in trips[: call + 1]:
+        before *= len(earlier)
+    return {shard * before // labels.total % len(trips[call]) for shard in labels.shards}
+
+
+def _outward(parts: Sequence[Part], values: Values, strict: bool) -> list[Part]:
+    """Send micro-batches to experts, piece i of all of them to the i-th of the group."""
+    brought = [labels for labels, _ in parts]
+    first = brought[0]
+    if strict:
+        _check_outward(brought)
+    own = tuple([labels.batches for labels in brought])
+    levels = zip(*[labels.extra.trips for labels in brought], strict=strict)
+    trips = (*[tuple(map(_union, zip(*level, strict=strict))) for level in levels], own)
+    kind = OUTWARD.get(first.kind, first.kind)
+    whole = first.changed(kind=kind, batches=_union(own), extra=ExtraLabels(trips=trips))
+    value = values.join([value for _, value in parts])
+    return dealt((whole, value), [cut(whole, place, len(parts)) for place in range(len(parts))], values)
+
+
+def _union(sets: Sequence[frozenset[int]]) -> frozenset[int]:
+    return NONE.union(*sets)
+
+
+def _check_outward(brought: Sequence[Labels]) -> None:
+    """Raise PuzzleError unless these are different micro-batches of one thing, which have not been to their experts."""
+    first = brought[0]
+    batches = _union([one.batches for one in brought])
+    twice = {batch for batch in batches if sum(batch in one.batches for one in brought) > 1}
+    if first.kind in HOMEWARD and (twice or not first.layer % 2):
+        problem = "to go home, tokens meet those of the other experts that have the same micro-batches"
+        fix = f"home is over the ranks over which they came, await model.alltoall(..., {first.layer}), with the same "
+        fix += "axis=... as on their way out, and every rank brings the tokens of its experts"
+        got = "; ".join(f"{show_set(one.batches)}, {show_part(one.shards, one.total)}" for one in brought[:4])
+        raise PuzzleError(problem, expected="the same micro-batches, of different experts", got=got, fix=fix)
+    for one in brought:
+        if _whose(one) != _whose(first):
+            fix = "every rank brings the same layer: micro-batches to send them out, tokens to bring them home"
+            problem = "these do not go the same way"
+            raise PuzzleError(problem, expected=f"other micro-batches of {first}", got=str(one), fix=fix)
+    if twice:
+        problem = f"{numbered('micro-batch', twice)} {'is' if len(twice) == 1 else 'are'} brought more than once"
+        fix = "every rank brings micro-batches of its own: model.get_activation([model.rank])"
+        got = ", ".join(show_set(one.batches) for one in brought[:8])
+        raise PuzzleError(problem, expected="each micro-batch on one rank", got=got, fix=fix)
+
+
+def own_micro_batch(model: Any) -> Any:
+    """Return a rank's own micro-batch, after layer 0: what it brings to an all-to-all in a small example."""
+    model.weights[0], _ = model.load_weights(0)
+    return model.forward(0, model.get_activation([model.rank]), model.weights[0])
+
+
+ALLTOALL = Collective(
+    kind="alltoall",
+    code="AA",
+    word="all-to-all",
+    words=("alltoall",),
+    elsewhere=("all_to_all", "all_to_all_single"),
+    takes=("Activation", "ActivationGrad", "Tokens", "TokensGrad"),
+    rule=alltoall_rule,
+    result=alltoall,
+    example=own_micro_batch,
+)
+
+# -- what experts compute -----------------------------------------------------------------------------
+
+
+def expert_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless tokens, their gradient if there is one, and weight are of the same experts of this
+    layer, the weight not yet updated, and the gradient of the same micro-batches."""
+    tokens, *grads, weight = labels
+    alike = all(one.layer == layer and same_pieces(one, weight) for one in (tokens, *grads))
+    ready = weight.layer == layer and not weight.step and not weight.extra.adapter
+    plain = not rank.graded or (layer % 2 == 1 and rank.experts and not rank.experts % weight.total)
+    if alike and ready and plain and all(grad.batches == tokens.batches for grad in grads):
+        return
+    where = rank.place("expert", layer, tokens.batches)
+    names = ("tokens", *["gradient"] * len(grads), "weight")
+    named_right(rank, where, layer, dict(zip(names, [one.layer for one in labels], strict=True)))
+    if rank.graded and not experts_of(layer, rank.experts):
+        problem, fix = dense(rank, layer)
+        raise PuzzleError(problem, where=where, expected="a layer with experts", got=str(tokens), fix=fix)
+    weight_fits(rank, where, layer, weight, partial=True)
+    for one in (tokens, *grads):
+        word, kind = KINDS[one.kind].word, HOMEWARD[one.kind]
+        if one.layer != layer:
+            problem, expected = f"the {word} are those of layer {one.layer}", f"{one.kind} with layer={layer}"
+            if one is not tokens:
+                problem = f"the {word} is that of layer {one.layer}"
+            fix = f"send the {KINDS[kind].word} of this layer to its experts: await model.alltoall(..., {layer})"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+        if not same_pieces(one, weight):
+            raise _other_experts(rank, layer, one, weight)
+    for grad in grads:
+        if grad.batches != tokens.batches:
+            expected, got = f"a gradient for micro-batches {show_set(tokens.batches)}", show_set(grad.batches)
+            problem = "tokens and gradient are of different micro-batches"
+            fix = "keep tokens under their micro-batches, and let these go to the experts together in both directions"
+            raise PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
+    problem = f"a piece of {weight.total} cuts one of {rank.experts} experts"
+    fix = f"whole experts go to a rank: at most {rank.experts} pieces"
+    raise PuzzleError(problem, where=where, expected="whole experts", got=str(weight), fix=fix)
+
+
+def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> PuzzleError:
+    """Return the error of tokens that go to other experts than those whose weight is there."""
+    where, word = rank.place("expert", layer, tokens.batches), KINDS[tokens.kind].word
+    go, own = show_experts(tokens, rank.experts), show_experts(weight, rank.experts)
+    problem = f"the {word} {'go' if tokens.kind == 'Tokens' else 'is'} of {go}, and the weight of {own}"
+    if tokens.kind == "Tokens":
+        problem = f"the tokens go to {go}, and the weight is that of {own}"
+    load = f"model.load_weights({layer}, model.rank, model.RANKS)"
+
+    def fix() -> str:
+        axis = rank.axis_of_pieces(layer)
+        if axis:
+            return f'the experts are divided along axis="{axis}": await model.alltoall(..., {layer}, axis="{axis}")'
+        said = f"piece i of the tokens goes to the i-th rank of the group, and so do its experts: {load}"
+        return f"{said}, with the place and the size of an axis where the group is one"
+
+    return PuzzleError(problem, where=where, expected=own, got=go, fix=fix)
+
+
+def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
+    """Return the labels of the gradients of the weight of some experts, and of their tokens."""
+    tokens, grad, weight = labels
+    shards, total = coarsest(weight.shards, weight.total)
+    of_weight = of_batches("WeightGrad", layer, rank.layers, tokens.batches, rank.batches)
+    return [of_weight.changed(shards=shards, total=total), grad.changed(layer=layer - 1)]
+
+
+EXPERT_FORWARD = Computation(
+    kind="expert",
+    code="E",
+    word="experts",
+    words=("expert",),
+    trains=True,
+    like=FORWARD.kind,
+    price=FORWARD.kind,
+    unless_given=(FORWARD.kind, 1),
+    takes={"tokens": "Tokens", "weight": "Weight"},
+    rule=expert_rule,
+    makes=lambda rank, layer, labels, more: [labels[0].changed(layer=layer + 1)],
+    value=lambda values, given, more: [values.expert(*given)],
+)
+
+EXPERT_BACKWARD = Computation(
+    kind="backward_expert",
+    code="BE",
+    word="experts' backward",
+    words=("expert",),
+    trains=True,
+    backward=True,
+    like=BACKWARD.kind,
+    price=BACKWARD.kind,
+    unless_given=(BACKWARD.kind, 1),
+    takes={"tokens": "Tokens", "grad": "TokensGrad", "weight": "Weight"},
+    rule=expert_rule,
+    makes=_gradients,
+    value=lambda values, given, more: values.backward_expert(*given),
+    weight_grads=True,
+)
+
+ROWS = (EXPERT_FORWARD, EXPERT_BACKWARD)
+"""The operations of the compute stream that only layers with experts have."""
+
+
+def is_dealt(kind: str) -> bool:
+    """Return whether tensors of a kind are tokens on their way, cut by experts."""
+    return KINDS[kind].piece == EXPERT

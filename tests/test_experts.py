@@ -1,0 +1,381 @@
+"""Layers with experts: values, labels, prices, memory, and what is said of mistakes."""
+
+import inspect
+import pickle
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import pytest
+
+from lib import Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
+from lib.course.specs import COSTS
+from lib.machine.cost import Shape
+from lib.record.labels import Labels
+from tests import experts
+
+EXPERTS = COSTS["experts"]
+SIZE: dict[str, Any] = {"ranks": 4, "layers": 4, "batches": 4, "experts": 8}
+
+
+# -- right ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks, layers, each", [(1, 2, 1), (2, 2, 1), (2, 5, 2), (4, 4, 1), (8, 6, 3)])
+@pytest.mark.parametrize("program", [experts.plain, experts.gathered])
+def test_experts_train_as_any_layer_does(program: Any, ranks: int, layers: int, each: int) -> None:
+    done = run(program, ranks, layers, ranks * each, experts=8)
+    assert done.verify() == "Correct!"
+
+
+def test_tokens_of_several_groups_of_micro_batches_are_added_up() -> None:
+    assert run(experts.in_two_groups, 4, 4, 8, experts=8).verify() == "Correct!"
+
+
+@pytest.mark.parametrize("boxes, gpus", [(2, 2), (2, 4), (4, 2), (1, 4), (4, 1)])
+@pytest.mark.parametrize("home", [("box", "gpu"), ("gpu", "box")])
+def test_tokens_go_out_in_two_levels_and_home_in_any_order(boxes: int, gpus: int, home: tuple[str, str]) -> None:
+    mesh = {"box": boxes, "gpu": gpus}
+    done = run(experts.in_two_levels(home), boxes * gpus, 4, 2 * boxes * gpus, mesh, experts=8)
+    assert done.verify() == "Correct!"
+
+
+@pytest.mark.parametrize("replicas, size", [(2, 2), (2, 4), (3, 2), (4, 2)])
+def test_gradients_of_experts_are_summed_over_their_copies(replicas: int, size: int) -> None:
+    ranks = replicas * size
+    done = run(experts.copies, ranks, 4, ranks, {"replica": replicas, "expert": size}, experts=8)
+    assert done.verify() == "Correct!"
+
+
+def test_only_odd_layers_have_experts() -> None:
+    seen: list[list[int]] = []
+
+    def look(model: Model) -> Model:
+        seen.append([model.experts(layer) for layer in range(model.LAYERS)])
+        return model
+
+    run(look, layers=5, experts=8)
+    run(look, layers=5)
+    assert seen == [[0, 8, 0, 8, 0], [0] * 5]
+
+
+# -- labels and sizes ----------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_of_all_micro_batches_of_the_group_and_of_some_experts() -> None:
+    seen: dict[int, list[Any]] = {}
+
+    async def look(model: Model) -> Model:
+        experts.load(model)
+        inp = model.forward(0, model.get_activation(experts.own_batches(model)), model.weights[0])
+        tokens = model.activations["tokens"] = await model.alltoall(inp, 1)
+        out = model.expert(1, tokens, model.weights[1])
+        seen[model.rank] = [tokens, out, await model.alltoall(out, 2)]
+        return model
+
+    run(look, 2, 2, 4, experts=8)
+    assert [str(one) for one in seen[1]] == [
+        "Tokens(layer=1, layers=2, batches={0-3}, total_batches=4, shards={1}, total=2)",
+        "Tokens(layer=2, layers=2, batches={0-3}, total_batches=4, shards={1}, total=2)",
+        "Activation(layer=2, layers=2, batches={1, 3}, total_batches=4)",
+    ]
+
+
+def test_tokens_made_by_hand_look_as_those_of_a_run_and_are_pickled() -> None:
+    tokens = Tokens(1, 2, {0, 1}, 2, {0}, 2)
+    assert str(tokens) == "Tokens(layer=1, layers=2, batches={0, 1}, total_batches=2, shards={0}, total=2)"
+    assert pickle.loads(pickle.dumps(tokens)) == tokens
+
+
+@pytest.mark.parametrize("cost", [ExpertCost(), EXPERTS, ExpertCost(experts=4, loads=(3, 0, 1, 1), chosen=3)])
+@pytest.mark.parametrize("layer", [1, 3, 7])
+def test_the_tokens_of_all_experts_are_all_that_travels(cost: ExpertCost, layer: int) -> None:
+    whole = Labels("Tokens", layer, 8, batches=frozenset({0, 1}), total_batches=4)
+    for kind, same in (("Tokens", layer + 1), ("TokensGrad", layer - 1)):
+        for total in (1, 2, 4, 8):
+            pieces = [whole.changed(kind=kind, shards=frozenset({shard}), total=total) for shard in range(total)]
+            assert sum(map(cost.elements, pieces)) == 2 * cost.chosen * cost.activation_elements
+            for one in pieces:  # what comes in and what goes out belong to the same experts
+                assert cost.elements(one) == cost.elements(one.changed(layer=same))
+                assert cost.elements(one) == cost.elements(one.changed(kind="Tokens"))
+
+
+def test_a_layer_with_experts_is_as_large_as_they_are() -> None:
+    cost = ExpertCost(experts=4, expert_elements=100, weight_elements=7)
+    for kind, size in (("Weight", 400), ("OptState", 400), ("WeightGrad", 400)):
+        labels = Labels(kind, 1, 4, batches=frozenset({0}) if kind == "WeightGrad" else frozenset(), total_batches=1)
+        assert cost.elements(labels) == size and cost.elements(labels.changed(layer=2)) == 7
+        assert cost.elements(labels.changed(shards=frozenset({1}), total=8)) == size / 8
+    assert cost.elements(Labels("WeightGrad", 1, 4)) == 0
+
+
+# -- prices --------------------------------------------------------------------------------------------------------
+
+
+def hottest(cost: ExpertCost, layer: int, ranks: int) -> Fraction:
+    """The load of the rank with most tokens, against the mean."""
+    loads = cost.loads or (1,) * cost.experts
+    turned = [loads[(expert - layer // 2) % cost.experts] for expert in range(cost.experts)]
+    each = cost.experts // ranks
+    return Fraction(max(sum(turned[r * each : (r + 1) * each]) for r in range(ranks)) * ranks, sum(loads))
+
+
+LOADS = [(), (4, 2, 2, 2, 2, 2, 1, 1), (9, 0, 0, 0, 0, 1, 0, 0)]
+
+
+@pytest.mark.parametrize("ranks, layers, each, loads", [*product((1, 2, 4, 8), (2, 4, 8), (1, 2), LOADS)])
+def test_all_wait_for_the_hottest_expert(ranks: int, layers: int, each: int, loads: tuple[int, ...]) -> None:
+    cost = replace(EXPERTS, loads=loads)
+    done = run(experts.plain, ranks, layers, ranks * each, cost=cost, experts=8)
+    f, b, u = cost.forward * each, cost.backward * each, Fraction(cost.update)
+    latency, bandwidth, share = Fraction("0.02"), cost.bandwidth, Fraction(ranks - 1, ranks)
+    dense_sum = 2 * ((ranks - 1) * latency + share * cost.weight_elements / bandwidth)
+    time, whole = layers * u + layers // 2 * dense_sum, each * cost.activation_elements
+    for layer in range(1, layers, 2):
+        h = hottest(cost, layer, ranks)
+        a = (ranks - 1) * latency + share * max(whole, whole * cost.chosen * h) / bandwidth
+        time += (f + f * h + 2 * a) + (b + b * h + 2 * a)
+    assert done.time == pytest.approx(float(time), abs=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_without_loads_experts_cost_what_dense_layers_do(ranks: int) -> None:
+    """And the default prices know experts: each gets as many tokens."""
+    done = run(experts.plain, ranks, 4, ranks, experts=8)
+    assert done.time == run(experts.plain, ranks, 4, ranks, experts=8, cost=ExpertCost()).time
+    assert {round(event.length, 9) for event in done.events if event.kind == "expert"} == {1.0}
+
+
+def test_figures_that_are_quoted() -> None:
+    size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 4, "experts": 8}
+    flat = ExpertCost(loads=EXPERTS.loads)
+    sums_last = {"experts": 38.02 + 0.42, "even": 32.62 + 0.42, "flat": 28.7 + 0.3}
+    costs = {"experts": EXPERTS, "even": replace(EXPERTS, loads=()), "flat": flat}
+    # These programs add up dense gradients one after the other at the end: one sum more than the quoted ones wait for.
+    times = {name: run(experts.plain, cost=cost, **size).time for name, cost in costs.items()}
+    assert times == pytest.approx(sums_last, abs=1e-9)
+
+
+def test_a_price_in_the_cost_is_taken() -> None:
+    dear = run(experts.plain, cost=Dear(), **SIZE)
+    assert {round(event.length, 9) for event in dear.events if event.kind == "expert"} == {7.0}
+
+
+@dataclass(frozen=True)
+class Dear(ExpertCost):
+    """Experts have a price of their own."""
+
+    expert: int = 7
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"experts": 0}, "experts is a number of experts"),
+        ({"chosen": 1.5}, "chosen is a number of experts"),
+        ({"loads": (1, 2)}, "8 whole numbers from 0 up"),
+        ({"loads": (0,) * 8}, "8 whole numbers"),
+        ({"loads": [1] * 8}, "8 whole numbers"),
+        ({"forward": -1}, "forward is no price"),
+        ({"expert_elements": "many"}, "expert_elements is no price"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ExpertCost, ExpertRingCost])
+def test_prices_that_are_none_are_refused(kind: Any, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(PuzzleError, match=said):
+        kind(**fields)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_prices_are_of_as_many_experts_as_the_layers_have(number: int) -> None:
+    with pytest.raises(PuzzleError, match=r"(?s)of layers with 8 experts.*run\(\.\.\., experts=8\)"):
+        run(experts.plain, 4, 2, 4, cost=EXPERTS, experts=number)
+    assert Shape.of(4, cost=EXPERTS, experts=8).experts == 8 and Shape.of(4, cost=Cost()).experts == 0
+
+
+# -- what is said of mistakes --------------------------------------------------------------------------------------
+
+SOURCE = inspect.getsource(experts)
+COPIES = {"mesh": {"replica": 2, "expert": 2}}
+SUMS = "if copies is not None or not model.experts(layer):"
+OUT = "await travel(model, acts.pop(layer), layer, out, acts)"
+MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    # what is written, and in its place; size; what is wrong, and what to write
+    "gradients of experts summed": (
+        f"{SUMS} -> if True:",
+        {},
+        "gradients of different shards",
+        r"gradients of different experts, .* of all micro-batches already: no sum .* model\.backward_expert",
+    ),
+    "gradients of experts reduce-scattered": (
+        f"{SUMS} -> if True:\nawait model.allreduce(sums -> await model.scatterreduce(sums",
+        {},
+        "gradients of different shards",
+        "gradients of different experts",
+    ),
+    "gradients of experts summed over all": (
+        "axis = copies if model.experts(layer) else None -> axis = None",
+        COPIES,
+        "gradients of different shards",
+        'over the copies of these experts only, axis="replica"',
+    ),
+    "gradients of experts summed over the other axis": (
+        'copies="replica" -> copies="expert"',
+        COPIES,
+        "gradients of different shards",
+        'over the copies of these experts only, axis="replica"',
+    ),
+    "gradients of copies not summed": (
+        f"{SUMS} -> if not model.experts(layer):",
+        COPIES,
+        "missing micro-batches 2, 3",
+        r'over the copies of these experts.*model\.allreduce\(grad, 1, axis="replica"\)',
+    ),
+    "dense gradients not summed": (
+        f"{SUMS} -> if False:",
+        {},
+        "missing micro-batches 1-3",
+        r"model\.allreduce\(grad, 0",
+    ),
+    "dense gradients summed over the copies": (
+        "axis = copies if model.experts(layer) else None -> axis = copies",
+        COPIES,
+        "missing micro-batches 1, 3",
+        r'model\.allreduce\(grad, 0, axis="expert"\)',
+    ),
+    "experts of another rank": (
+        "(model.rank, model.RANKS)) if -> ((model.rank + 1) % model.RANKS, model.RANKS)) if",
+        {},
+        "the tokens go to experts 0, 1, and the weight is that of experts 2, 3",
+        r"model\.load_weights\(1, model\.rank, model\.RANKS\)",
+    ),
+    "out over all ranks": (
+        'out=("expert",) -> out=(None,)',
+        COPIES,
+        "the tokens go to experts 0, 1, and the weight is that of experts 0-3",
+        r'model\.alltoall\(\.\.\., 1, axis="expert"\)',
+    ),
+    "home over the other axis": (
+        'home=("expert",) -> home=("replica",)',
+        COPIES,
+        "to go home, tokens meet those of the other experts",
+        r"model\.alltoall\(\.\.\., 2\), with the same axis",
+    ),
+    "home over all ranks": (
+        'home=("expert",) -> home=(None,)',
+        COPIES,
+        "to go home, tokens meet those of the other experts",
+        r"model\.alltoall\(\.\.\., 2\), with the same axis",
+    ),
+    "not home": (
+        "home: Sequence[str | None] = (None,) -> home: Sequence[str | None] = ()",
+        {},
+        "inp must be an Activation",
+        r"tokens are not home: .*model\.alltoall\(\.\.\., 2\)",
+    ),
+    "gradients not home": (
+        "layer - 1, home, grads -> layer - 1, (), grads",
+        {},
+        "grad must be an ActivationGrad",
+        r"tokens are not home: .*model\.alltoall\(\.\.\., 2\)",
+    ),
+    "gradients not sent": (
+        "grad = await travel(model, grad, layer, out, grads) -> pass",
+        {},
+        "grad must be a TokensGrad",
+        r"experts of its layer first: await model\.alltoall\(\.\.\., 3\)",
+    ),
+    "not sent": (f"{OUT} -> acts.pop(layer)", {}, "tokens must be Tokens", r"await model\.alltoall\(\.\.\., 1\)"),
+    "out of a dense layer": (
+        "if model.experts(layer):\n                acts -> if True:\n                acts",
+        {},
+        "layer 0 is dense",
+        r"model\.forward\(0, \.\.\.\)",
+    ),
+    "a piece of the experts in a plain forward": (
+        "if model.experts(layer):\n                acts -> if False:\n                acts",
+        {},
+        "the weight is not complete",
+        r"await model\.alltoall\(\.\.\., 1\), and model\.expert",
+    ),
+    "slices": (
+        f"{OUT} -> {OUT.replace('pop(layer)', 'pop(layer).shard(model.rank, model.RANKS)')}",
+        {},
+        "whole micro-batches, and this is a slice",
+        r"await model\.allgather\(\.\.\., 1\)",
+    ),
+    "one micro-batch for all": (
+        "list(range(model.rank, model.BATCHES, model.RANKS)) -> [0]",
+        {},
+        "micro-batch 0 is brought more than once",
+        r"model\.get_activation\(\[model\.rank\]\)",
+    ),
+    "the layer of the way out on the way home": (
+        "layer + 1, home, acts -> layer, home, acts",
+        {},
+        "the Tokens is of layer 2",
+        "name the layer of the tensor, 2",
+    ),
+    "more ranks than experts": (
+        " -> ",
+        {"ranks": 16, "batches": 16},
+        "8 experts are not dealt to 16 ranks",
+        "over one axis",
+    ),
+    "ranks that do not divide the experts": (
+        " -> ",
+        {"ranks": 3, "batches": 3},
+        "8 experts are not dealt to 3",
+        "axis",
+    ),
+}
+# With the rules off these are no mistakes: the layer that a call names is a name, and an expert may be cut in two.
+RIGHT = {"the layer of the way out on the way home", "more ranks than experts", "ranks that do not divide the experts"}
+
+
+def program(changes: str, size: dict[str, Any]) -> Any:
+    """Return the plain program, or that with copies of experts, with changes."""
+    source = SOURCE
+    for change in re.split(r"\n(?! )", changes):
+        written, other = change.split(" -> ")
+        assert written in source
+        source = source.replace(written, other) if written else source
+    names: dict[str, Any] = {}
+    exec(compile(source, "<changed>", "exec"), names)
+    return names["copies" if "mesh" in size else "plain"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_with_experts_is_named_with_the_verb_to_write(name: str) -> None:
+    changes, size, problem, fix = MISTAKES[name]
+    with pytest.raises(PuzzleError) as caught:
+        run(program(changes, size), **SIZE | size)
+    said = " ".join(str(caught.value).split())
+    assert re.search(problem, said) and re.search(fix, said), said
+
+
+@pytest.mark.parametrize("name", sorted(MISTAKES.keys() - RIGHT))
+def test_with_the_rules_off_the_values_find_it(name: str) -> None:
+    changes, size, *_ = MISTAKES[name]
+    with pytest.raises(PuzzleError):
+        run(program(changes, size), **SIZE | size, _strict=False).verify()
+
+
+def test_experts_are_asked_for() -> None:
+    async def out(model: Model) -> Model:
+        model.activations[1] = model.forward(0, model.get_activation([0]), model.load_weights(0)[0])
+        model.activations["tokens"] = await model.alltoall(model.activations[1], 1)
+        return model
+
+    with pytest.raises(PuzzleError, match=r"(?s)no layer of this run has experts.*run\(\.\.\., experts=8\)"):
+        run(out)
+    with pytest.raises(PuzzleError, match="experts"):
+        run(out, experts=-1)
+
+
+@pytest.mark.parametrize("engine", ["local", "processes"])
+def test_real_tensors_have_no_experts_yet(engine: str) -> None:
+    with pytest.raises(PuzzleError, match="layers with experts are simulated only"):
+        run(experts.plain, **SIZE, engine=engine)
