@@ -1,32 +1,210 @@
-"""A layer in three steps, with numbers."""
+"""A layer in three steps, with numbers: a transformer block, for slices of a sequence.
 
-from typing import Any, NoReturn
+Whatever the steps pass on has a row of numbers for each token, and slices are some of these rows. Queries carry what
+they have found so far without the division by its weight (online softmax: Milakov and Gimelshein, 2018, arXiv
+1805.02867), so keys may come in any order; backwards it is that of FlashAttention (Dao and others, 2022, arXiv
+2205.14135), block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
 
 from ..basics.errors import PuzzleError
+from ..running.workload import Workload
+from .layers import heads, split
+from .pieces import Pieces, Spans, select
+
+ByBatch = dict[int, Any]
+
+
+def width(kind: str, hidden: int) -> int:
+    """Return how many numbers a kind has for each token: 0 of one that is not passed on between the steps.
+
+    Keys and values: both. Queries: the query, the sum of what they have found, and of each head the largest score so
+    far and the sum of exponentials. Their gradient: the query, what it has found, the gradient of that and of the query
+    so far, and of each head the logarithm of that sum and the product of what was found with its gradient.
+    """
+    count = heads(hidden)
+    widths = {"KeysValues": 2 * hidden, "KeysValuesGrad": 2 * hidden}
+    return (widths | {"Attended": 2 * hidden + 2 * count, "AttendedGrad": 4 * hidden + 2 * count}).get(kind, 0)
 
 
 class Steps:
-    """The six steps: not on real tensors yet."""
+    """The six steps, for the arithmetic of one workload (``numbers``)."""
 
-    def project(self, inp: Any, weight: Any) -> Any:
-        _refuse("project")
+    work: Workload
 
-    def attend(self, att: Any, kv: Any) -> Any:
-        _refuse("attend")
+    def _complete(self, weight: Any) -> torch.Tensor:
+        raise NotImplementedError
 
-    def rest(self, inp: Any, weight: Any, att: Any) -> Any:
-        _refuse("rest")
+    def _in_spans(self, one: Any) -> Pieces:
+        raise NotImplementedError
 
-    def backward_rest(self, inp: Any, grad: Any, weight: Any, att: Any) -> Any:
-        _refuse("backward_rest")
+    def _sequence(self, part: Pieces) -> Any:
+        raise NotImplementedError
 
-    def backward_attend(self, att_grad: Any, kv: Any) -> Any:
-        _refuse("backward_attend")
+    def project(self, inp: Any, weight: Any) -> tuple[ByBatch, ByBatch]:
+        """Return queries that have found nothing yet, and keys and values."""
+        flat, att, kv = self._parameters(weight), {}, {}
+        for batch, one in inp.items():
+            tokens, x = self._rows(one)
+            queries, keys, values = _projected(x, flat)
+            none = x.new_zeros(len(x), heads(x.shape[-1]))
+            att[batch] = _piece(tokens, queries, torch.zeros_like(queries), none - math.inf, none)
+            kv[batch] = _piece(tokens, keys, values)
+        return att, kv
 
-    def backward_project(self, inp: Any, grad: Any, weight: Any, att_grad: Any, kv_grad: Any) -> Any:
-        _refuse("backward_project")
+    def attend(self, att: Any, kv: Any) -> ByBatch:
+        """Return the queries with what they have found among these keys, too."""
+        return {batch: self._attended(one, kv[batch]) for batch, one in att.items()}
+
+    def rest(self, inp: Any, weight: Any, att: Any) -> ByBatch:
+        """Return what the layer makes of its input."""
+        flat, out = self._parameters(weight), {}
+        for batch, one in inp.items():
+            tokens, x = self._rows(one)
+            out[batch] = self._slice(tokens, _rest(x, self._found(att[batch], tokens)[0], flat))
+        return out
+
+    def backward_rest(self, inp: Any, grad: Any, weight: Any, att: Any) -> ByBatch:
+        """Return the gradient of what the queries have found."""
+        flat, back = self._parameters(weight), {}
+        for batch, one in inp.items():
+            tokens, x = self._rows(one)
+            found, log_sum, queries = self._found(att[batch], tokens)
+            found.requires_grad_()
+            with torch.enable_grad():
+                out = _rest(x, found, flat)
+            (of_found,) = torch.autograd.grad(out, found, self._rows_of(grad[batch], tokens, x))
+            product = _by_head(found.detach() * of_found).sum(-1).T
+            gone = torch.zeros_like(queries)
+            back[batch] = _piece(tokens, queries, found.detach(), of_found, gone, log_sum, product)
+        return back
+
+    def backward_attend(self, att_grad: Any, kv: Any) -> tuple[ByBatch, ByBatch]:
+        """Return the gradient of the queries after these keys, and what it adds to the gradient of keys and values."""
+        made = {batch: self._went_back(one, kv[batch]) for batch, one in att_grad.items()}
+        return {batch: one for batch, (one, _) in made.items()}, {batch: one for batch, (_, one) in made.items()}
+
+    def backward_project(self, inp: Any, grad: Any, weight: Any, att_grad: Any, kv_grad: Any) -> tuple[Pieces, ByBatch]:
+        """Return the gradients of the weight, as far as these slices give it, and of the input."""
+        whole, back = self._complete(weight), {}
+        total, hidden = torch.zeros_like(whole), self.work.hidden
+        for batch, one in inp.items():
+            tokens, x = self._rows(one)
+            leaf, flat = x.detach().requires_grad_(), whole.detach().requires_grad_()
+            _, found, _, of_queries, _ = _columns(att_grad[batch], tokens, hidden, 4)
+            of_keys = _columns(kv_grad[batch], tokens, hidden, 2)[:2]
+            with torch.enable_grad():
+                parameters = split(self.work.layer, hidden, flat)
+                outputs = (_rest(leaf, found, parameters), *_projected(leaf, parameters))
+            seeds = (self._rows_of(grad[batch], tokens, x), of_queries, *of_keys)
+            of_flat, of_inp = torch.autograd.grad(outputs, (flat, leaf), seeds)
+            total, back[batch] = total + of_flat, self._slice(tokens, of_inp)
+        return Pieces(((0, len(total)),), total[None]), back
+
+    # -- rows of tokens ------------------------------------------------------------------------------
+
+    def _parameters(self, weight: Any) -> list[torch.Tensor]:
+        if self.work.layer != "block":
+            problem = f"a layer of kind {self.work.layer!r} has no attention, so it is not computed in three steps"
+            raise PuzzleError(problem, where="real tensors", fix='run(..., layer="block")')
+        return split(self.work.layer, self.work.hidden, self._complete(weight))
+
+    def _rows(self, one: Any) -> tuple[Spans, torch.Tensor]:
+        """Return which tokens a slice of an activation has, and a row for each."""
+        part, hidden = self._in_spans(one), self.work.hidden
+        tokens = tuple((start // hidden, stop // hidden) for start, stop in part.spans)
+        return tokens, part.flat.reshape(-1, hidden)
+
+    def _rows_of(self, one: Any, tokens: Spans, like: torch.Tensor) -> torch.Tensor:
+        """Return the rows of these tokens, with nan for what is missing."""
+        part, hidden = self._in_spans(one), self.work.hidden
+        return select(part, tuple((start * hidden, stop * hidden) for start, stop in tokens)).reshape(like.shape)
+
+    def _slice(self, tokens: Spans, rows: torch.Tensor) -> Any:
+        hidden = self.work.hidden
+        spans = tuple((start * hidden, stop * hidden) for start, stop in tokens)
+        return self._sequence(Pieces(spans, rows.detach().reshape(1, -1)))
+
+    def _found(self, att: Pieces, tokens: Spans) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what queries have found, the logarithm of the sum of exponentials of each head, and the queries."""
+        queries, sums, highest, exponents = _columns(att, tokens, self.work.hidden, 2, 2)
+        found = _heads_together(_by_head(sums) / exponents.T[..., None])
+        return found, highest + exponents.log(), queries
+
+    def _attended(self, att: Pieces, kv: Pieces) -> Pieces:
+        queries, sums, highest, exponents = _columns(att, att.spans, self.work.hidden, 2, 2)
+        keys, values = map(_by_head, _columns(kv, kv.spans, self.work.hidden, 2))
+        scores = _scores(_by_head(queries), keys, att.spans, kv.spans)
+        most = torch.maximum(highest.T, scores.amax(-1))
+        shift = most.masked_fill(most.isneginf(), 0.0)  # a row that has seen nothing is not shifted
+        before, weights = (highest.T - shift).exp(), (scores - shift[..., None]).exp()
+        sums = _heads_together(_by_head(sums) * before[..., None] + weights @ values)
+        exponents = (exponents.T * before + weights.sum(-1)).T
+        return _piece(att.spans, queries, sums, most.T, exponents)
+
+    def _went_back(self, att_grad: Pieces, kv: Pieces) -> tuple[Pieces, Pieces]:
+        hidden = self.work.hidden
+        queries, found, of_found, of_queries, log_sum, product = _columns(att_grad, att_grad.spans, hidden, 4, 2)
+        keys, values = map(_by_head, _columns(kv, kv.spans, hidden, 2))
+        rows, seeds = _by_head(queries), _by_head(of_found)
+        weights = (_scores(rows, keys, att_grad.spans, kv.spans) - log_sum.T[..., None]).exp()
+        of_scores = weights * (seeds @ values.transpose(-1, -2) - product.T[..., None]) / math.sqrt(rows.shape[-1])
+        of_queries = of_queries + _heads_together(of_scores @ keys)
+        of_keys, of_values = of_scores.transpose(-1, -2) @ rows, weights.transpose(-1, -2) @ seeds
+        return (
+            _piece(att_grad.spans, queries, found, of_found, of_queries, log_sum, product),
+            _piece(kv.spans, _heads_together(of_keys), _heads_together(of_values)),
+        )
 
 
-def _refuse(verb: str) -> NoReturn:
-    problem, fix = f"{verb} does not run on real tensors yet", "run it on the simulated machine, without engine=..."
-    raise PuzzleError(problem, fix=fix)
+def _projected(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return queries, keys and values, a row for each token."""
+    gain, to_qkv, *_ = parameters
+    both: torch.Tensor = (functional.layer_norm(x, x.shape[-1:]) * gain) @ to_qkv
+    return tuple(both.chunk(3, -1))
+
+
+def _rest(x: torch.Tensor, found: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the output of a block, from what its queries have found."""
+    _, _, from_heads, gain, up, down = parameters
+    x = x + found @ from_heads
+    return x + functional.gelu((functional.layer_norm(x, x.shape[-1:]) * gain) @ up) @ down
+
+
+def _scores(queries: torch.Tensor, keys: torch.Tensor, own: Spans, theirs: Spans) -> torch.Tensor:
+    """Return the scores of each head, (heads, queries, keys): of what a query does not see, minus infinity."""
+    scores = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    places, others = (torch.cat([torch.arange(*span) for span in spans]).to(scores.device) for spans in (own, theirs))
+    return scores.masked_fill(others[None, :] > places[:, None], -math.inf)
+
+
+def _by_head(rows: torch.Tensor) -> torch.Tensor:
+    """Return (heads, tokens, width of a head), of a row for each token."""
+    return rows.unflatten(-1, (heads(rows.shape[-1]), -1)).transpose(0, 1)
+
+
+def _heads_together(rows: torch.Tensor) -> torch.Tensor:
+    return rows.transpose(0, 1).flatten(-2)
+
+
+def _piece(tokens: Spans, *columns: torch.Tensor) -> Pieces:
+    """Return a part of a table with a row for each token. Its numbers stand as those of other parts do, a column of
+    them for each token."""
+    return Pieces(tokens, torch.cat(columns, -1).detach().T.contiguous())
+
+
+def _columns(part: Pieces, tokens: Spans, hidden: int, wide: int, narrow: int = 0) -> Sequence[torch.Tensor]:
+    """Return the columns of a table for these tokens: so many as wide as a row, so many with a number for each head,
+    and what is left."""
+    table, count = select(part, tokens).T, heads(hidden)
+    columns = [hidden] * wide + [count] * narrow
+    taken: Sequence[torch.Tensor] = table.split([*columns, table.shape[-1] - sum(columns)], -1)
+    return taken if taken[-1].shape[-1] else taken[:-1]

@@ -8,17 +8,19 @@ are missing are nan. That happens only if the rules are switched off.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from ..basics.errors import PuzzleError
+from ..basics.units import Elements, divided
 from ..machine.cost import Cost
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .attention import Steps
+from .attention import Steps, width
 from .layers import Cheap, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
@@ -38,6 +40,19 @@ class Adapted(NamedTuple):
     adapter: torch.Tensor
 
 
+@dataclass(frozen=True)
+class Sizes(Cost):
+    """Sizes of the real tensors, by which what is stored is counted."""
+
+    attended_grad_elements: int = 0
+
+    def elements(self, labels: Labels) -> Elements:
+        """Return the size of a tensor: the gradient of queries is less than twice as large as these."""
+        if labels.kind != "AttendedGrad":
+            return super().elements(labels)
+        return divided(self.attended_grad_elements * len(labels.batches) * len(labels.shards), labels.total)
+
+
 Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
 
 
@@ -55,8 +70,15 @@ class Numbers(Steps):
         self.sequence: Spans = ((0, work.length * work.hidden),)
         self.dtype = getattr(torch, work.dtype)
         inputs = work.length * work.hidden
-        self.cost = Cost(weight_elements=self.parameters, activation_elements=inputs, adapter_elements=self.of_adapter)
-        """Sizes of the real tensors, by which what is stored is counted."""
+        widths = {kind: width(kind, work.hidden) * work.length for kind in ("KeysValues", "Attended", "AttendedGrad")}
+        self.cost = Sizes(
+            weight_elements=self.parameters,
+            activation_elements=inputs,
+            adapter_elements=self.of_adapter,
+            keys_values_elements=widths["KeysValues"],
+            attended_elements=widths["Attended"],
+            attended_grad_elements=widths["AttendedGrad"],
+        )
 
     def weight(self, piece: Labels) -> Pieces:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
@@ -84,9 +106,13 @@ class Numbers(Steps):
 
     def loss(self, inp: Value) -> Value:
         """Return the gradient of the loss: half the squared error, by token and micro-batch."""
-        scale = data.loss_scale(self.work)
-        activations = self._inputs(inp).items()
-        return {batch: (y - data.target(self.work, batch).to(self.device)) / scale for batch, y in activations}
+        return {batch: self._of_the_loss(batch, one) for batch, one in _activations(inp).items()}
+
+    def _of_the_loss(self, batch: int, one: torch.Tensor | Pieces) -> torch.Tensor | Pieces:
+        wanted, scale = data.target(self.work, batch).to(self.device), data.loss_scale(self.work)
+        if isinstance(one, Pieces):  # a slice
+            return self._sequence(Pieces(one.spans, (one.flat - select(self._in_spans(wanted), one.spans)) / scale))
+        return (one - wanted) / scale
 
     def backward(
         self, inp: Value, grad: Value, weight: Value, saved: Value = None, *, partial: bool = False
@@ -187,7 +213,7 @@ class Numbers(Steps):
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
         if KINDS[labels.kind].by_batch:
-            return len(labels.batches), size(self._spans(labels))
+            return len(labels.batches) * (width(labels.kind, self.work.hidden) or 1), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
     def expand(self, value: Value, labels: Labels) -> torch.Tensor:
@@ -195,7 +221,7 @@ class Numbers(Steps):
         written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value, dict):
             spans, rows = self._spans(labels), [self._in_spans(value[batch]) for batch in sorted(labels.batches)]
-            return torch.stack([select(row, spans)[0] for row in rows])
+            return torch.cat([select(row, spans) for row in rows])
         if value is None:
             return self.empty(labels).zero_()
         return select(_pieces(value), self._spans(labels)).contiguous()
@@ -208,9 +234,10 @@ class Numbers(Steps):
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
         if KINDS[labels.kind].by_batch:
-            rows, spans = [row.clone() for row in flat] if len(flat) > 1 else list(flat), self._spans(labels)
+            each, spans = flat.split(width(labels.kind, self.work.hidden) or 1), self._spans(labels)
+            rows = [row.clone() for row in each] if len(each) > 1 else each
             pairs = zip(sorted(labels.batches), rows, strict=True)
-            return {batch: self._sequence(Pieces(spans, row[None])) for batch, row in pairs}
+            return {batch: self._sequence(Pieces(spans, row)) for batch, row in pairs}
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Pieces(self._spans(labels), flat, step)
 
@@ -223,8 +250,10 @@ class Numbers(Steps):
         if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
         tokens = spans_of(labels.shards, labels.total, self.work.length)
-        width = self.work.hidden * KINDS[labels.kind].wide
-        return tuple((start * width, stop * width) for start, stop in tokens)
+        if width(labels.kind, self.work.hidden):  # a column for each token
+            return tokens
+        row = self.work.hidden * KINDS[labels.kind].wide
+        return tuple((start * row, stop * row) for start, stop in tokens)
 
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
         """Return an activation of one micro-batch as the part of a sequence that it is."""
@@ -232,7 +261,8 @@ class Numbers(Steps):
 
     def _sequence(self, part: Pieces) -> torch.Tensor | Pieces:
         """Return a part of a sequence in its form: a whole one is (length, hidden)."""
-        return part.flat.view(self.work.length, self.work.hidden) if part.spans == self.sequence else part
+        whole = part.spans == self.sequence and len(part.flat) == 1
+        return part.flat.view(self.work.length, self.work.hidden) if whole else part
 
     def _inputs(self, value: Value) -> dict[int, torch.Tensor]:
         """Return whole activations, (length, hidden) of each micro-batch, with nan for what is missing."""

@@ -1,0 +1,70 @@
+"""A layer in three steps on real tensors: gathers and rings, in order and zigzag, beside training as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lib import Model, PuzzleError, run
+from tests.marks import needs_processes, needs_torch
+from tests.slices import gathering, in_steps, ring
+
+SIZE: dict[str, Any] = {"layers": 2, "batches": 1, "layer": "block", "length": 24, "hidden": 32}
+PROGRAMS = {
+    "gather": gathering(),
+    "gather, zigzag": gathering(zigzag=True),
+    "ring": ring(),
+    "ring, zigzag": ring(zigzag=True),
+}
+
+
+@needs_torch
+@pytest.mark.parametrize(("dtype", "most"), [("float64", 1e-14), ("float32", 5e-6)])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_agree_with_training_as_a_whole(name: str, ranks: int, dtype: str, most: float) -> None:
+    done = run(PROGRAMS[name], ranks=ranks, engine="local", dtype=dtype, **SIZE)
+    assert done.agreement.relative <= most
+
+
+@needs_torch
+def test_tokens_that_ranks_do_not_divide() -> None:
+    """Twenty-three tokens in slices of six and five, and a mesh of data and context."""
+    size = {**SIZE, "length": 23}
+    assert run(gathering(zigzag=True), ranks=4, engine="local", dtype="float64", **size).agreement.relative <= 1e-14
+    mesh = {"data": 2, "context": 3}
+    program = gathering(zigzag=True, axis="context")
+    done = run(program, 6, mesh=mesh, engine="local", dtype="float64", **{**size, "batches": 2})
+    assert done.agreement.relative <= 1e-14
+
+
+@needs_torch
+def test_three_steps_on_one_rank() -> None:
+    assert run(in_steps, ranks=1, engine="local", dtype="float64", **SIZE).agreement.relative <= 1e-14
+
+
+@needs_torch
+def test_a_layer_without_attention_says_so() -> None:
+    with pytest.raises(PuzzleError, match="has no attention") as told:
+        run(in_steps, ranks=1, engine="local", **{**SIZE, "layer": "mlp"})
+    assert 'layer="block"' in str(told.value)
+
+
+@needs_torch
+@pytest.mark.parametrize("program", [gathering(mistake="own keys only"), ring(mistake="added twice")])
+def test_numbers_find_mistakes_without_the_rules(program: Callable[[Model], Any]) -> None:
+    done = run(program, ranks=4, engine="local", dtype="float64", _strict=False, **SIZE)
+    assert not done.agreement.relative <= 1e-4
+
+
+@needs_processes
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["gather, zigzag", "ring"])
+def test_real_processes(name: str) -> None:
+    """The same numbers as in one process, and as much is stored as the simulated machine says."""
+    done = run(PROGRAMS[name], ranks=2, engine="processes", dtype="float64", **SIZE)
+    assert done.agreement.relative <= 1e-14
+    right, counted = done.stored
+    assert right == counted > 0
