@@ -165,7 +165,10 @@ async def wsdp(model: Model) -> Model:
                 'grad.shard(model.axis_index("shard"), model.axis_size("shard"))',
             ),
         ),
-        ("shard, which cuts and sums nothing",),
+        (
+            'not summed over axis="shard" yet: grad = await model.scatterreduce(grad, 7, axis="shard")',
+            "shard only cuts",
+        ),
     ),
     Row(
         changed(
@@ -2219,6 +2222,96 @@ ROWS += [
         ),
         ("this rank runs forward(7, ...) itself", "neither send nor receive it"),
     ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the weight is gathered for the backward",
+            (
+                "layer, inp, grad_out, model.weights[layer], partial=True",
+                "layer, inp, grad_out, await model.allgather(model.weights[layer], layer)",
+            ),
+        ),
+        ("the weight is not gathered here", "model.weights[7], with partial=True"),
+        ("store it to keep it",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the gradient of a piece is cut again",
+            (
+                "model.grad_weights.pop(layer), model.w",
+                "model.grad_weights.pop(layer).shard(model.rank, model.RANKS), model.w",
+            ),
+        ),
+        ("update with the gradient that backward(..., partial=True) gives", "neither cut nor gathered"),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "an all-reduce, and a reduce-scatter of what it gives",
+            (
+                "        model.activations[layer + 1] = await model.scatterreduce(out",
+                "        out = await model.allreduce(out, layer + 1)\n"
+                "        model.activations[layer + 1] = await model.scatterreduce(out",
+            ),
+        ),
+        ("a call has given all of it already", "one of the two is enough"),
+    ),
+    Row(
+        changed("hierarchical", "an axis of another name", ('axis="shard"', 'axis="node"')),
+        (
+            "axis='replica' (along which rank 0 meets ranks 0, 4, 8, 12)",
+            "axis='shard' (along which rank 0 meets ranks 0-3)",
+        ),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "a reduce-scatter of what the loss gives",
+            ("= model.loss(inp)", "= await model.scatterreduce(model.loss(inp), model.LAYERS - 1)"),
+        ),
+        ("model.loss gives all of it, on every rank: use it as it is",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the last layer's backward right after its forward, the others at the end",
+            (
+                "    for work in forwards[:ahead]:\n        await forward(*work)\n"
+                "    for turn, work in enumerate(backwards, ahead):\n        await backward(*work)\n"
+                "        if turn < len(forwards):\n            await forward(*forwards[turn])\n",
+                "    for work in forwards:\n        await forward(*work)\n        if work[0] == top:\n"
+                "            await backward(*work)\n    for work in backwards:\n        if work[0] != top:\n"
+                "            await backward(*work)\n",
+            ),
+        ),
+        ("that of layer 6, micro-batch 4, is for this rank, too", "do the backwards in the same order of layers"),
+        ("in place of what is wanted",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the second stage looks for its input on its own rank",
+            (
+                "        else:\n            model.activations[layer, mb] = await model.receive(src=before)",
+                "        elif layer < ranks:\n            model.activations[layer, mb] = await model.receive(src=before)",
+            ),
+        ),
+        ("layer 3 ran on rank 3: await model.receive(src=3)",),
+        ("first backward",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the last round's backwards first",
+            (
+                "    for turn, work in enumerate(backwards, ahead)",
+                "    backwards.sort(key=lambda work: work[1] < ranks)\n    for turn, work in enumerate(backwards, ahead)",
+            ),
+        ),
+        ("take what is ready, micro-batch 0",),
+    ),
 ]
 COSTS_MORE = [
     Row(
@@ -2255,6 +2348,41 @@ COSTS_MORE = [
             ),
         ),
         ("every rank that has the output can call model.loss itself",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "tasks that begin after the loop",
+            (
+                "        grad = await model.scatterreduce(",
+                "        model.grad_weights[layer] = grad\n        asyncio.create_task(summed(layer))\n        continue\n"
+                "        grad = await model.scatterreduce(",
+            ),
+            (
+                "    for layer in reversed(range(model.LAYERS)):\n",
+                """    async def summed(layer):
+        grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")
+        grad = await model.allreduce(grad, layer, axis="replica")
+        grad = await model.allgather(grad, layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    for layer in reversed(range(model.LAYERS)):
+""",
+            ),
+        ),
+        ("A task makes its first call only when the function that has made it awaits something",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the gradient of the first input is summed",
+            ("        if layer > 0:\n", "        if layer >= 0:\n"),
+        ),
+        ("1 more, of activation gradients of the first input, which nobody needs (line",),
+        ("layers -1",),
     ),
 ]
 COSTS = [

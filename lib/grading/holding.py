@@ -245,7 +245,8 @@ class Excess:
                 return "await it before the work that goes on beside it, or let that work need less."
             fewer = "so that fewer are on their way at a time."
             if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
-                return f"make each call right after the backward of its layer, and await it soon after, {fewer}"
+                made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
+                return f"{made} A task makes its first call only when the function that has made it awaits something."
             return f"await a call before the next one is made, {fewer}"
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."

@@ -187,15 +187,16 @@ class Slowness:
         }
         if not more:
             return ""
-        said = [
-            f"{KINDS[one].word}s of {numbered('layer', [layer for tensor, layer in more if tensor == one])}"
-            for one in dict.fromkeys(tensor for tensor, _ in more)
-        ]
+        said = []
+        for one in dict.fromkeys(tensor for tensor, _ in more):
+            layers = [layer for tensor, layer in more if tensor == one]
+            where = "the first input, which nobody needs" if min(layers) < 0 else numbered("layer", layers)
+            said.append(f"{KINDS[one].word}s of {where}")
         own = [event for event in self.outcome.events if event.rank == rank]
         places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
         lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
-        where = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
-        return f": {sum(more.values())} more, of {' and '.join(said)}{where}"
+        at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
+        return f": {sum(more.values())} more, of {' and '.join(said)}{at}"
 
     def _own_instead(self) -> str:
         """Return how a rank comes by itself to what it is sent, where the target's program sends nothing."""

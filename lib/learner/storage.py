@@ -70,8 +70,11 @@ class Storage(dict[Hashable, Any]):
             return meant or there or own or self._elsewhere(key, popped) or plain
 
         def in_rounds() -> str:
-            rounds = "" if meant or there or self._name != "activations" else self._simulator.against_rounds(self._rank)
-            return rounds if rounds and self._is_to_come(key) else fix()
+            if meant or there or self._name != "activations" or not self._is_to_come(key):
+                return fix()
+            of_loss = self._of_key(key)
+            backward = popped or (of_loss is not None and of_loss[0] == self._rank.layers)
+            return self._simulator.against_rounds(self._rank, backward) or fix()
 
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
@@ -298,7 +301,9 @@ class Storage(dict[Hashable, Any]):
         if batches and known and simulator.has_loaded(rank, layer - 1):
             missing = numbered("micro-batch", batches - simulator.has_run(rank, FORWARD.kind, layer - 1))
             soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
-            return f"{soon}, only {known}: do that forward first, or take what is ready"
+            ready = simulator.has_run(rank, FORWARD.kind, layer - 1)
+            ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
+            return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
         return f"{made} before that; or is it under another key?"
 

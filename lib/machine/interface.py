@@ -192,9 +192,9 @@ class Simulator(Protocol[R, T, C]):
     def met_by(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, the last collective to which the rank has brought a tensor of a kind and a layer."""
 
-    def against_rounds(self, rank: R) -> str:
-        """Return, for an error of a rank that reads what is not there yet, in what the order of work departs from
-        rounds, or an empty text."""
+    def against_rounds(self, rank: R, backward: bool) -> str:
+        """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
+        work departs from rounds, or an empty text."""
 
     def nobodys(self, rank: R, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""

@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..basics.arguments import whole_number
-from ..basics.errors import PuzzleError
+from ..basics.errors import PuzzleError, numbered
 
 
 class Group(NamedTuple):
@@ -97,7 +97,9 @@ class Mesh:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
             near = get_close_matches(str(axis), self.axes, n=1)
-            fix = f"did you mean axis={near[0]!r}?" if near else " or ".join(f"axis={name!r}" for name in self.axes)
+            groups = [(f"axis={name!r}", numbered("rank", self.group(0, name).ranks)) for name in self.axes]
+            known = " or ".join(f"{name} (along which rank 0 meets {ranks})" for name, ranks in groups)
+            fix = f"did you mean axis={near[0]!r}?" if near else known
             fix = fix or "leave out axis: this machine has no mesh, and all ranks take part"
             raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
         return self.axes[axis]

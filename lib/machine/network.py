@@ -192,7 +192,9 @@ class Network:
             if axis is not None:  # a rank's place in such a group is not its number
                 place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
-            pieces = partial(self._pieces, meeting, layer, brought)
+            pieces = partial(
+                _first_of, partial(self._pieces, meeting, layer, brought), _whole_already(meeting, brought)
+            )
             others = {} if self.mesh.axes else dict(error.fix_for)  # setting a fix takes these away
             error.fix = lambda: (
                 _different_experts(meeting, layer, brought)
@@ -716,6 +718,20 @@ def _text(fix: Fix) -> str:
     return fix() if callable(fix) else fix
 
 
+def _whole_already(meeting: Meeting, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a sum of activations, or of their gradients, that are whole already; an empty text for
+    others."""
+    first, labels = brought[0], brought[0].labels
+    if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.extra.of != 1 or labels.total != 1:
+        return ""
+    if first.brought:
+        enough = "model.allreduce adds up, model.scatterreduce adds up and cuts, and one of the two is enough"
+        return f"a call has given all of it already: {enough}"
+    if labels.kind == "ActivationGrad" and labels.layer == labels.layers - 1:
+        return "model.loss gives all of it, on every rank: use it as it is"
+    return ""
+
+
 def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return what to do about a reduction in which the micro-batch of a gradient comes twice, by what the ranks have
     run; an empty text for another one, and where a rank brings what has been summed before."""
@@ -760,6 +776,11 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     axis, kind = meeting.op[0], meeting.row.kind
     sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
     done = [over for over in sums[0] if all(over in others for others in sums)]
+    if meeting.row is ALLGATHER and axis and len({one.labels.batches for one in brought}) > 1 and axis not in done:
+        sums_and_cuts = f'grad = await model.scatterreduce(grad, {layer}, axis="{axis}")'
+        if all(axis not in over for over in sums) and not rank.last_cut(layer):
+            missing = f'these are not summed over axis="{axis}" yet'
+            return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
     if meeting.row is ALLGATHER and len({one.labels.batches for one in brought}) > 1:
         by_rank = {one.rank.rank: one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None}
         some = [axis for axis in rank.mesh.axes if 0 < sum(axis in own for own in by_rank.values()) < len(by_rank)]

@@ -287,14 +287,14 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     if rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries:
         fix = _late_task(rank.rank, tensor.labels, where.operation, show_call(kind, layer))
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
-    fix_for = NO_OTHERS
+    fix_for = dict[str, Fix]()
     if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
-        stays = (
-            "an optimizer state is not gathered or sent: each rank updates all of the layer that it has loaded, weight "
-        )
-        fix_for = {
-            "states_stay": f"{stays}and state, with a gradient that is as large: gather the gradient before that"
-        }
+        stays = "an optimizer state is not gathered or sent: each rank updates all of the layer that it has loaded, "
+        stays += "weight and state, with a gradient that is as large: gather the gradient before that"
+        fix_for["states_stay"] = stays
+    if kind == ALLGATHER.kind and rank.log[rank.ended_at(tensor)].labels.kind == "Weight":
+        piece = "the weight is not gathered here: forward and backward take this rank's piece of it, "
+        fix_for["weights_stay"] = f"{piece}model.weights[{layer}], with partial=True"
 
     def unused() -> str:
         return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix

@@ -296,8 +296,8 @@ class LocalSimulator:
     def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
         return rank.comes_from(kind, layer, batches)
 
-    def against_rounds(self, rank: RankState) -> str:
-        return against_rounds(rank.ranks, {rank.rank: None})
+    def against_rounds(self, rank: RankState, backward: bool) -> str:
+        return against_rounds(rank.ranks, {rank.rank: None} if backward else {})
 
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)

@@ -158,6 +158,10 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     if labels.kind == "ActivationGrad" and labels.layer < 0:
         sent = f"rank {came[0]} has sent what backward(layer 0) gives, the gradient of the first input"
         return f"{sent}: nobody needs it, so leave out that pass_to"
+    if kind == labels.kind == "ActivationGrad" and labels.batches <= rank.has_run("forward", labels.layer):
+        which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
+        order = "let both ranks do the backwards in the same order of layers and micro-batches"
+        return f"{which}, and rank {came[0]} has sent it first: {order}"
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
@@ -472,6 +476,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
             shard = "here each rank loads, keeps and updates its shard of every layer: "
             fix_for = {"sharded": f"{shard}model.load_weights({layer}, model.rank, model.RANKS)", **fix_for}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
+        own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
+        fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
