@@ -2312,6 +2312,50 @@ ROWS += [
         ),
         ("take what is ready, micro-batch 0",),
     ),
+    Row(
+        changed(
+            "interleaved",
+            "rounds of six",
+            (ORDER, "for some in (range(6), range(6, 8)) for layer in mine for mb in some]"),
+        ),
+        (
+            "rank 3 has taken 5 micro-batches through layer 3, none through layer 7",
+            "as many micro-batches as there are",
+        ),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "fewer micro-batches first on later ranks",
+            (
+                "    for work in forwards[:ahead]:\n",
+                "    forwards.sort(key=lambda work: work[1] >= ranks - model.rank)\n    for work in forwards[:ahead]:\n",
+            ),
+        ),
+        ("is for this rank, too, and rank 0 has sent it first", "the forwards in the same order of layers"),
+        ("in place of what is wanted",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "pieces of half as many",
+            ("layer, model.rank, model.RANKS", "layer, model.rank // 2, model.RANKS // 2"),
+        ),
+        ("its own piece of the weight, model.load_weights(layer, model.rank, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a quarter of the weight is updated with all of the state",
+            (GATHER, ""),
+            (
+                "layer, grad, model.weights[layer],",
+                'layer, grad, model.weights[layer].shard(model.axis_index("shard"), 4),',
+            ),
+        ),
+        ("here each rank updates all of a layer, weight and state: gather the gradient before that",),
+        ("cut both alike",),
+    ),
 ]
 COSTS_MORE = [
     Row(

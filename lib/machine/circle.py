@@ -384,6 +384,16 @@ def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> s
         if peer is None and 0 < back < size and done < least + back:
             turns = "after its first backward each rank does one forward and one backward by turns"
             return f"rank {rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
+        took, then = first_round(one.forwards())
+        if peer is None and not back and then is None and took > size and chunks > 1:
+            layer = one.forwards()[0][0]
+            said = (
+                f"rank {rank} has taken {took} micro-batches through layer {layer}, none through layer {layer + size}: "
+            )
+            said += (
+                f"a round is as many micro-batches as there are ranks, {size}, through one layer, then the same ones "
+            )
+            return f"{said}through the next"
         if wants_gradient and done < least and not back:
             said = f"rank {rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too soon: "
             said += f"a micro-batch goes round the ranks {chunks} times before that, and {size} of them, a round, go "

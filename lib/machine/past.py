@@ -333,6 +333,19 @@ class Asked:
                 return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
         return ""
 
+    def out_of_turn(self, labels: Labels) -> str:
+        """Return what to do about an activation that is for another layer of this rank, or an empty text."""
+        came = self.sender(labels)
+        if (
+            came is None
+            or not self.has_loaded(labels.layer)
+            or labels.batches <= self.has_run(FORWARD.kind, labels.layer)
+        ):
+            return ""
+        which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
+        order = "let both ranks do the forwards in the same order of layers and micro-batches"
+        return f"{which}, and rank {came[0]} has sent it first: {order}"
+
     def forwards(self) -> Sequence[Step]:
         """Return the forwards of this rank, in their order."""
         return self._past().steps[FORWARD.kind]

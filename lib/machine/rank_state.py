@@ -463,6 +463,8 @@ class RankState(Asked):
             expected = "a tensor that came out of load_weights, get_activation or an operation"
             fix = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
             fix += "nothing to add brings model.fake_grad(layer, [])"
+            if operation == UPDATE:
+                fix = f"an update takes what backward gives, after that: grad, ... = model.backward({layer}, ...)"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"

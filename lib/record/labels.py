@@ -425,7 +425,8 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
     (partial_sums, of), disjoint = union(tuple([(part.extra.parts, part.extra.of) for part in parts]))
     if strict and not disjoint:
         got = ", ".join(f"{show_set(part.parts)} of {part.of}" for part in parts[:8])
-        fix = "let each rank of the group compute with its own piece of the weight, and reduce over those ranks only"
+        fix = "let each rank of the group compute with its own piece of the weight, "
+        fix += "model.load_weights(layer, model.rank, model.RANKS), and reduce over those ranks only"
         raise PuzzleError("a partial sum comes twice", where=where, expected="each partial sum once", got=got, fix=fix)
     return first.changed(extra=ExtraLabels(partial_sums, of) if of > 1 else NO_EXTRA)
 

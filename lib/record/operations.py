@@ -147,6 +147,9 @@ class Rank(Protocol):
     def dealt_otherwise(self) -> str:
         """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
 
+    def out_of_turn(self, labels: Labels) -> str:
+        """Return what to do about an activation that is for another layer of this rank, or an empty text."""
+
     def nobodys(self, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
 

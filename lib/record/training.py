@@ -54,7 +54,7 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
             own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
             where_from = functools.partial(whence, rank, inp, "Activation", layer, own)
-            fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
+            fix_for = {DEALT: lambda: rank.dealt_otherwise() or rank.out_of_turn(inp) or where_from()}
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
 
 
@@ -463,7 +463,10 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
         alike = functools.partial(_held_alike, rank, layer, weight, opt_state)
-        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike)
+        all_of_it = {
+            "whole": "here each rank updates all of a layer, weight and state: gather the gradient before that"
+        }
+        raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike, fix_for=all_of_it)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
     if within(grad, weight):
