@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from lib.basics.units import show_ticks
 from lib.course.bounds import bounds_of
@@ -14,7 +15,7 @@ from . import theme
 from .figure import Figure
 from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
 from .texts import plural, si, size_of
-from .time_memory import BOTTOM, LEFT, MARKS, RIGHT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
+from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 FASTER = "no schedule is faster"
 
@@ -32,14 +33,15 @@ def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
     title = f"{spec.name}: your attempts"
     known = [point for points in _landmarks(spec).values() for point in points]
     limits = [Point(time, known[0].memory, False) for time in _limits(spec).values()]
-    chart = Chart.of([*known, *limits, *trail], known[0])  # with room for all that are not too far out
-    bounds = [
-        Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
-        for words, time in _limits(spec).items()
-    ]
-    parts = [*bounds, *_known(spec, chart, trail), *_trail(spec, chart, trail), *_legend(spec, trail)]
-    words = f"{title}. {' '.join(said)}"
-    return draw_chart(chart, spec.unit, spec.size_unit, title, said[0], parts, words, static)
+    chart_of = partial(Chart.of, [*known, *limits, *trail], known[0])  # with room for all that are not too far out
+
+    def inside(chart: Chart) -> Iterator[Diagram]:
+        for words, time in _limits(spec).items():
+            yield Titled(f"{FASTER}\n{words} ticks", _vertical_line(chart.x.at(time), TOP, BOTTOM - 24))
+        yield from [*_known(spec, chart, trail), *_trail(spec, chart, trail)]
+
+    words, legend = f"{title}. {' '.join(said)}", partial(_legend, spec, trail)
+    return draw_chart(chart_of, spec.unit, spec.size_unit, title, said[0], inside, legend, words, static)
 
 
 def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
@@ -86,7 +88,7 @@ def _known(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Dia
     landmarks = _landmarks(puzzle)
     [target], frontier = landmarks["target"], [chart.at(point) for point in landmarks["best known"]]
     yield Titled(_title(target, puzzle, trail), together(target_area(chart, target, "within the target")))
-    yield stairs([(frontier[0][0], TOP), *frontier, (RIGHT, frontier[-1][1])], 1.4)
+    yield stairs([(frontier[0][0], TOP), *frontier, (chart.x.end, frontier[-1][1])], 1.4)
     for name in ("solution", "star", "best known"):
         for point in landmarks.get(name, []):
             yield Titled(_title(point, puzzle, trail), _mark(name, *chart.at(point)))
@@ -103,27 +105,27 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Dia
             marks.insert(0, _mark("newest", x, y))
         if not chart.has(point):
             said = f"{_figures(point, puzzle, si)}, beyond the edge"
-            side, anchor = (-10, "end") if x > (LEFT + RIGHT) / 2 else (10, "start")
+            side, anchor = (-10, "end") if x > (LEFT + chart.x.end) / 2 else (10, "start")
             marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
         yield Titled(_title(point, puzzle, trail), together(marks))
 
 
-def _legend(puzzle: Puzzle, trail: Sequence[Point]) -> Iterator[Diagram]:
-    """Yield the legend of the marks, with their figures, at the right of the chart."""
+def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return the legend of the marks, with their figures, and the y where it ends."""
     rows = [("newest", "your newest attempt", trail[-1:])] if trail else []
     rows += [("passes", "right, within the target", [])] if any(point.passed for point in trail) else []
     rows += [("over", "right, over the target", [])] if not all(point.passed for point in trail) else []
     rows += [(name, f"the {name}", points) for name, points in _landmarks(puzzle).items()]
-    x, y = MARKS, TOP
+    parts: list[Diagram] = []
     for name, shown, points in rows:
         if name == "best known":
-            yield lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3)))
-        yield _mark(name, x, y)
-        yield from meaning(y, shown, [_figures(point, puzzle) for point in points])
+            parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
+        parts += [_mark(name, x, y), *meaning(x, y, shown, [_figures(point, puzzle) for point in points])]
         y += 25 + 16 * len(points)
     if limits := _limits(puzzle):
-        yield _vertical_line(x, y - 9, y + 9)
-        yield from meaning(y, FASTER, [f"{'; '.join(limits)} ticks"])
+        parts += [_vertical_line(x, y - 9, y + 9), *meaning(x, y, FASTER, [f"{'; '.join(limits)} ticks"])]
+        y += 41
+    return parts, y
 
 
 def _mark(name: str, x: float, y: float) -> Diagram:

@@ -94,14 +94,15 @@ class Boxes:
         """Yield the number of a faded box. The number is not faded, so that it can be read."""
         if text := self._number(place):
             x, y, width, height = self.layout.shape(place)
-            size = self.plans[self.layout.event(place).kind].size
-            yield label(x + width / 2, y + height / 2, text, size, style(theme.INK), weight=600, passive=True)
+            size, _, most = self.plans[self.layout.event(place).kind]
+            ink = style(theme.INK)
+            yield label(x + width / 2, y + height / 2, text, size, ink, weight=600, passive=True, most=most)
 
     def _body(self, place: Place, text: str = "") -> Diagram:
         trace, event = self.layout.trace, self.layout.event(place)
-        size, row = self.plans.get(event.kind, NO_NUMBERS).size, self.layout.rows[place.row]
+        plan, row = self.plans.get(event.kind, NO_NUMBERS), self.layout.rows[place.row]
         shape = self.layout.shape(place)
-        body = operation(event.kind, shape, color_of(event, trace), text, size, trace.by_operation)
+        body = operation(event.kind, shape, color_of(event, trace), text, plan.size, trace.by_operation, plan.most)
         return self._with_chunk(row, event, shape, [body])
 
     def _with_chunk(self, row: Row, event: Event, place: Rect, parts: list[Diagram]) -> Diagram:

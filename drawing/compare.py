@@ -11,14 +11,24 @@ from lib.basics.errors import PuzzleError
 
 from . import theme
 from .difference import in_words as changes_in_words
-from .figure import Figure
-from .header import fit
+from .figure import PHONE, Figure, Narrow
+from .header import fit, wrapped
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
-from .marks import Diagram, Titled, around, label, lines, places_of_texts, style, text_width
+from .marks import Diagram, Titled, around, label, largest, lines, places_of_texts, style, text_width
 from .numbering import NumberPlans, plan_numbers
-from .picture import WIDTH, card, check_choice, check_width, heading, small_enough
+from .picture import (
+    WIDTH,
+    beside_narrow,
+    card,
+    check_choice,
+    check_width,
+    heading,
+    narrow_legend,
+    sentences,
+    small_enough,
+)
 from .texts import machine, share_text, size_of
 from .timeline import axis, draw_timeline
 from .total_memory import draw_total, most_memory
@@ -116,6 +126,7 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         y += GAP
     if layouts:
         scale, y = axis(layouts[-1], y - GAP)
+        ended = y
         ends = {layout.x(trace.time) for trace in traces if _is_compared(trace) and trace.time < until}
         if guides := [(x, top, x, bottom) for x in sorted(ends) for top, bottom in bands]:
             texts = places_of_texts(parts)
@@ -125,7 +136,23 @@ def _figure(traces: Sequence[Trace], width: float, links: str, static: bool, rou
         legend, y = draw_legend(layouts, plans, y + 12, memory=False, links=links)
         parts += [*scale, *table, *legend]
         y += 12
-    return card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
+    figure = card(parts, width, y, in_words(traces), static, " and ".join(trace.title for trace in traces))
+    if layouts:
+        figures, y = _narrow_table(traces, 8)
+        changes, y = sentences([*_changes(traces)], y + 10)
+        legend, y = narrow_legend(layouts, plans, y + 8, memory=False, links=links)
+        figure.narrow = Narrow((0, ended + 2), None, beside_narrow([*figures, *changes, *legend], y + 10))
+    return figure
+
+
+def _changes(traces: Iterable[Trace]) -> Iterator[str]:
+    """Yield what changed from one schedule to the next, in sentences."""
+    for trace, before in _with_before(traces):
+        if trace.attempted and trace.fault:
+            yield f"{trace.title}: {trace.fault}."
+        if before is not None:
+            head, made = changes_in_words(before, trace)
+            yield f"{trace.title} is {head}{made and '; '}{made}."
 
 
 def _with_before(traces: Iterable[Trace]) -> Iterator[tuple[Trace, Trace | None]]:
@@ -162,7 +189,10 @@ def _end(layout: Layout, until: float) -> Iterator[Diagram]:
         x, text = layout.x(trace.time), trace.unit.lasting(trace.time)
         yield lines([(x, layout.top - 2, x, layout.bottom + 2)], style(None, theme.INK, 1.5))
         if x + 10 + text_width(text, 11, bold=True) < layout.x1:
-            yield label(x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600)
+            most = largest(text, layout.x1 - x - 10, layout.height, bold=True)
+            yield label(
+                x + 7, layout.rows[0].y + layout.height / 2, text, 11, style(theme.INK), "start", 600, most=most
+            )
 
 
 def _columns(traces: Sequence[Trace]) -> list[Column]:
@@ -197,10 +227,37 @@ def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagra
             parts.append(label(ends[0], y - 7, "not attempted yet", 11.5, mute, "end"))
             continue
         for column, x in zip(columns, ends, strict=True):
-            value, values = column.value(trace), [column.value(other) for other in traces if _right(other)]
-            best = column.less and _right(trace) and value == min(values) < max(values)
-            parts.append(label(x, y - 7, column.shown(value), 11.5, ink, "end", 700 if best else 400))
+            text, best = _cell(column, trace, traces)
+            parts.append(label(x, y - 7, text, 11.5, ink, "end", 700 if best else 400))
     return parts, y
+
+
+def _narrow_table(traces: Sequence[Trace], y: float) -> tuple[list[Diagram], float]:
+    """Return the table for a narrow place, with a column for each schedule and a line for each figure."""
+    left, ink, mute = 112.0, style(theme.INK), style(theme.MUTE)
+    step = (PHONE - PAD - left) / len(traces)
+    ends = [left + step * (place + 1) for place in range(len(traces))]
+    names = [wrapped(trace.title, 11, step - 8, bold=True) for trace in traces]
+    parts: list[Diagram] = []
+    for name, x in zip(names, ends, strict=True):
+        parts += [label(x, y + 8 + 14 * at, line, 11, ink, "end", 600) for at, line in enumerate(name)]
+    y += 14 * max(map(len, names)) + 4
+    parts.append(lines([(PAD, y, PHONE - PAD, y)], style(None, theme.HATCH, 1)))
+    for column in _columns(traces):
+        y += 32
+        parts += [label(PAD, y - 20, column.name, 11, ink, "start"), label(PAD, y - 7, column.unit, 10, mute, "start")]
+        for trace, x in zip(traces, ends, strict=True):
+            text, best = _cell(column, trace, traces)
+            parts.append(label(x, y - 14, text, 11, ink, "end", 700 if best else 400))
+    return parts, y
+
+
+def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, bool]:
+    """Return a figure of a schedule, and whether it is the best of all that are right."""
+    if not trace.attempted:
+        return "", False
+    value, values = column.value(trace), [column.value(other) for other in traces if _right(other)]
+    return column.shown(value), column.less and _right(trace) and value == min(values) < max(values)
 
 
 def _right(trace: Trace) -> bool:

@@ -14,7 +14,7 @@ from chalk.core import Compose
 from lib.basics.errors import PuzzleError
 
 from .marks import Diagram, box_envelope
-from .svg import body, escape, frame, without_hover
+from .svg import IN_PARTS, body, escape, frame, in_part, only_narrow, without_hover
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -36,6 +36,8 @@ PLACE = "width:100%;container-type:inline-size"
 HIDDEN = (
     f'class="ltp-live hidden lm-Widget lm-mod-hidden" hidden="hidden" style="display:none;position:relative;{PLACE}"'
 )
+PHONE = 380.0
+"""The width of what is drawn for narrow places, in pixels."""
 INSTEAD = (
     "The picture is not shown, since this page takes pictures out of outputs. Run the cell again, or trust the "
     "notebook; with static=True a picture is an image that is shown everywhere."
@@ -90,14 +92,24 @@ class Link(NamedTuple):
     words: str
 
 
+class Narrow(NamedTuple):
+    """What is shown in narrow places, where the letters of a picture would be too low: of the picture itself what is
+    between two heights (``part``), or nothing, and other pictures above and below it."""
+
+    part: tuple[float, float] | None = None
+    above: Figure | None = None
+    below: Figure | None = None
+
+
 class Figure(Compose):
     """A picture. It is a chalk Diagram: put it beside others, scale it, render it with chalk.
 
     ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
     ``title``: the title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the
     ranks, the top and the height of each row; ``room``: top and bottom of the empty room for a player; ``links``: parts
-    that link elsewhere, in a notebook; ``legend``: its legend, where that is a picture of its own. A ``static`` picture
-    shows itself in a notebook as an image without hover texts, which survives wherever notebooks are shown.
+    that link elsewhere, in a notebook; ``legend``: its legend, where that is a picture of its own; ``narrow``: what is
+    shown instead in a narrow place. A ``static`` picture shows itself in a notebook as an image without hover texts,
+    which survives wherever notebooks are shown.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -114,6 +126,7 @@ class Figure(Compose):
         self.rows: list[tuple[list[int], float, float]] = []
         self.room: tuple[float, float] | None = None
         self.legend: Figure | None = None
+        self.narrow: Narrow | None = None
 
     def __repr__(self) -> str:
         return self.summary
@@ -128,9 +141,20 @@ class Figure(Compose):
         height in pixels."""
         return frame(self._body, self.size, self.summary, fluid, shown)
 
+    def in_place(self) -> str:
+        """Return the picture for a place of any width on a page."""
+        wide, narrow = self.svg(fluid=True), self.narrow
+        if narrow is None:
+            return wide
+        words = self.summary if narrow.part is None else ""
+        above, below = (
+            only_narrow(one._body, one.size, words) if one is not None else "" for one in (narrow.above, narrow.below)
+        )
+        return f"{above}{in_part(wide, self.size, narrow.part)}{below}<style>{IN_PARTS}</style>"
+
     def _repr_html_(self) -> str:
         if not self.static:
-            return swapped(self.svg(fluid=True) + "".join(map(self._over, self.links)), self.summary)
+            return swapped(self.in_place() + "".join(map(self._over, self.links)), self.summary)
         source = f"data:image/svg+xml;base64,{base64.b64encode(without_hover(self.svg()).encode()).decode()}"
         how = "max-width:100%;height:auto"
         return f'<img alt="{escape(self.summary)}" width="{self.size[0]:.0f}" style="{how}" src="{source}">'
@@ -147,7 +171,7 @@ class Figure(Compose):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""
-        write(path, {".svg": self.svg, ".html": lambda: page(self.title, placed(self.svg(fluid=True)))})
+        write(path, {".svg": self.svg, ".html": lambda: page(self.title, placed(self.in_place()))})
 
     def render_svg(
         self, path: str, height: int | None = None, width: int | None = None, draw_height: int | None = None

@@ -10,7 +10,7 @@ from lib.record.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row
-from .marks import Bars, Diagram, Hovers, Rect, label, leaf, style, text_width
+from .marks import Bars, Diagram, Hovers, Rect, label, largest, leaf, style, text_width
 from .operations import operation_in_words
 from .texts import plural, ranges
 from .trace import Trace
@@ -96,7 +96,8 @@ def draw_gaps(layout: Layout, notes: bool = True, ways: Sequence[Rect] = ()) -> 
             middle = row.y + layout.height / 2
             for text, size in product(said, SIZES) if layout.height >= LOWEST else ():
                 if (at := _free(x, width, middle, text_width(text, size), size, near)) is not None:
-                    yield label(at, middle, text, size, style(theme.WAITS), passive=True)
+                    most = largest(text, width - 2 * ROOM, layout.height) if not near else 0.0
+                    yield label(at, middle, text, size, style(theme.WAITS), passive=True, most=most)
                     break
     if texts:
         yield leaf(Hovers(texts, layout.row_height))

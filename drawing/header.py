@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lib.basics.units import show_ticks
 from lib.record.breakdown import MEANING, TALK, WAITS, name_of, percents
 
-from . import theme
+from . import svg, theme
 from .layout import PAD
 from .marks import Diagram, Rect, Titled, box, label, lines, poly, style, text_width
 from .operations import operation, sample_color
@@ -28,6 +28,8 @@ TITLES = (17.0, 15.0, 13.0, 11.0)
 """Sizes of a title, the first that fits."""
 LONGEST = 200
 """Letters of a title that count for the room that it gets."""
+MOST = 6
+"""Lines of a sentence."""
 SIZE = 10.0
 """Of letters, in pixels."""
 
@@ -46,16 +48,17 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     shown = figures(trace)
     widths = [_width(figure) for figure in shown]
     inner, wide = width - 2 * PAD, sum(widths) + BETWEEN * len(widths)
+    known = wrapped(machine(trace), 11.5, inner)
     full, least = (text_width(trace.title[:LONGEST], size, bold=True) for size in (TITLES[0], TITLES[-1]))
-    named = max(text_width(machine(trace), 11.5), min(full, max(least, TITLE)))
+    named = max(*(text_width(line, 11.5) for line in known), min(full, max(least, TITLE)))
     stacked, room = inner - wide < named, inner - wide - named - BETWEEN
     bar = min(room, WIDEST_BAR) if room >= LEAST_BAR else 0.0
     left = inner if stacked else inner - wide - (bar + BETWEEN if bar else 0.0)
     parts: list[Diagram] = [
-        label(PAD, 26, *_title(trace.title, left), style(theme.INK), "start", 650),
-        label(PAD, 46, machine(trace), 11.5, style(theme.MUTE), "start"),
+        label(PAD, 26, *_title(trace.title, left), style(theme.INK), "start", 650, most=svg.KEPT),
+        *[label(PAD, 46 + MORE * at, line, 11.5, style(theme.MUTE), "start") for at, line in enumerate(known)],
     ]
-    x, y = (PAD, STACKED) if stacked else (PAD + left + BETWEEN, 0.0)
+    x, y = (PAD, STACKED + MORE * (len(known) - 1)) if stacked else (PAD + left + BETWEEN, 0.0)
     for figure, one in zip(shown, widths, strict=True):
         parts += _figure(x, y, figure)
         x += one + BETWEEN
@@ -66,8 +69,9 @@ def draw_header(trace: Trace, width: float) -> tuple[list[Diagram], float]:
     said = [(theme.BAD, trace.fault)] if trace.fault else []
     said += [(theme.CHAIN, f"the longest chain: {trace.chain.describe(trace.unit)}")] if trace.chain is not None else []
     for color, text in said:
-        low += MORE
-        parts.append(Titled(text, label(PAD, low - 5, fit(text, 12, inner), 12, style(color), "start", 600)))
+        for line in wrapped(text, 12, inner, bold=True):
+            low += MORE
+            parts.append(Titled(text, label(PAD, low - 5, line, 12, style(color), "start", 600)))
     return [*parts, *spent], low + UNDER
 
 
@@ -90,6 +94,23 @@ def fit(text: str, size: float, width: float) -> str:
     while text and text_width(text + "…", size, bold=True) > width:
         text = text[:-1]
     return text + "…"
+
+
+def wrapped(text: str, size: float, width: float, bold: bool = False) -> list[str]:
+    """Return the lines of a text in so many pixels. A word that is wider than that is cut off, and so is what has no
+    room in MOST lines.
+
+    >>> wrapped("who waits for whom", 10, 60)
+    ['who waits', 'for whom']
+    """
+    found: list[str] = []
+    for word in text.split():
+        line = f"{found[-1]} {word}" if found else ""
+        if line and (len(found) == MOST or text_width(line, size, bold) <= width):
+            found[-1] = line
+        else:
+            found.append(fit(word, size, width))
+    return [*found[:-1], fit(found[-1], size, width)] if len(found) == MOST else found
 
 
 def figures(trace: Trace) -> list[HeaderFigure]:

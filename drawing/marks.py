@@ -143,13 +143,13 @@ class ArrowHovers(Mark):
 
 @dataclass
 class Label(Text):
-    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it. A
-    ``kept`` text stays, and is larger, where the picture is shown much smaller."""
+    """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it.
+    ``most`` is the largest size for which there is room: where the picture is shown much smaller, such a text stays."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
-    kept: bool = False
+    most: float = 0.0
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
@@ -196,6 +196,11 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 def first_fit(texts: Iterable[str], sizes: Iterable[float], width: float) -> tuple[str, float] | None:
     """Return the first text for which there is room, in the first size in which there is, and that size."""
     return next(((text, size) for text in texts for size in sizes if text_width(text, size) <= width), None)
+
+
+def largest(text: str, width: float, height: float, bold: bool = False) -> float:
+    """Return the largest size of a text for which there is room: most of its letters have no parts below their line."""
+    return min(height / 0.8, width / (text_width(text, 1.0, bold) or 1.0))
 
 
 def place_of(text: Label, x: float, y: float) -> Rect:
@@ -292,10 +297,10 @@ def label(
     anchor: str = "middle",
     weight: int = 400,
     passive: bool = False,
-    kept: bool = False,
+    most: float = 0.0,
 ) -> Primitive:
     """Return a text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight, passive, kept), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive, most), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram]) -> Compose:

@@ -10,7 +10,7 @@ from lib.record.events import Event
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
-from . import theme
+from . import svg, theme
 from .layout import PAD, Layout, Row
 from .marks import (
     Diagram,
@@ -21,6 +21,7 @@ from .marks import (
     box,
     boxes,
     label,
+    largest,
     lines,
     places_of_texts,
     poly,
@@ -86,7 +87,7 @@ def _strips(
     lower = [Strip(layout, profile, peak, target, y, (height, ABOVE)) for profile, y in zip(others, tops, strict=True)]
     strips = [highest, *lower]
     places = [(layout.x0, strip.top, layout.x1 - layout.x0, strip.bottom - strip.top) for strip in strips]
-    heading = label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600)
+    heading = label(PAD, y + 6, title, 12.5, style(theme.INK), "start", 600, most=svg.KEPT)
     parts: list[Diagram] = [
         heading,
         boxes(places, style(theme.CARD, theme.GRID, 1)),
@@ -197,9 +198,10 @@ class Strip:
         """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
         (name, size), ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
-        most = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
-        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, size, style(theme.INK), "end"))
-        yield label(layout.x1 + 8, middle, most, 9.5, mute, "start")
+        said = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
+        most, ink = largest(name, layout.x0 - 10, self.bottom - self.top), style(theme.INK)
+        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, size, ink, "end", most=most))
+        yield label(layout.x1 + 8, middle, said, 9.5, mute, "start")
         if ranks > 1:
             yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:

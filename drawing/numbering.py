@@ -3,15 +3,15 @@ micro-batch, or not at all. If every box decided by itself they would look rando
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.record.events import Event
 from lib.record.table import training
 
-from . import theme
+from . import svg, theme
 from .layout import Layout, Row
-from .marks import Diagram, label, style, text_width
+from .marks import Diagram, label, largest, style, text_width
 from .operations import color_of
 from .texts import ranges
 
@@ -26,6 +26,8 @@ class NumberPlan(NamedTuple):
 
     size: float = 0.0
     each: bool = True
+    most: float = 0.0
+    """The largest size for which there would be room everywhere."""
 
 
 NumberPlans = dict[str, NumberPlan]
@@ -45,26 +47,31 @@ def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
     apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
     for size in SIZES if apart else ():
         if boxes and layout.height >= size + 3 and all(fits(layout, *box, size) for box in boxes):
-            return NumberPlan(size)
+            return NumberPlan(size, most=_most(layout, boxes))
     spans = {(ranges(run[0].batches), run[-1].end - run[0].start) for run in runs}
     for size in SIZES:
         if runs and layout.height >= size + 3 and all(fits(layout, *span, size) for span in spans):
             legible = all(_ink(layout, run, size)[1] >= LEAST_CONTRAST for run in runs)
-            return NumberPlan(size, each=False) if legible else NumberPlan()
+            return NumberPlan(size, each=False, most=_most(layout, spans)) if legible else NumberPlan()
     return NumberPlan()
+
+
+def _most(layout: Layout, places: Iterable[tuple[str, float]]) -> float:
+    widths = (largest(text, length * layout.per_tick - APART * svg.KEPT, layout.height) for text, length in places)
+    return min(widths)
 
 
 def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int] = ()) -> Iterator[Diagram]:
     """Yield the numbers of a row that stand over several boxes. ``pale``: the ids of events with faded boxes, where
     numbers have the color of other texts."""
-    for kind, (size, each) in plans.items():
+    for kind, (size, each, most) in plans.items():
         if size and not each and row.same_batches:
             for run in runs_of(row, kind):
                 x = layout.x((run[0].start + run[-1].end) / 2)
                 faded = all(id(event) in pale for event in run)
                 how = style(theme.INK if faded else _ink(layout, run, size)[0])
                 text = ranges(run[0].batches)
-                yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True)
+                yield label(x, row.y + layout.height / 2, text, size, how, weight=600, passive=True, most=most)
 
 
 def fits(layout: Layout, text: str, length: float, size: float) -> bool:

@@ -30,9 +30,16 @@ FEATURES = {"keep": "some of what is inside the layer is kept for its backward",
 
 
 def operation(
-    kind: str, place: Rect, layer_color: str, text: str = "", size: float = 9.5, full: bool = False
+    kind: str,
+    place: Rect,
+    layer_color: str,
+    text: str = "",
+    size: float = 9.5,
+    full: bool = False,
+    most: float = 0.0,
 ) -> Diagram:
-    """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels.
+    """Return a box of an operation. ``text`` is written on a forward or backward, in ``size`` pixels; there is room for
+    ``most``.
 
     A forward is filled with the color of its layer, a backward is outlined and tinted, so that the two differ without
     hue. Where colors mean the operation, a backward is ``full``, too, and a little lower. All other operations have a
@@ -46,7 +53,7 @@ def operation(
     pad = min(0.5, width * 0.06)
     x, width = x + pad, max(width - 2 * pad, 0.3)
     if theme.in_layer_color(kind):
-        return _pass(kind, (x, y, width, height), layer_color, text, size, full)
+        return _pass(kind, (x, y, width, height), layer_color, text, size, full, most)
     inset = 0.0 if stream_of(kind) == "compute" or height < 9 else height * 0.1
     strip = stream_of(kind) == "collective" and height >= STRIPPED
     return _signed(kind, (x, y + inset, width, height - 2 * inset), layer_color if strip else "")
@@ -101,7 +108,7 @@ def glyph(name: str, x: float, y: float, k: float) -> list[Point]:
     }[name]
 
 
-def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool) -> Diagram:
+def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool, most: float) -> Diagram:
     x, y, width, height = place
     radius = min(2.5, height / 5, width / 5)
     if full and theme.outlined(kind):
@@ -120,7 +127,7 @@ def _pass(kind: str, place: Rect, color: str, text: str, size: float, full: bool
         parts.append(box(x, y + theme.BANDS[kind] * (height - band), width, band, style(color), min(radius, band / 2)))
     if text:
         middle = y + height / 2 + height * theme.BAND / 2 * (1 - 2 * theme.BANDS.get(kind, 0.5))
-        parts.append(label(x + width / 2, middle, text, size, style(ink), weight=600))
+        parts.append(label(x + width / 2, middle, text, size, style(ink), weight=600, most=most))
     return together(parts) if len(parts) > 1 else body
 
 
@@ -133,7 +140,7 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
     if stream_of(kind) == "compute" and width >= 9 and height >= 11:
-        letters, size = letters_of(kind), min(10, height * 0.55)
+        letters, size = letters_of(kind), min(10, height * 0.62)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
     if (sign := theme.glyph_of(kind)) and width >= LEGIBLE_SIGN and height >= 4:
         middle, k = y + (height - strip) / 2, min(width * 0.32, height * 0.28, 4.0)

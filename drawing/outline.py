@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,13 +19,13 @@ from lib.record.events import MARKS, Event
 from lib.record.training import FORWARD
 from lib.running.run import Run
 
-from . import theme
-from .figure import Figure
+from . import svg, theme
+from .figure import Figure, Narrow
 from .layout import PAD, Layout
 from .legend import draw_legend
-from .marks import Diagram, Titled, boxes, label, lines, style
-from .numbering import plan_numbers
-from .picture import WIDTH, card, heading
+from .marks import Diagram, Titled, boxes, label, largest, lines, style
+from .numbering import NumberPlans, plan_numbers
+from .picture import WIDTH, beside_narrow, card, heading, narrow_legend, sentences
 from .texts import share_text
 from .timeline import axis, draw_timeline, empty_rows, row_names
 from .total_memory import draw_total, most_memory
@@ -35,6 +35,9 @@ HEAD, GAP = 24.0, 16.0
 """Room for a heading, and between two schedules, in pixels."""
 STRIP = 6.0
 """Room between a schedule and the strip of its memory, in pixels."""
+AXIS = 20.0
+"""The height of the time axis, in pixels."""
+REST = "the rest is yours to find"
 MEANS = "(strong: computes, faint: only communicates)"
 
 
@@ -64,12 +67,23 @@ def draw_sketch(puzzle: str | Puzzle, static: bool = False) -> Figure:
         *heading(title, "", PAD)[0],
         *draw_timeline(layout, "auto", plans, notes=False),
         lines([(x, layout.top - 4, x, layout.bottom + 2)], style(None, theme.INK, 1.5)),
-        label((x + layout.x1) / 2, middle, "the rest is yours to find", 12, style(theme.MUTE)),
+        label((x + layout.x1) / 2, middle, REST, 12, style(theme.MUTE), most=largest(REST, layout.x1 - x, svg.KEPT)),
         *scale,
         *legend,
     ]
     words = f"The beginning of a schedule for {spec.name}, up to {spec.unit.at(until)}; the rest is left out."
-    return card(parts, WIDTH, y + 12, words, static, title)
+    figure = card(parts, WIDTH, y + 12, words, static, title)
+    figure.narrow = _narrow([title], [layout], [plans], (PAD + HEAD - 6, layout.bottom + AXIS))
+    return figure
+
+
+def _narrow(
+    said: Sequence[str], layouts: Sequence[Layout], plans: Sequence[NumberPlans], part: tuple[float, float]
+) -> Narrow:
+    """Return what is shown in a narrow place: what is said, a part of the picture, and the legend."""
+    above, top = sentences(said, 8)
+    legend, end = narrow_legend(layouts, plans, 4, memory=False, links="none")
+    return Narrow(part, beside_narrow(above, top), beside_narrow(legend, end + 10))
 
 
 def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False, static: bool = False) -> Figure:
@@ -110,7 +124,10 @@ def beside_target(source: Run, puzzle: str | None = None, *, star: bool = False,
         *legend,
     ]
     words = f"Yours: {_figures(own)}. The {goal}: {_figures(target)}."
-    return card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
+    figure = card(parts, WIDTH, y + 12, words, static, f"{source.name} beside the {goal}")
+    said = [f"{own.title}: {_figures(own)}", f"the {goal}'s outline, below: {_figures(target)} {MEANS}"]
+    figure.narrow = _narrow(said, [above], [plans], (PAD, end + AXIS))
+    return figure
 
 
 def _busy(rank: int, start: float, end: float) -> Event:

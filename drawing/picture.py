@@ -12,14 +12,14 @@ from lib.basics.errors import PuzzleError
 from lib.basics.units import Elements
 from lib.running.limits import collector_off
 
-from . import theme
-from .failure import draw_sentences
-from .figure import Figure
-from .header import draw_header, fit
+from . import svg, theme
+from .failure import MOST, draw_sentences
+from .figure import PHONE, Figure, Narrow
+from .header import draw_header, fit, wrapped
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .links import LINKS
-from .marks import Diagram, box, label, style, text_width
+from .marks import Diagram, box, label, largest, style, text_width
 from .memory import draw_memory
 from .numbering import NumberPlans, plan_numbers
 from .peak import why_highest
@@ -123,11 +123,38 @@ def card(
 def heading(title: str, note: str, y: float) -> tuple[list[Diagram], float]:
     """Return the title of one of several schedules, a note beside it, and the x where that ends."""
     end = PAD + text_width(title, 13, bold=True) + 10
-    parts: list[Diagram] = [label(PAD, y + 8, title, 13, style(theme.INK), "start", 650)]
+    most = largest(title, WIDTH - 2 * PAD, svg.KEPT, bold=True)
+    parts: list[Diagram] = [label(PAD, y + 8, title, 13, style(theme.INK), "start", 650, most=most)]
     if note:
         parts.append(label(end, y + 9, note, 11, style(theme.MUTE), "start"))
         end += 14 + text_width(note, 11)
     return parts, end
+
+
+def beside_narrow(parts: list[Diagram], end: float) -> Figure:
+    """Return what stands above or below a part of a picture in a narrow place."""
+    return Figure([box(0, 0, PHONE, end, style(theme.CARD)), *parts], PHONE, end, "")
+
+
+def sentences(said: Sequence[str], y: float) -> tuple[list[Diagram], float]:
+    """Return sentences for a narrow place from ``y`` down, and the y where they end."""
+    parts: list[Diagram] = []
+    for text in said:
+        for line in wrapped(text, 11.5, PHONE - 2 * PAD):
+            y += 16
+            parts.append(label(PAD, y - 6, line, 11.5, style(theme.INK), "start"))
+        y += 5
+    return parts, y
+
+
+def narrow_legend(
+    layouts: Sequence[Layout], plans: Sequence[NumberPlans], y: float, memory: bool, links: str = "auto"
+) -> tuple[list[Diagram], float]:
+    """Return the legend of a schedule for a narrow place, and the y where it ends."""
+    narrow = [copy(layout) for layout in layouts]
+    for one in narrow:
+        one.width = PHONE
+    return draw_legend(narrow, plans, y, memory, links)
 
 
 def _schedule(
@@ -148,6 +175,7 @@ def _schedule(
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
         parts += panel
+    panel_ends = y + 4
     if not room:
         legend, y = draw_legend([layout], [plans], y + 12, memory, links)
         parts += legend
@@ -155,9 +183,22 @@ def _schedule(
     figure = card(parts, width, y + (8 if room else 12), words, static, trace.title)
     figure.area = (layout.x0, layout.top, layout.x1, layout.bottom)
     figure.rows = [(row.ranks, row.y, layout.row_height) for row in layout.rows]
+    if not room:
+        figure.narrow = _for_phone(layout, plans, links, memory, (top - 8, panel_ends))
     if room:
         figure.room, figure.legend = below, _own_legend(layout, plans, links)
     return figure
+
+
+def _for_phone(layout: Layout, plans: NumberPlans, links: str, memory: bool, part: tuple[float, float]) -> Narrow:
+    """Return what is shown in a narrow place: the head and the legend with letters of the usual size, and in between
+    the rows and the memory (``part``)."""
+    trace = layout.trace
+    head, top = draw_header(trace, PHONE)
+    said = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
+    texts, y = sentences([*said, *([why_highest(trace)] if memory else [])], 4)
+    legend, end = narrow_legend([layout], [plans], y + 6, memory, links)
+    return Narrow(part, beside_narrow(head, top), beside_narrow([*texts, *legend], end + 8))
 
 
 def _own_legend(layout: Layout, plans: NumberPlans, links: str) -> Figure:

@@ -15,20 +15,20 @@ from lib.record.table import RECEIVE, SEND, collective, in_stream, stream_of
 from lib.running.run import run
 
 from . import theme
-from .figure import Figure
+from .figure import PHONE, Figure, Narrow
 from .layout import PAD
 from .links import arrows
-from .marks import Diagram, box, label, lines, style
+from .marks import Diagram, Point, box, label, lines, style
 from .operations import operation
 from .picture import card, check_choice
 from .tensors import TALL, WIDE, icon, in_words
 
 MOST = 16
 """Ranks at most: more have no room beside each other."""
-STEP, SIGN = WIDE + 10.0, (34.0, 24.0)
-"""In pixels: distance of two columns, and (width, height) of the sign of an operation."""
-LEFT, BETWEEN = 52.0, 64.0
-"""In pixels: room for the words at the left, and for the operation between before and after."""
+SIGN = 34.0, 24.0
+"""Width and height of the sign of an operation, in pixels."""
+LEFT, TOP, BETWEEN = 52.0, 68.0, 64.0
+"""In pixels: room for the names at the left and at the top, and for the operation between before and after."""
 
 
 class Exchange(NamedTuple):
@@ -38,6 +38,28 @@ class Exchange(NamedTuple):
     before: dict[int, Tensor | None]
     after: dict[int, Tensor | None]
     events: dict[int, Event]
+
+
+class Way(NamedTuple):
+    """How far apart the tensors of two ranks are, and what a rank has before and after."""
+
+    ranks: Point
+    stages: Point
+
+    def at(self, rank: int, stage: int) -> Point:
+        """Return the corner of the tensor of a rank before (0) or after (1)."""
+        x, y = (self.ranks[side] * rank + self.stages[side] * stage for side in (0, 1))
+        return PAD + LEFT + x, TOP + y
+
+    def between(self, rank: int) -> Point:
+        """Return the middle of the operation of a rank."""
+        (x, y), (right, bottom) = self.at(rank, 0), self.at(rank, 1)
+        return (x + right + WIDE) / 2, (y + bottom + TALL) / 2
+
+
+BESIDE = Way((WIDE + 10, 0), (0, TALL + BETWEEN))
+BELOW = Way((0, TALL + 10), (WIDE + BETWEEN, 0))
+"""The ranks beside each other, or in a narrow place one below the other."""
 
 
 def primitives() -> tuple[str, ...]:
@@ -57,15 +79,25 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
         raise PuzzleError("no such machine", where="draw_primitive", expected=expected, got=describe(ranks))
     activations = activations and kind != SEND.kind and collective(kind).of_activations is not None
     exchange = _exchange(kind, 2 if stream_of(kind) == "message" else ranks, activations)
-    width = PAD + LEFT + STEP * len(exchange.before) + PAD - 10
-    upper, lower = 68.0, 68.0 + TALL + BETWEEN
-    parts = [
-        *_head(exchange),
-        *_holdings("before", exchange.before, upper),
-        *_operations(exchange, upper + TALL),
-        *_holdings("after", exchange.after, lower),
-    ]
-    return card(parts, width, lower + TALL + PAD, _in_words(exchange), static, theme.name_of(kind))
+    figure = _drawn(exchange, BESIDE, static)
+    if figure.size[0] > PHONE:
+        figure.narrow = Narrow(above=_drawn(exchange, BELOW, static))
+    return figure
+
+
+def _drawn(exchange: Exchange, way: Way, static: bool) -> Figure:
+    """Return the picture with the ranks beside each other, or one below the other."""
+    parts: list[Diagram] = [*_head(exchange)]
+    for rank in exchange.before:
+        parts.append(_name(f"rank {rank}", way.at(rank, 0), way is BESIDE, theme.INK, 600))
+    for stage, (word, held) in enumerate((("before", exchange.before), ("after", exchange.after))):
+        parts.append(_name(word, way.at(0, stage), way is BELOW, theme.MUTE, 400))
+        for rank, tensor in held.items():
+            parts += _holding(tensor, *way.at(rank, stage))
+    parts += _operations(exchange, way)
+    x, y = way.at(len(exchange.before) - 1, 1)
+    words = _in_words(exchange)
+    return card(parts, x + WIDE + PAD, y + TALL + PAD, words, static, theme.name_of(exchange.kind))
 
 
 def _exchange(kind: str, ranks: int, activations: bool) -> Exchange:
@@ -96,10 +128,6 @@ def _brought(kind: str, model: Model, activations: bool) -> tuple[Tensor | None,
     return own, model.pass_to(1, own)
 
 
-def _x(rank: int) -> float:
-    return PAD + LEFT + STEP * rank
-
-
 def _head(exchange: Exchange) -> list[Diagram]:
     name, ticks = theme.name_of(exchange.kind), show_ticks(exchange.events[0].length)
     size = show_elements(exchange.events[0].elements)
@@ -110,40 +138,48 @@ def _head(exchange: Exchange) -> list[Diagram]:
     return [
         label(PAD, 20, name, 14, ink, "start", 650),
         label(PAD, 36, said, 10.5, mute, "start"),
-        *[label(_x(rank) + WIDE / 2, 58, f"rank {rank}", 11, ink, weight=600) for rank in exchange.before],
     ]
 
 
-def _holdings(word: str, held: dict[int, Tensor | None], y: float) -> Iterator[Diagram]:
-    yield label(PAD, y + TALL / 2, word, 11, style(theme.MUTE), "start")
-    for rank, tensor in held.items():
-        yield box(_x(rank), y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
-        if tensor is None:
-            yield label(_x(rank) + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE))
-        else:
-            yield icon(tensor, _x(rank), y)
+def _name(text: str, place: Point, above: bool, color: str, weight: int) -> Diagram:
+    """Return the name of a column above its first tensor, or of a row at its left."""
+    x, y = place
+    if above:
+        return label(x + WIDE / 2, y - 10, text, 11, style(color), weight=weight)
+    return label(PAD, y + TALL / 2, text, 11, style(color), "start", weight)
 
 
-def _operations(exchange: Exchange, y: float) -> list[Diagram]:
+def _holding(tensor: Tensor | None, x: float, y: float) -> Iterator[Diagram]:
+    yield box(x, y, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4)
+    if tensor is None:
+        yield label(x + WIDE / 2, y + TALL / 2, "nothing", 10, style(theme.MUTE))
+    else:
+        yield icon(tensor, x, y)
+
+
+def _operations(exchange: Exchange, way: Way) -> list[Diagram]:
     """Return a sign for each rank's operation, joined to what went in, what came out, and to one another."""
-    middle, (wide, tall) = y + BETWEEN / 2, SIGN
-    centers = [_x(rank) + WIDE / 2 for rank in exchange.before]
+    wide, tall = SIGN
+    down = way is BESIDE  # then time goes down, otherwise to the right
+    middles = {rank: way.between(rank) for rank in exchange.before}
     color = theme.kind_color(exchange.kind)
-    across = (centers[0], middle, centers[-1] - (wide / 2 if exchange.kind == SEND.kind else 0), middle)
-    joined = (
-        arrows([across], color, 1.6, 7) if exchange.kind == SEND.kind else [lines([across], style(None, color, 1.6))]
-    )
-    downs = []
-    for rank, x in enumerate(centers):
-        if exchange.before[rank] is not None:
-            downs.append((x, y + 3, x, middle - tall / 2 - 2))
-        if exchange.after[rank] is not None:
-            downs.append((x, middle + tall / 2 + 2, x, y + BETWEEN - 3))
+    (x, y), (last_x, last_y) = middles[0], middles[len(middles) - 1]
+    if exchange.kind == SEND.kind:
+        across = (x, y, last_x - wide / 2 * down, last_y - tall / 2 * (not down))
+        joined = arrows([across], color, 1.6, 7)
+    else:
+        joined = [lines([(x, y, last_x, last_y)], style(None, color, 1.6))]
+    ways = []
+    for rank, (x, y) in middles.items():
+        half, reach = (tall / 2, BETWEEN / 2) if down else (wide / 2, BETWEEN / 2)
+        for here, first, last in ((exchange.before, -reach + 3, -half - 2), (exchange.after, half + 2, reach - 3)):
+            if here[rank] is not None:
+                ways.append((x, y + first, x, y + last) if down else (x + first, y, x + last, y))
     signs = [
-        operation(exchange.events[rank].kind, (x - wide / 2, middle - tall / 2, wide, tall), theme.layer_color(0, 1))
-        for rank, x in enumerate(centers)
+        operation(exchange.events[rank].kind, (x - wide / 2, y - tall / 2, wide, tall), theme.layer_color(0, 1))
+        for rank, (x, y) in middles.items()
     ]
-    return [*joined, *arrows(downs, theme.MUTE, 1.2, 6), *signs]
+    return [*joined, *arrows(ways, theme.MUTE, 1.2, 6), *signs]
 
 
 def _in_words(exchange: Exchange) -> str:

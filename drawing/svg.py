@@ -20,18 +20,28 @@ from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Li
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
-NARROW, SMALLEST = 0.62, 10.0
-"""A picture is never wider than its place. Where that has less than such a part of its width, letters lower than so
-many of its own pixels are left out."""
-KEPT = {NARROW: 14.0, 0.46: 17.0}
-"""There the names of rows and the times of the axis are larger: their size in pixels of the picture, by that part."""
+NARROW, READABLE = 600.0, 8.0
+"""A picture is never wider than its place. Where that has fewer pixels than the first, and the picture is shown
+smaller than it is made, no letter is lower than so many."""
+STEPS = {0.8: 13.0, 0.62: 17.0, 0.5: 20.0, 0.42: 22.0, 0.3: 46.0}
+"""In places with less than such a part of its width, texts are so high in pixels of the picture, where there is room
+for that. All others are left out."""
+KEPT = STEPS[0.42]
+"""The size of the texts that stay on a phone, in pixels of a picture that is as wide as a cell."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
 Attributes = dict[tuple[int, bool], tuple[str, Style]]
 """The attributes of styles, by their id and whether they are those of a text."""
+USUAL = 10.5
+"""The usual size of a text, in pixels: its middle stays where it is when it gets larger."""
 MANY = 100
 """More lines than this are written in the shortest form."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 _ASKED = f".ltp .m:hover>.a{{fill:{theme.ARROW};fill-opacity:1;stroke:{theme.ARROW};pointer-events:none}}"
+IN_PARTS = (
+    f".ltp.narrow{{display:none}}@container(max-width:{NARROW:g}px){{.ltp.narrow{{display:block}}.ltp.wide{{display:none}}"
+    ".ltp.part{display:block;margin:var(--over) 0 var(--under);clip-path:inset(var(--above) 0 var(--below))}}"
+)
+"""The style of pictures with parts that are shown in narrow places only, and there alone."""
 _FOR_POINTERS = re.compile(
     r'<g stroke="#000" stroke-opacity="0"[^>]*>.*?</g>|<g fill-opacity="0">(?:<g class="m">.*?</g>)*</g>'
     r'|<g><rect [^>]*fill-opacity="0"[^>]*/></g>|<path class="a"[^>]*/>',
@@ -65,15 +75,30 @@ def narrow_css(body: str, width: float, rule: str) -> str:
     """Return a style sheet for a picture of this width with these elements where it is shown much smaller. ``rule`` is
     what has that width: the ``container`` of the picture on a page, or the ``media`` of an image.
 
-    >>> narrow_css('<text font-size="9"/>', 1000, "media")[:70]
-    '@media(max-width:620px){.w1000 text:is([font-size="9"]){display:none}}'
+    >>> narrow_css('<text font-size="17"/><text font-size="9"/>', 1000, "media")[:62]
+    '@media(max-width:500px){.w1000 text:not(.k20,.k22,.k46){display:'
     """
-    picture, sizes = f".w{width:.0f} text", sorted(set(_SIZES.findall(body)))
-    small = ",".join(f'[font-size="{size}"]' for size in sizes if float(size) < SMALLEST)
-    made = [f"@{rule}(max-width:{NARROW * width:.0f}px){{{picture}:is({small}){{display:none}}}}"] if small else []
-    for part, size in KEPT.items():
-        made.append(f"@{rule}(max-width:{part * width:.0f}px){{{picture}.k{{font-size:{size:g}px}}}}")
+    picture, sizes = f".w{width:.0f} text", sorted(set(map(float, _SIZES.findall(body))))
+    places = {min(NARROW, part * width): size for part, size in STEPS.items()}  # of several for one place, the last
+    made = []
+    for place, size in places.items():
+        kept = ",".join(f".k{number(most)}" for most in STEPS.values() if most >= size)
+        large = "".join(f',[font-size="{number(one)}"]' for one in sizes if one >= size)
+        lower = number(0.35 * (size - USUAL))
+        made.append(
+            f"@{rule}(max-width:{number(place)}px){{{picture}:not({kept}{large}){{display:none}}"
+            f"{picture}:is({kept}){{font-size:{number(size)}px;transform:translateY({lower}px)}}}}"
+        )
     return "".join(made)
+
+
+def kept_class(most: float) -> str:
+    """Return the class of a text that has room up to a size, or an empty text if it has none.
+
+    >>> kept_class(12), kept_class(19)
+    ('', 'k17')
+    """
+    return next((f"k{number(size)}" for size in sorted(STEPS.values(), reverse=True) if size <= most), "")
 
 
 def without_hover(svg: str) -> str:
@@ -94,15 +119,47 @@ def frame(
     A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). ``shown``
     is its default width and height on a page.
     """
-    width, height = map(number, size)
     shown_width, shown_height = map(number, shown or size)
     how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
     narrow = narrow_css(body, size[0], "container" if fluid else "media")
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="0 0 {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="{_view(size)}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
         f'font-family="{FONT}" text-anchor="middle"><style>{_ASKED}{theme.css()}{narrow}</style>{body}</svg>'
     )
+
+
+def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
+    """Return an SVG picture that is seen only in places with fewer than NARROW pixels, beside one that has the colors
+    of dark pages. Without ``words`` the other one says what it shows."""
+    width, height = map(number, size)
+    said = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp narrow" viewBox="{_view(size)}" width="{width}" '
+        f'height="{height}" style="max-width:100%;height:auto" {said} font-family="{FONT}" text-anchor="middle">'
+        f"{body}</svg>"
+    )
+
+
+def in_part(picture: str, size: tuple[float, float], part: tuple[float, float] | None) -> str:
+    """Return a fluid picture of which only what is between two heights is shown in places with fewer than NARROW
+    pixels, or nothing."""
+    if part is None:
+        return picture.replace(' class="ltp ', ' class="ltp wide ', 1)
+    (width, height), (top, bottom) = size, part
+    parts = {
+        "over": -top / width,
+        "under": (bottom - height) / width,
+        "above": top / height,
+        "below": 1 - bottom / height,
+    }
+    cut = "".join(f";--{name}:{number(100 * value)}%" for name, value in parts.items())
+    picture = picture.replace(' class="ltp ', ' class="ltp part ', 1)
+    return picture.replace("vertical-align:top", f"vertical-align:top{cut}", 1)
+
+
+def _view(size: tuple[float, float]) -> str:
+    return f"0 0 {number(size[0])} {number(size[1])}"
 
 
 def body(parts: Iterable[Diagram]) -> str:
@@ -169,8 +226,8 @@ def _text(node: Primitive, shape: Label, how: str) -> str:
     anchor = "" if shape.anchor == "middle" else f' text-anchor="{shape.anchor}"'
     weight = "" if shape.weight == 400 else f' font-weight="{shape.weight}"'
     through = ' pointer-events="none"' if shape.passive else ""
-    if shape.kept:
-        how = how.replace(' class="', ' class="k ')
+    if kept := kept_class(shape.most):
+        how = how.replace(' class="', f' class="{kept} ') if " class=" in how else f'{how} class="{kept}"'
     place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
     return f"<text {place}{anchor}{weight}{how}{through}>{escape(shape.text)}</text>"
 

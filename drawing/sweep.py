@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from lib.basics.arguments import describe
@@ -16,7 +17,7 @@ from .figure import Figure
 from .marks import Diagram, Titled, box, label, poly, style
 from .svg import escape
 from .texts import plural
-from .time_memory import MARKS, MEANINGS, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
+from .time_memory import TEXTS, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 TITLE = "Time and memory"
 BOX = "max-height:24em;overflow:auto;margin-top:8px"
@@ -42,21 +43,25 @@ def draw_sweep(sweep: Sweep, *, static: bool = False) -> Figure:
         raise PuzzleError("no program of the sweep is right at any size", where="draw_sweep", fix="print(sweep)")
     names = list(dict.fromkeys(trial.name for trial in right))
     target = _target(right, sweep.cost)
-    chart = Chart.of([*right, *([target] if target else [])])
+    chart_of = partial(Chart.of, [*right, *([target] if target else [])], None)
     wrong = len(sweep.trials) - len(right)
     said = f"{len(right)} run{plural(len(right))}"
     said += f", and {wrong} that {'is' if wrong == 1 else 'are'} wrong" * (wrong > 0)
-    parts = [*(target_area(chart, target, f"within the target of {target.name}") if target else ())]
-    parts += _fronts(front, chart)
-    for trial in right:
-        mark = _mark(names.index(trial.name), *chart.at(trial), trial in front, len(names))
-        parts.append(Titled(f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}", mark))
-    parts += _legend(names, target, sweep)
+
+    def inside(chart: Chart) -> Iterator[Diagram]:
+        if target:
+            yield from target_area(chart, target, f"within the target of {target.name}")
+        yield from _fronts(front, chart)
+        for trial in right:
+            mark = _mark(names.index(trial.name), *chart.at(trial), trial in front, len(names))
+            yield Titled(f"{trial.name}\n{_size(trial)}\n{_figures(trial, sweep)}", mark)
+
     aim = f"; the target of {target.name}: {_figures(target, sweep)}" if target else ""
     best = "; ".join(f"{trial.name}, {_size(trial)}: {_figures(trial, sweep)}" for trial in front[:DESCRIBED])
     best += f"; and {len(front) - DESCRIBED} more" if len(front) > DESCRIBED else ""
     words = f"{TITLE}: {said}{aim}. What no other of the same size beats: {best}."
-    return draw_chart(chart, sweep.unit, sweep.size_unit, TITLE, said, parts, words, static)
+    legend = partial(_legend, names, target, sweep)
+    return draw_chart(chart_of, sweep.unit, sweep.size_unit, TITLE, said, inside, legend, words, static)
 
 
 def sweep_table(sweep: Sweep) -> str:
@@ -113,19 +118,20 @@ def _mark(number: int, x: float, y: float, best: bool, of: int) -> Diagram:
     return box(x - k, y - k, 2 * k, 2 * k, how, k) if shape is None else poly(shape, how)
 
 
-def _legend(names: list[str], target: Trial | None, sweep: Sweep) -> Iterator[Diagram]:
-    y, mute = TOP, style(theme.MUTE)
+def _legend(names: list[str], target: Trial | None, sweep: Sweep, x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return the legend, and the y where it ends."""
+    mute, parts = style(theme.MUTE), list[Diagram]()
     for number, name in enumerate(names[:SHOWN]):
-        yield _mark(number, MARKS, y, True, len(names))
-        yield from meaning(y, name)
+        parts += [_mark(number, x, y, True, len(names)), *meaning(x, y, name)]
         y += 22
     if len(names) > SHOWN:
-        yield label(MEANINGS, y, f"and {len(names) - SHOWN} more", 11.5, mute, "start")
+        parts.append(label(x + TEXTS, y, f"and {len(names) - SHOWN} more", 11.5, mute, "start"))
+        y += 22
     if target:
-        yield target_sample(MARKS, y)
-        yield from meaning(y, "the target", [_figures(target, sweep)])
+        parts += [target_sample(x, y), *meaning(x, y, "the target", [_figures(target, sweep)])]
         y += 38
-    yield label(MARKS - 8, y + 10, "filled: no other of its size beats it", 10.5, mute, "start")
+    parts.append(label(x - 8, y + 10, "filled: no other of its size beats it", 10.5, mute, "start"))
+    return parts, y + 28
 
 
 def _size(trial: Trial) -> str:

@@ -14,7 +14,7 @@ from lib.record.labels import Labels
 from lib.record.shards import WHOLE
 
 from . import theme
-from .figure import Figure
+from .figure import PHONE, Figure, Narrow
 from .header import fit
 from .layout import hatching
 from .marks import Diagram, Rect, Titled, box, boxes, label, lines, style, text_width, together
@@ -33,8 +33,9 @@ MOST, LINES = 256, 64
 """The largest numbers of tensors and lines. Of further ones only the number is shown."""
 NAMES = 140.0
 """The largest width of a line's name, in pixels."""
-COLUMNS, GAP, KEY = 6, 8.0, 16.0
-"""The largest number of pictures in a line, then the room between them and for a key above each, in pixels."""
+COLUMNS, FEW, GAP, KEY = 6, 2, 8.0, 16.0
+"""The largest number of pictures in a line, and in a line of a narrow place; in pixels the room between them, and that
+for a key above each."""
 
 Pieces = tuple[Iterable[int], int]
 """Some pieces, and of how many they are."""
@@ -183,13 +184,21 @@ def draw_group(group: object, *, static: bool = False) -> Figure:
     for notebooks that are saved with their outputs. Raises PuzzleError for anything else.
     """
     lines, left_out = _shown(_lines(group))
+    figure = _in_columns(lines, left_out, COLUMNS, static)
+    if figure.size[0] > PHONE:
+        figure.narrow = Narrow(above=_in_columns(lines, left_out, FEW, static))
+    return figure
+
+
+def _in_columns(lines: Sequence[Line], left_out: int, most: int, static: bool) -> Figure:
+    """Return the tensors in at most so many columns."""
     left = max((text_width(line.name, 11, bold=True) for line in lines), default=0.0)
     left = 12.0 + (left + 12.0 if left else 0.0)
-    columns = min(COLUMNS, max([1, *(len(line.tensors) for line in lines)]))
+    columns = min(most, max([1, *(len(line.tensors) for line in lines)]))
     parts: list[Diagram] = []
     y = 8.0
     for line in lines:
-        more, y = _row(line, left, y)
+        more, y = _row(line, left, y, columns)
         parts += more
     if left_out:
         parts.append(label(left, y + 10, f"and {left_out:,} more", 10, style(theme.MUTE), "start"))
@@ -232,7 +241,7 @@ def _named(group: object) -> list[tuple[str, Tensor]]:
     return pairs
 
 
-def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
+def _row(line: Line, left: float, y: float, columns: int) -> tuple[list[Diagram], float]:
     """Return the pictures of a line from ``y`` down, and the y where they end."""
     ink, mute = style(theme.INK), style(theme.MUTE)
     parts: list[Diagram] = [] if line.tensors else [label(left, y + 10, "empty", 10, mute, "start")]
@@ -242,13 +251,13 @@ def _row(line: Line, left: float, y: float) -> tuple[list[Diagram], float]:
     keyed = any(key for key, _ in line.tensors)
     step = TALL + GAP + (KEY if keyed else 0.0)
     for place, (key, tensor) in enumerate(line.tensors):
-        x, top = left + place % COLUMNS * (WIDE + GAP), y + place // COLUMNS * step
+        x, top = left + place % columns * (WIDE + GAP), y + place // columns * step
         if keyed:
             parts.append(label(x + WIDE / 2, top + KEY / 2, key, 10, mute))
             top += KEY
         parts.append(box(x, top, WIDE, TALL, style(theme.CARD, theme.GRID, 1), 4))
         parts.append(icon(tensor, x, top))
-    rows = -(-len(line.tensors) // COLUMNS)
+    rows = -(-len(line.tensors) // columns)
     return parts, y + (rows * step if rows else 28.0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lib.basics.units import SizeUnit, Unit
@@ -11,7 +11,8 @@ from lib.grading.progress import Point
 from lib.running.sweep import Trial
 
 from . import theme
-from .figure import Figure
+from .figure import PHONE, Figure, Narrow
+from .header import wrapped
 from .layout import PAD, ticks
 from .marks import Diagram, box, label, lines, poly, style, text_width
 from .picture import WIDTH, card
@@ -19,10 +20,14 @@ from .texts import brief_size
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = PAD + 46.0, 700.0, 92.0, 392.0, 436.0
 """In pixels: where the chart is, and the height of the picture."""
+NARROW = PHONE - PAD
+"""The right end of the chart in a narrow place, where the legend is below it, in pixels."""
 ROOM, FARTHEST = 0.14, 2.0
 """Room around the points, as a part of their span; points beyond so many times a target are at the edge."""
-MARKS, MEANINGS = RIGHT + 38, RIGHT + 60
-"""Where the legend has its marks, and its texts."""
+BESIDE, BELOW = (RIGHT + 38, TOP), (PAD + 14, HEIGHT + 8)
+"""Where the legend has its first mark: beside the chart, or in a narrow place below it."""
+TEXTS = 22.0
+"""How far from its mark a text of the legend is, in pixels."""
 WITHIN = style(theme.GOOD, theme.GOOD, 1.4, opacity=0.1)
 """The look of the area within a target."""
 
@@ -58,8 +63,8 @@ class Chart(NamedTuple):
     y: Scale
 
     @classmethod
-    def of(cls, points: Sequence[Figures], target: Figures | None = None) -> Chart:
-        """Return a chart that has room for all points, but for those that are far beyond a target."""
+    def of(cls, points: Sequence[Figures], target: Figures | None = None, right: float = RIGHT) -> Chart:
+        """Return a chart up to ``right`` that has room for all points, but for those that are far beyond a target."""
 
         def scale(values: list[float], target: float, start: float, end: float) -> Scale:
             near = [value for value in values if value <= FARTHEST * target]
@@ -69,7 +74,7 @@ class Chart(NamedTuple):
 
         times, sizes = [point.time for point in points], [float(point.memory) for point in points]
         limits = (target.time, float(target.memory)) if target else (math.inf, math.inf)
-        return cls(scale(times, limits[0], LEFT, RIGHT), scale(sizes, limits[1], BOTTOM, TOP))
+        return cls(scale(times, limits[0], LEFT, right), scale(sizes, limits[1], BOTTOM, TOP))
 
     def at(self, point: Figures) -> tuple[float, float]:
         """Return the place of a point, which is at the edge for one that is beyond it."""
@@ -80,24 +85,52 @@ class Chart(NamedTuple):
         return point.time <= self.x.most and float(point.memory) <= self.y.most
 
 
+Inside = Callable[[Chart], Iterable[Diagram]]
+"""What is in a chart."""
+Legend = Callable[[float, float], tuple[Iterable[Diagram], float]]
+"""A legend whose first mark is at (x, y), and the y where it ends."""
+
+
 def draw_chart(
-    chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str, parts: Iterable[Diagram], words: str, static: bool
+    chart_of: Callable[[float], Chart],
+    unit: Unit,
+    sizes: SizeUnit,
+    title: str,
+    note: str,
+    inside: Inside,
+    legend: Legend,
+    words: str,
+    static: bool,
 ) -> Figure:
-    """Return a picture: title, note, grid with figures, names of the axes, and ``parts``. ``words`` describe it."""
-    times, amounts = chart.x.ticks(8), chart.y.ticks(6)
+    """Return a picture: title, note, grid with figures, names of the axes, what is inside, and the legend. ``chart_of``
+    returns the chart up to some x; ``words`` describe it."""
+    chart, narrow = chart_of(RIGHT), chart_of(NARROW)
+    marks, _ = legend(*BESIDE)
+    figure = card(
+        [*_axes(chart, unit, sizes, title, note), *inside(chart), *marks], WIDTH, HEIGHT, words, static, title
+    )
+    marks, end = legend(*BELOW)
+    parts = [*_axes(narrow, unit, sizes, title, note), *inside(narrow), *marks]
+    figure.narrow = Narrow(above=card(parts, PHONE, end, words))
+    return figure
+
+
+def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> list[Diagram]:
+    right = chart.x.end
+    times, amounts = chart.x.ticks(8 if right == RIGHT else 4), chart.y.ticks(6)
     grid = [(chart.x.at(time), TOP, chart.x.at(time), BOTTOM) for time in times]
-    grid += [(LEFT, chart.y.at(size), RIGHT, chart.y.at(size)) for size in amounts]
+    grid += [(LEFT, chart.y.at(size), right, chart.y.at(size)) for size in amounts]
     mute, ink = style(theme.MUTE), style(theme.INK)
-    axes = [
+    said = wrapped(note, 11.5, right - PAD)[:2]
+    return [
         label(PAD, 26, title, 17, ink, "start", 650),
-        label(PAD, 46, note, 11.5, mute, "start"),
+        *[label(PAD, 46 + 14 * at, line, 11.5, mute, "start") for at, line in enumerate(said)],
         lines(grid, style(None, theme.GRID, 1)),
         *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
         *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
         label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
-        label(RIGHT, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
+        label(right, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
-    return card([*axes, *parts], WIDTH, HEIGHT, words, static, title)
 
 
 def stairs(points: Sequence[tuple[float, float]], width: float) -> Diagram:
@@ -108,11 +141,11 @@ def stairs(points: Sequence[tuple[float, float]], width: float) -> Diagram:
     return poly(corners, style(None, theme.MUTE, width, dash=(4, 3)), closed=False)
 
 
-def meaning(y: float, text: str, notes: Sequence[str] = ()) -> Iterator[Diagram]:
-    """Yield what a mark of the legend means, with notes in the lines below."""
-    yield label(MEANINGS, y, text, 11.5, style(theme.INK), "start", 600)
+def meaning(x: float, y: float, text: str, notes: Sequence[str] = ()) -> Iterator[Diagram]:
+    """Yield what a mark of the legend at (x, y) means, with notes in the lines below."""
+    yield label(x + TEXTS, y, text, 11.5, style(theme.INK), "start", 600)
     for line, note in enumerate(notes, 1):
-        yield label(MEANINGS, y + 16 * line, note, 10.5, style(theme.MUTE), "start")
+        yield label(x + TEXTS, y + 16 * line, note, 10.5, style(theme.MUTE), "start")
 
 
 def target_area(chart: Chart, target: Figures, words: str) -> Iterator[Diagram]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -25,6 +26,7 @@ from .marks import (
     boxes,
     first_fit,
     label,
+    largest,
     lines,
     places_of_texts,
     style,
@@ -33,8 +35,8 @@ from .marks import (
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
 
-KEPT = max(svg.KEPT.values())
-"""The size of names and times where the picture is shown much smaller, as far as there is room for them."""
+LARGE = 0.85
+"""The least distance of two names, as a part of their size."""
 NOTE = 9.5
 """The height of the texts at the right of a row, in pixels."""
 
@@ -72,11 +74,16 @@ def axis(layout: Layout, y: float) -> tuple[list[Diagram], float]:
     ink, show = style(theme.MUTE), layout.trace.unit.show
     at = ticks(layout.scale)
     step = (at[-1] - at[0]) * layout.per_tick / max(len(at) - 1, 1)
-    kept = max(text_width(show(time), KEPT) for time in at) + 4 <= step
+    # Where the picture is shown much smaller, there is room for larger letters at each second time, or each third.
+    widest = max(text_width(show(time), svg.KEPT) for time in at) + 6
+    each = math.ceil(widest / step) if step else 1
     return [
         lines([(layout.x0, y + 2, layout.x1, y + 2)], style(None, theme.HATCH, 1)),
-        label(layout.x0 - 8, y + 12, layout.trace.unit.name, 10, ink, "end", kept=kept),
-        *[label(layout.x(time), y + 12, show(time), 10, ink, kept=kept) for time in at],
+        label(layout.x0 - 14, y + 12, layout.trace.unit.name, 10, ink, "end", most=svg.KEPT),
+        *[
+            label(layout.x(time), y + 12, show(time), 10, ink, most=0.0 if place % each else svg.KEPT)
+            for place, time in enumerate(at)
+        ],
     ], y + 18
 
 
@@ -97,18 +104,20 @@ def _nodes(layout: Layout) -> Iterator[Diagram]:
 def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
     """Yield the name of every row at its left, and how idle it is at its right."""
     size = 11.0 if layout.height >= 14 else 9.0
-    last = -99.0
+    last = large = -99.0
     for row in layout.rows:
         middle = row.y + layout.height / 2
         if middle - last < size:
             continue
         last = middle
+        free = middle - large >= LARGE * svg.KEPT  # where the picture is shown much smaller, for some of the rows
+        most = largest(row.name, layout.x0 - 10, svg.KEPT) if free else 0.0
+        large = middle if free else large
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
         listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
         (name, fitted), ink = fitting(layout, row.name, size), style(theme.INK)
-        kept = layout.height >= KEPT and text_width(name, KEPT) <= layout.names
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, fitted, ink, "end", kept=kept))
+        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, fitted, ink, "end", most=most))
         if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lib.basics.units import Elements
 
-from . import theme
+from . import svg, theme
 from .layout import Layout
 from .marks import Diagram, Titled, box, label, poly, style
 from .memory import stairs, steps_of, target_line
@@ -49,7 +49,7 @@ def draw_total(layout: Layout, y: float, most: float, trace: Trace | None = None
         Titled(said, poly([(layout.x0, bottom), *corners, (corners[-1][0], bottom)], style(theme.HATCH))),
         poly(corners, style(None, theme.INK, 1.2), closed=False),
         poly([(x, top), (x - 3.5, top - 6), (x + 3.5, top - 6)], style(theme.INK)),
-        label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end"),
+        label(layout.x0 - 8, middle - 5, "memory", 11, style(theme.INK), "end", most=svg.KEPT),
         label(layout.x0 - 8, middle + 7, f"rank {peak.rank}", 8.5, style(theme.MUTE), "end"),
         label(layout.x1 + 8, middle - 5, highest, 9.5, style(theme.INK), "start", 600),
     ]

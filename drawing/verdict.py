@@ -15,7 +15,7 @@ from lib.grading.notebook import ShownVerdict
 from lib.grading.verdict import PASS
 from lib.running.run import Run
 
-from . import theme
+from . import svg, theme
 from .attempts import draw_attempts
 from .figure import Figure
 from .layout import PAD, Layout
@@ -128,7 +128,7 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
     """Yield the title, with a tick and a star if they are due, and the figures."""
     ink, mute = style(theme.INK), style(theme.MUTE)
     title = f"{puzzle.number}. {puzzle.title}"
-    yield label(PAD, 28, title, 20, ink, "start", 650)
+    yield label(PAD, 28, title, 20, ink, "start", 650, most=svg.KEPT)
     x = PAD + text_width(title, 20, bold=True) + 24
     if _passes(trace):
         yield poly([(x - 8, 28), (x - 3, 34), (x + 8, 21)], style(None, theme.GOOD, 3), closed=False)
@@ -142,7 +142,7 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
     columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"{share_text(trace.idle)} idle", "")]
     x = PAD
     for value, note in columns:
-        yield label(x, 63, value, 15, ink, "start", 650)
+        yield label(x, 63, value, 15, ink, "start", 650, most=20.0)
         yield label(x, 81, note, 10.5, mute, "start")
         x += max(text_width(value, 15, bold=True), text_width(note, 10.5)) + 36
 
