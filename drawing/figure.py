@@ -136,16 +136,17 @@ class Figure(Compose):
         """The elements of the picture, written once however often it is shown."""
         return body(self.diagrams)
 
-    def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None) -> str:
+    def svg(self, fluid: bool = False, shown: tuple[float, float] | None = None, shrinks: bool = True) -> str:
         """Return the picture as SVG text. A ``fluid`` one shrinks with its page; ``shown`` is its default width and
-        height in pixels."""
-        return frame(self._body, self.size, self.summary, fluid, shown)
+        height in pixels. One that never ``shrinks`` keeps all its letters."""
+        return frame(self._body, self.size, self.summary, fluid, shown, shrinks)
 
     def in_place(self) -> str:
         """Return the picture for a place of any width on a page."""
-        wide, narrow = self.svg(fluid=True), self.narrow
+        narrow = self.narrow
         if narrow is None:
-            return wide
+            return self.svg(fluid=True)
+        wide = self.svg(fluid=True, shrinks=narrow.part is not None)
         words = self.summary if narrow.part is None else ""
         above, below = (
             only_narrow(one._body, one.size, words) if one is not None else "" for one in (narrow.above, narrow.below)

@@ -104,7 +104,7 @@ def play(
 def _drawn(figure: Figure) -> tuple[str, str]:
     """Return the schedule and its legend."""
     assert figure.legend is not None
-    return figure.svg(), figure.legend.svg()
+    return figure.svg(shrinks=False), figure.legend.svg(shrinks=False)
 
 
 def _page(trace: Trace, picture: str, legend: str, data: dict[str, Any]) -> str:

@@ -75,8 +75,8 @@ def narrow_css(body: str, width: float, rule: str) -> str:
     """Return a style sheet for a picture of this width with these elements where it is shown much smaller. ``rule`` is
     what has that width: the ``container`` of the picture on a page, or the ``media`` of an image.
 
-    >>> narrow_css('<text font-size="17"/><text font-size="9"/>', 1000, "media")[:62]
-    '@media(max-width:500px){.w1000 text:not(.k20,.k22,.k46){display:'
+    >>> narrow_css('<text font-size="17"/><text font-size="9"/>', 1000, "media")[:70]
+    '@media(max-width:600px){.w1000 text:not(.k17,.k20,.k22,.k46,[font-size'
     """
     picture, sizes = f".w{width:.0f} text", sorted(set(map(float, _SIZES.findall(body))))
     places = {min(NARROW, part * width): size for part, size in STEPS.items()}  # of several for one place, the last
@@ -112,16 +112,21 @@ def without_hover(svg: str) -> str:
 
 
 def frame(
-    body: str, size: tuple[float, float], words: str, fluid: bool = False, shown: tuple[float, float] | None = None
+    body: str,
+    size: tuple[float, float],
+    words: str,
+    fluid: bool = False,
+    shown: tuple[float, float] | None = None,
+    shrinks: bool = True,
 ) -> str:
     """Return an SVG picture of ``size`` pixels around the elements ``body``, with ``words`` as alternative text.
 
     A ``fluid`` picture shrinks with the page (files are not fluid, since some converters then draw nothing). ``shown``
-    is its default width and height on a page.
+    is its default width and height on a page. One that never ``shrinks`` keeps all its letters.
     """
     shown_width, shown_height = map(number, shown or size)
     how = ' style="max-width:100%;height:auto;vertical-align:top"' * fluid
-    narrow = narrow_css(body, size[0], "container" if fluid else "media")
+    narrow = narrow_css(body, size[0], "container" if fluid else "media") if shrinks else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="{_view(size)}" '
         f'width="{shown_width}" height="{shown_height}"{how} role="img" aria-label="{escape(words)}" '
@@ -131,13 +136,14 @@ def frame(
 
 def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
     """Return an SVG picture that is seen only in places with fewer than NARROW pixels, beside one that has the colors
-    of dark pages. Without ``words`` the other one says what it shows."""
+    of dark pages. It has no hover texts, since there is hardly a pointer. Without ``words`` the other one says what it
+    shows."""
     width, height = map(number, size)
     said = f'role="img" aria-label="{escape(words)}"' if words else 'aria-hidden="true"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp narrow" viewBox="{_view(size)}" width="{width}" '
         f'height="{height}" style="max-width:100%;height:auto" {said} font-family="{FONT}" text-anchor="middle">'
-        f"{body}</svg>"
+        f"{without_hover(body)}</svg>"
     )
 
 

@@ -394,8 +394,8 @@ def test_a_notebook_gets_one_picture_that_scales() -> None:
     figure = draw(staged_run())
     data, _ = DisplayFormatter().format(figure)
     assert sorted(data) == ["text/html", "text/plain"]
-    assert data["text/html"].count("<svg ") == 1
-    assert 'style="max-width:100%;height:auto;vertical-align:top"' in data["text/html"]
+    assert data["text/html"].count("<svg ") - data["text/html"].count('class="ltp narrow"') == 1
+    assert 'style="max-width:100%;height:auto;vertical-align:top' in data["text/html"]
     assert len(data["text/plain"]) < 1000
 
 
@@ -407,8 +407,8 @@ def test_where_a_page_takes_the_picture_out_words_stay() -> None:
     assert (words.text or "").startswith(figure.summary)
     assert "static=True" in (words.text or "")
     assert live.get("hidden") and "display:none" in live.get("style", "")
-    assert [child.tag for child in live] == [SVG + "svg", "style"]
-    assert ".ltp-live>svg" in (live[1].text or "")
+    assert [child.tag for child in live] == [*[SVG + "svg"] * 3, "style", "style"]
+    assert ".ltp-live>svg" in (live[-1].text or "")
 
 
 def test_a_static_picture_is_an_image_with_words() -> None:
@@ -447,7 +447,7 @@ def test_files_are_pictures_or_pages(tmp_path: Path) -> None:
     figure.save(tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert figure.svg(fluid=True) in page
+    assert figure.in_place() in page
     for name, says in (("x.png", "no known ending"), ("no/x.svg", "cannot be written")):
         with pytest.raises(PuzzleError, match=says):
             figure.save(tmp_path / name)

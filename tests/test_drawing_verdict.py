@@ -21,7 +21,7 @@ from solutions.p02_ddp import ddp
 from tests.drawing_events import SVG, texts
 from tests.programs import COURSE, solved
 
-LABELS = re.compile(r'<svg [^>]*aria-label="([^"]*)"')
+LABELS = re.compile(r'<svg [^>]*class="ltp (?!narrow)[^>]*aria-label="([^"]*)"')
 KEPT = re.compile(r'<a download="(\w+)\.svg" href="data:image/svg\+xml;base64,([^"]*)">([^<]*)</a>')
 
 
