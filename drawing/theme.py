@@ -19,7 +19,7 @@ ROLES = {
     "good": ("#1a7f4b", "#4cc38a"),
     "step": ("#2b3239", "#d3cfdc"),
     "chain": ("#d8002b", "#ff5470"),
-    "gap": ("#fcd9df", "#443734"),
+    "gap": ("#ffccd3", "#613f43"),
     "waits": ("#a03a22", "#f0a898"),
     "talk": ("#590090", "#bc48fe"),
     "scatter": ("#36095e", "#851ee3"),
@@ -60,18 +60,18 @@ FAMILY_GLYPH = "bow"
 BANDS = {"backward_input": 0.0, "backward_weight": 1.0}
 """Halves of a backward have a band at the top of their box, or at its bottom: so they differ without color, too."""
 TENSOR_COLORS = {
-    "Weight": "#454003",
-    "OptState": "#b1ac00",
-    "WeightGrad": "#671800",
-    "Activation": "#f8bf00",
-    "ActivationGrad": "#efedb0",
+    "Weight": "#573c00",
+    "OptState": "#a04b5e",
+    "WeightGrad": "#790800",
+    "Activation": "#f6bf00",
+    "ActivationGrad": "#f5ecb2",
 }
-"""Memory is yellow, brown and dark red, which no operation is. Any two colors that can meet in one picture, these and
+"""Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture, these and
 those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
-    "in_flight": ("in flight", "#6b5d5c"),
-    "inbox": ("inbox", "#4c4748"),
+    "in_flight": ("in flight", "#a7ad00"),
+    "inbox": ("inbox", "#fdeb0e"),
 }
 """The name and the color of each kind of memory."""
 # Indigo to green in OKLCH. Lightness rises all the way, so layers differ in gray and for color-blind readers, too.

@@ -22,8 +22,6 @@ from tests.test_drawing_color import linear, without_green
 
 LEAST = 8.0
 """How much two colors differ at least: their distance in OKLab, times 100."""
-APART = 5.0
-"""How much waiting differs at least from an empty row and, on dark pages, from memory, which is in another panel."""
 RAMPS = {kind: {theme.work_color(kind, at, of) for of in range(1, 65) for at in range(of)} for kind in training()}
 LAYERS = {theme.layer_color(at, of) for of in range(1, 130) for at in range(of)}
 GROUND = {theme.CARD, theme.LANE, theme.GRID, theme.HATCH, theme.MUTE}
@@ -90,13 +88,11 @@ def areas(figure: Figure, layered: bool) -> dict[str, set[str]]:
 def collisions(found: dict[str, set[str]]) -> Iterator[tuple[str, str, str, str, float]]:
     """Pairs of meanings with colors that are too near each other, on light and dark pages."""
     on_dark = dict(theme.ROLES.values())
-    memory = {name for name, _ in theme.MEMORY.values()}
     for (one, its), (other, others) in combinations(sorted(found.items()), 2):
         for dark in (False, True):
-            least = APART if dark and "waits" in (one, other) and memory & {one, other} else LEAST
             shown = [{on_dark.get(color, color) if dark else color for color in colors} for colors in (its, others)]
             near = min((distance(a, b), a, b) for a in shown[0] for b in shown[1])
-            if near[0] < least:
+            if near[0] < LEAST:
                 yield one, other, *near[1:], near[0]
 
 
@@ -168,4 +164,4 @@ def test_only_communicating_and_waiting_have_one_color_each_in_bar_and_rows() ->
 @pytest.mark.parametrize("page", [0, 1])
 def test_waiting_is_seen_on_its_row_and_on_the_card(page: int) -> None:
     roles = {role: colors[page] for role, colors in theme.ROLES.items()}
-    assert distance(roles["gap"], roles["lane"]) >= APART and distance(roles["gap"], roles["card"]) >= LEAST
+    assert distance(roles["gap"], roles["lane"]) >= LEAST and distance(roles["gap"], roles["card"]) >= LEAST
