@@ -14,11 +14,12 @@ from lib.record.table import SEND
 from lib.record.training import BACKWARD, FORWARD, UPDATE
 
 from . import theme
-from .figure import Figure, Link
+from .figure import Figure
 from .header import fit
 from .layout import PAD
 from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, star, style, text_width, together
-from .picture import WIDTH, card
+from .picture import WIDTH
+from .svg import escape, inside
 from .texts import plural
 
 COLUMNS, GAP, TALL, HEAD = 5, 8.0, 71.0, 32.0
@@ -27,6 +28,15 @@ WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
 """The width of a card in pixels."""
 TILE, INSIDE = 27.0, 7.0
 """In pixels: the side of the square with the number, and the room between the edge of a card and what is in it."""
+INLINE = "display:inline-block;vertical-align:top"
+EDGE = 1.5
+"""Room around a card on a page for its frame, in pixels."""
+SMALL, LARGE = 160.0, WIDE + 2 * EDGE
+"""The least and the largest width of a card on a page, in pixels."""
+PLACE = f"{INLINE};width:19%;min-width:{SMALL:.0f}px;max-width:{LARGE:.0f}px;margin:0 4px 4px 0"
+SIGNS = INLINE + ";width:{:.0f}px;max-width:100%;margin:0 0 6px"
+"""The looks of a card and of a line of signs on a page."""
+REPAIRS = "What is wrong here? Programs to be repaired, when you like"
 TINT = 0.13
 """The opacity of the color of a card that is solved."""
 Trail = Mapping[str, Sequence[Point]]  # right attempts at each puzzle
@@ -54,16 +64,49 @@ class Standing(NamedTuple):
         return said + ", right but over its target" * (not self.solved and bool(self.points))
 
 
+class Course(Figure):
+    """The map: one picture in a file, and on a page a text with a picture for each card, as many in a line as there is
+    room for. A card is a link to its notebook, if that is known."""
+
+    so_far = ""
+    signs: Sequence[Figure] = ()
+    cards: Sequence[Sequence[tuple[Figure, str]]] = ()
+    """The cards of the course and of the repairs, each with the address of its notebook."""
+
+    def in_place(self) -> str:
+        """Return the map for a page, with the pictures in it."""
+        return f"<style>{theme.css()}</style>{self._on_page(lambda one: inside(one._body, one.size))}"
+
+    def image(self) -> str:
+        """Return the map for a page that takes pictures out, with images of them."""
+        return self._on_page(Figure.image)
+
+    def _on_page(self, show: Callable[[Figure], str]) -> str:
+        signs = "".join(f'<div style="{SIGNS.format(one.size[0])}">{show(one)}</div>' for one in self.signs)
+        lists = ["".join(_linked(card, show(card), there) for card, there in cards) for cards in self.cards]
+        titles = [f"<p><b>The course:</b> {self.so_far}</p>{signs}", f"<p><b>{REPAIRS}</b></p>"]
+        return "".join(f"{title}<div>{cards}</div>" for title, cards in zip(titles, lists, strict=True) if cards)
+
+
+def _linked(card: Figure, shown: str, there: str) -> str:
+    """Return a card in its place, as a link to its notebook."""
+    if not there:
+        return f'<div role="img" aria-label="{escape(card.summary)}" style="{PLACE}">{shown}</div>'
+    said = escape(f"Go to {card.summary}")
+    return f'<a href="{escape(there)}" title="{said}" aria-label="{said}" style="{PLACE}">{shown}</a>'
+
+
 def draw_course(
     solved: Collection[str] = (),
     starred: Collection[str] = (),
     trail: Trail = MappingProxyType({}),
     static: bool = False,
+    folder: str | None = None,
 ) -> Figure:
     """Return a map of the puzzles in order, and below it of the programs to be repaired, each with the silhouette of
     its solution's schedule. ``solved`` puzzles are green and have a tick, ``starred`` ones are golden and have a star,
     and a frame is around those that come next. The pointer finds target, star and the newest right attempt on the
-    ``trail``. Unless ``static``, each links to its notebook in this folder."""
+    ``trail``. Each links to its notebook, if that is in this folder, or else in the ``folder`` of that name."""
     known = [*puzzles().values()]
     course, repairs = ([one for one in known if one.repair is repair] for repair in (False, True))
     now = {
@@ -73,23 +116,26 @@ def draw_course(
     parts: list[Diagram] = [
         label(PAD, 24, "The course", 17, style(theme.INK), "start", 650),
         label(WIDTH - PAD, 25, _so_far(course, now), 11.5, style(theme.MUTE), "end"),
-        *_meanings(48),
+        *_colors(PAD, 48)[0],
+        *_marks(WIDTH - PAD - (_marks(0, 0)[1]), 48)[0],
     ]
     places, y = _places(course, 66)
     if repairs:
-        title = "What is wrong here? Programs to be repaired, when you like"
-        parts.append(label(PAD, y + HEAD / 2 - 4, title, 13, style(theme.INK), "start", 650))
+        parts.append(label(PAD, y + HEAD / 2 - 4, REPAIRS, 13, style(theme.INK), "start", 650))
         more, y = _places(repairs, y + HEAD - 10)
         places += more
+    cards: list[tuple[Figure, str]] = []
     for at, (puzzle, (x, top)) in enumerate(zip([*course, *repairs], places, strict=True)):
         color = theme.STEP if puzzle.repair else theme.layer_color(at, len(course))
         parts.append(_card(puzzle, x, top, color, now[puzzle.name]))
-    drawn = card(parts, WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
-    drawn.links = [
-        Link(x, top, WIDE, TALL, there, f"Go to {_in_full(puzzle, now[puzzle.name])}")
-        for puzzle, (x, top) in zip([*course, *repairs], places, strict=True)
-        if (there := notebook_of(puzzle))
-    ]
+        alone = [_card(puzzle, EDGE, EDGE, color, now[puzzle.name])]
+        there = notebook_of(puzzle) or ("" if folder is None else f"{folder}{puzzle.file}.ipynb")
+        cards.append((Figure(alone, WIDE + 2 * EDGE, TALL + 2 * EDGE, _in_full(puzzle, now[puzzle.name])), there))
+    back = box(0.5, 0.5, WIDTH - 1, y - GAP + PAD - 1, style(theme.CARD, theme.GRID, 1), 8)
+    drawn = Course([back, *parts], WIDTH, y - GAP + PAD, _in_words(course, repairs, now), static, "The course")
+    drawn.so_far = _so_far(course, now)
+    drawn.signs = [_alone(_colors), _alone(_marks)]
+    drawn.cards = cards[: len(course)], cards[len(course) :]
     return drawn
 
 
@@ -98,25 +144,33 @@ def _so_far(course: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
     return f"{done} of {len(course)} puzzles solved, {stars} of {sum(one.star is not None for one in course)} stars"
 
 
-def _meanings(y: float) -> Iterator[Diagram]:
-    """Yield a line that explains the colors of silhouettes, and what cards say of the learner."""
-    ink, x = style(theme.INK), PAD
+def _colors(x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return what the colors of silhouettes mean, from x on, and the x where it ends."""
+    parts: list[Diagram] = []
     for color, name in MEANINGS.values():
-        yield box(x, y - 5, 14, 10, style(color), 2)
-        yield label(x + 19, y, name, 10.5, ink, "start")
+        parts += [box(x, y - 5, 14, 10, style(color), 2), label(x + 19, y, name, 10.5, style(theme.INK), "start")]
         x += 19 + text_width(name, 10.5) + 14
-    x = WIDTH - PAD
+    return parts, x - 14
+
+
+def _marks(x: float, y: float) -> tuple[list[Diagram], float]:
+    """Return what cards say of the learner, from x on, and the x where it ends."""
     signs: list[tuple[str, Callable[[float], Diagram]]] = [
-        ("next", lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3)),
-        ("solved with its star", lambda x: star(x + 7, y, 7, style(theme.GOLD))),
         ("solved", lambda x: _tick(x + 7, y, 0.8)),
+        ("solved with its star", lambda x: star(x + 7, y, 7, style(theme.GOLD))),
+        ("next", lambda x: box(x, y - 6, 14, 12, style(theme.CARD, theme.INK, 2), 3)),
     ]
+    parts: list[Diagram] = []
     for name, sign in signs:
-        x -= text_width(name, 10.5)
-        yield label(x, y, name, 10.5, ink, "start")
-        x -= 20
-        yield sign(x)
-        x -= 16
+        parts += [sign(x), label(x + 20, y, name, 10.5, style(theme.INK), "start")]
+        x += 36 + text_width(name, 10.5)
+    return parts, x - 16
+
+
+def _alone(part: Callable[[float, float], tuple[list[Diagram], float]]) -> Figure:
+    """Return one of these as a picture."""
+    parts, end = part(6, 11)
+    return Figure([box(0, 0, end + 6, 22, style(theme.CARD), 4), *parts], end + 6, 22, "What colors and signs mean.")
 
 
 def _places(known: Sequence[Puzzle], y: float) -> tuple[list[tuple[float, float]], float]:

@@ -14,7 +14,7 @@ from chalk.core import Compose
 from lib.basics.errors import PuzzleError
 
 from .marks import Diagram, box_envelope
-from .svg import IN_PARTS, body, escape, frame, in_part, only_narrow, without_hover
+from .svg import IN_PARTS, body, escape, frame, image, in_part, only_narrow
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -28,8 +28,8 @@ h1.unseen{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inse
 """
 
 SWAP = (
-    "<style>.ltp-words:has(+.ltp-live>svg){display:none!important}"
-    "div.ltp-live.lm-Widget.lm-mod-hidden:has(>svg){display:block!important}</style>"
+    "<style>.ltp-words:has(+.ltp-live svg){display:none!important}"
+    "div.ltp-live.lm-Widget.lm-mod-hidden:has(svg){display:block!important}</style>"
 )
 PLACE = "width:100%;container-type:inline-size"
 """The style of the place of a picture on a page: by its width the picture decides what there is room for."""
@@ -81,17 +81,6 @@ def write(path: str | os.PathLike[str], formats: Mapping[str, Callable[[], str |
         raise PuzzleError(f"{target} cannot be written: {error.strerror}", where="save") from None
 
 
-class Link(NamedTuple):
-    """A part of a picture (left, top, width and height in pixels) that links to an address, and its text."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    address: str
-    words: str
-
-
 class Narrow(NamedTuple):
     """What is shown in narrow places, where the letters of a picture would be too low: of the picture itself what is
     between two heights (``part``), or nothing, and other pictures above and below it."""
@@ -104,12 +93,11 @@ class Narrow(NamedTuple):
 class Figure(Compose):
     """A picture. It is a chalk Diagram: put it beside others, scale it, render it with chalk.
 
-    ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it;
-    ``title``: the title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the
-    ranks, the top and the height of each row; ``room``: top and bottom of the empty room for a player; ``links``: parts
-    that link elsewhere, in a notebook; ``legend``: its legend, where that is a picture of its own; ``narrow``: what is
-    shown instead in a narrow place. A ``static`` picture shows itself in a notebook as an image without hover texts,
-    which survives wherever notebooks are shown.
+    ``size``: width and height in pixels; ``summary``: the picture in words, for those who cannot see it; ``title``: the
+    title of its page; ``area``: the timeline of a schedule (left, top, right, bottom); ``rows``: the ranks, the top and
+    the height of each row; ``room``: top and bottom of the empty room for a player; ``legend``: its legend, where that
+    is a picture of its own; ``narrow``: what is shown instead in a narrow place. A ``static`` picture shows itself in a
+    notebook as an image without hover texts, which survives wherever notebooks are shown.
     """
 
     # IPython would store a second copy, rendered by chalk: of fixed size, black on black in dark themes.
@@ -121,7 +109,6 @@ class Figure(Compose):
         super().__init__(box_envelope(0, 0, width, height), list(parts))
         self.size, self.summary, self.static = (width, height), summary, static
         self.title = title or "A picture"
-        self.links: list[Link] = []
         self.area: tuple[float, float, float, float] | None = None
         self.rows: list[tuple[list[int], float, float]] = []
         self.room: tuple[float, float] | None = None
@@ -155,20 +142,15 @@ class Figure(Compose):
 
     def _repr_html_(self) -> str:
         if not self.static:
-            return swapped(self.in_place() + "".join(map(self._over, self.links)), self.summary)
-        source = f"data:image/svg+xml;base64,{base64.b64encode(without_hover(self.svg()).encode()).decode()}"
+            return swapped(self.in_place(), self.summary)
+        return self.image()
+
+    def image(self) -> str:
+        """Return the picture as an image without hover texts, which no page takes out."""
+        drawn = image(self._body, self.size, shrinks=self.size[0] > PHONE)
+        source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
         how = "max-width:100%;height:auto"
         return f'<img alt="{escape(self.summary)}" width="{self.size[0]:.0f}" style="{how}" src="{source}">'
-
-    def _over(self, link: Link) -> str:
-        """Return a link that lies over the picture, since JupyterLab fails at links in an SVG. The picture is as wide
-        as the page, but no wider than it is made."""
-        width, height = self.size
-        shares = {"left": link.x / width, "width": link.width / width}
-        across = "".join(f"{side}:calc(min(100%,{width:.0f}px)*{share:.4f});" for side, share in shares.items())
-        down = f"top:{100 * link.y / height:.2f}%;height:{100 * link.height / height:.2f}%"
-        said = f'href="{escape(link.address)}" title="{escape(link.words)}" aria-label="{escape(link.words)}"'
-        return f'<a {said} style="position:absolute;{across}{down}"></a>'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: ``.svg``, or ``.html`` for a page with hover texts. Raise PuzzleError if that fails."""

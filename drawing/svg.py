@@ -134,6 +134,18 @@ def frame(
     )
 
 
+def image(body: str, size: tuple[float, float], shrinks: bool = True, dark: bool = True) -> str:
+    """Return an SVG picture for an image, in which no pointer finds anything. ``dark``: whether it has other colors
+    where the system wants dark ones."""
+    width, height = map(number, size)
+    body = without_hover(body)
+    style = theme.image_css(body) * dark + (narrow_css(body, size[0], "media") if shrinks else "")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp w{size[0]:.0f}" viewBox="{_view(size)}" width="{width}" '
+        f'height="{height}" font-family="{FONT}" text-anchor="middle"><style>{style}</style>{body}</svg>'
+    )
+
+
 def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
     """Return an SVG picture that is seen only in places with fewer than NARROW pixels, beside one that has the colors
     of dark pages. It has no hover texts, since there is hardly a pointer. Without ``words`` the other one says what it
@@ -144,6 +156,14 @@ def only_narrow(body: str, size: tuple[float, float], words: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp narrow" viewBox="{_view(size)}" width="{width}" '
         f'height="{height}" style="max-width:100%;height:auto" {said} font-family="{FONT}" text-anchor="middle">'
         f"{without_hover(body)}</svg>"
+    )
+
+
+def inside(body: str, size: tuple[float, float]) -> str:
+    """Return an SVG picture that is part of another one, with which it shares colors and words. It fills its place."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ltp" viewBox="{_view(size)}" style="display:block;width:100%" '
+        f'aria-hidden="true" font-family="{FONT}" text-anchor="middle">{body}</svg>'
     )
 
 

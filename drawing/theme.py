@@ -66,8 +66,8 @@ TENSOR_COLORS = {
     "Activation": "#f6bf00",
     "ActivationGrad": "#f5ecb2",
 }
-"""Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture, these and
-those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""
+"""Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture,
+these and those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""
 MEMORY = {
     **{row.memory: (f"{row.word}s", TENSOR_COLORS[name]) for name, row in KINDS.items() if name in TENSOR_COLORS},
     "in_flight": ("in flight", "#a7ad00"),
@@ -174,6 +174,18 @@ def contrast(a: str, b: str) -> float:
 def text_on(*colors: str) -> str:
     """Return the better of white and black on a color, or on several at once."""
     return max(("#fefefe", "#010102"), key=lambda text: min(contrast(text, color) for color in colors))
+
+
+def image_css(body: str) -> str:
+    """Return the dark colors of an image with these elements, which only the system can ask for."""
+    parts = (("f", "fill"), ("s", "stroke"))
+    used = [
+        f".{short}-{role}{{{what}:{dark}}}"
+        for role, (_, dark) in ROLES.items()
+        for short, what in parts
+        if f"{short}-{role}" in body
+    ]
+    return f"@media(prefers-color-scheme:dark){{{''.join(used)}}}"
 
 
 def css() -> str:

@@ -519,10 +519,8 @@ def notebook_name(path: Path) -> str:
 
 def _as_json(cell: Cell, id: str) -> Json:
     code: Json = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
-    if (
-        MAP in cell.tags
-    ):  # an image without links, which needs no kernel; with one come progress and links
-        shown = {"text/html": draw_course(static=True)._repr_html_()}
+    if MAP in cell.tags:  # images in links, which need no kernel; with one comes progress
+        shown = {"text/html": draw_course(static=True, folder="")._repr_html_()}
         code["outputs"] = [{"output_type": "display_data", "data": shown, "metadata": {}}]
     source = cell.source.splitlines(keepends=True)
     tags = [tag for tag in cell.tags if tag in KEPT]

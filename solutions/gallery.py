@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drawing import Figure, compare, draw, play
-from drawing.svg import without_hover
+from drawing.figure import placed
+from drawing.svg import image, without_hover
 from drawing.theme import ROLES, css
 from lib import PuzzleError, Run
 from lib.course.specs import Puzzle
@@ -72,7 +73,6 @@ FAMILIES = (
     ),
 )
 """The families in the order of the page. The last one takes all puzzles that no other names."""
-STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 LINE = re.compile(r"\[[^\]]*\]\((p\d\d_\w+)\.ipynb\): ([^\n]*(?:\n#  +\S[^\n]*)*)")
 """A line of the overview: a link to a notebook, and a sentence, which may go on in the next line."""
 
@@ -92,7 +92,7 @@ h3{{font-size:1.1rem;margin:2rem 0 0}}h4{{font-size:1rem;margin:1.1rem 0 .1rem}}
 .begin{{display:flex;flex-wrap:wrap;gap:.6rem;margin:1rem 0}}
 .begin a{{padding:.45rem 1rem;border:1px solid var(--link);border-radius:8px;text-decoration:none;font-weight:600}}
 .begin a:first-child{{background:var(--link);color:var(--on)}}
-.wide{{overflow-x:auto}}.wide svg{{display:block;width:100%;min-width:680px;height:auto}}
+svg{{max-width:100%;height:auto}}
 .key{{position:sticky;top:0;z-index:1;background:var(--page);padding:.3rem 0;border-bottom:1px solid var(--line)}}
 iframe{{width:100%;height:700px;border:0;display:block}}.still{{display:none}}.still img{{max-width:100%}}
 pre{{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:.6rem .8rem;overflow-x:auto;
@@ -104,7 +104,7 @@ del{{color:var(--bad);text-decoration:none;display:block}}ins{{color:var(--good)
 @media(prefers-color-scheme:dark){{:root{{--page:#0d1015;--ink:{ink[1]};--mute:{mute[1]};--line:#2f3641;--soft:#16191f;--link:#7ab7ff;--on:#0d1015;--bad:#ff8a80;--good:#6fd6a0}}}}
 @media(max-width:640px),(max-height:500px){{.key{{position:static}}}}
 @media print{{:root{{color-scheme:light;--page:#fff;--ink:{ink[0]};--mute:{mute[0]};--line:#dfe3e9;--soft:#fff;--link:#0b57b0;--on:#fff;--bad:#b3261e;--good:#17683f}}
-.key{{position:static}}iframe,.begin{{display:none}}.still{{display:block}}.wide{{overflow:visible}}.wide svg,.still img{{min-width:0!important}}{printed}}}
+.key{{position:static}}iframe,.begin{{display:none}}.still{{display:block}}{printed}}}
 </style>
 </head>
 <body>
@@ -303,16 +303,15 @@ def _sentence(words: str) -> str:
 
 
 def _picture(figure: Figure) -> str:
-    """A picture that scrolls in its own box where the page is narrow. Hover texts and styles are left out: there are
-    many pictures, and the page has the styles once."""
-    drawn = STYLE.sub("", without_hover(figure.svg(fluid=True)))
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(figure.title)}">{drawn}</div>'
+    """A picture. Hover texts and colors of dark pages are left out: there are many pictures, and the page has the
+    colors once."""
+    return placed(without_hover(figure.in_place()).replace(css(), ""))
 
 
 def fixed(figure: Figure, dark: bool) -> str:
     """A picture in the colors of light pages, or of dark ones, whatever the system prefers: a page that shows it as an
     image says which. Without hover texts, which nobody can read in an image."""
-    drawn = re.sub(r" class=\"[^\"]*\"", "", STYLE.sub("", without_hover(figure.svg())))
+    drawn = image(figure._body, figure.size, dark=False)
     colors = {light: other if dark else light for light, other in ROLES.values()}
     return re.sub(
         '"(#[0-9a-f]{6})"', lambda found: f'"{colors.get(found[1], found[1])}"', drawn

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from drawing import theme
 from drawing.course import MEANINGS
-from drawing.figure import Figure
+from drawing.figure import PHONE, Figure, Narrow
 from drawing.layout import PAD, Layout
 from drawing.legend import draw_legend
 from drawing.marks import Bar, Bars, Diagram, box, label, leaf, style
@@ -61,14 +61,15 @@ def draw_family(source: object, family: Sequence[object], rough: int = 0) -> Fig
 
 def draw_shared_legend(sources: Sequence[object], width: float = WIDTH) -> Figure:
     """Return the legend of all these schedules."""
+    figure = _shared_legend(sources, width)
+    figure.narrow = Narrow(above=_shared_legend(sources, PHONE))
+    return figure
+
+
+def _shared_legend(sources: Sequence[object], width: float) -> Figure:
     legend, y = _legend([_trace(source) for source in sources], width, PAD - 6)
-    return card(
-        legend,
-        width,
-        y + 10,
-        "What the colors and signs of the schedules mean.",
-        title="Legend",
-    )
+    words = "What the colors and signs of the schedules mean."
+    return card(legend, width, y + 10, words, title="Legend")
 
 
 def draw_strip(pieces: Sequence[tuple[str, Run]]) -> Figure:

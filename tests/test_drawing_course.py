@@ -163,11 +163,18 @@ def test_cards_lead_to_the_notebooks_that_are_in_this_folder(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     assert "<a " not in draw_course()._repr_html_()
     (tmp_path / "p02_ddp.ipynb").touch()
-    [drawn] = re.findall("<a .*?>", draw_course()._repr_html_(), re.DOTALL)
-    assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel (ddp, 4 ranks)')
-    assert "<a " not in draw_course(static=True)._repr_html_()
+    for static in (False, True):
+        [drawn] = re.findall("<a .*?>", draw_course(static=static)._repr_html_(), re.DOTALL)
+        assert drawn.startswith('<a href="p02_ddp.ipynb" title="Go to puzzle 2: Distributed data parallel (ddp, 4 ')
     (tmp_path / "repairs.ipynb").touch()
     assert draw_course()._repr_html_().count('<a href="repairs.ipynb"') == 8
+
+
+def test_the_map_that_is_stored_has_images_in_links_and_nothing_that_a_page_takes_out() -> None:
+    stored = draw_course(static=True, folder="there/")._repr_html_()
+    assert not re.search("<(svg|style|script)", stored) and len(stored) < 150_000
+    found = re.findall(r'<a href="there/(\w+)\.ipynb"[^>]*><img [^>]*></a>', stored)
+    assert found == [puzzle.file for puzzle in puzzles().values()]
 
 
 def test_right_attempts_are_told_on_their_cards() -> None:

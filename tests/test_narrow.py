@@ -25,6 +25,7 @@ from drawing import (
 )
 from drawing.svg import NARROW, READABLE, without_hover
 from lib import Activation, Weight, run, sweep
+from lib.course.specs import puzzles
 from tests.browser import PAGE, Browser
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 WIDTHS = (360, 412, 480, 600, 733, 765, 813, 915, 989, 1100, 1600)
 """Of phones, of cells of JupyterLab in windows of 980 to 1440 pixels, of Colab, and of a large screen."""
+COLUMNS = ("reference", "course")
+"""What has pictures beside each other."""
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
 
 SEEN = """() => {
@@ -105,13 +108,13 @@ def test_a_picture_fits_its_place_at_any_width(
     for width, measured in zip(WIDTHS, browser.visit(path.as_uri(), at_all_widths), strict=True):
         assert measured["page"] == width and measured["inside"] and measured["walls"]
         for wall in measured["walls"]:
-            room = width if picture != "reference" else wall["wide"]  # which has columns
+            room = width if picture not in COLUMNS else wall["wide"]
             assert wall["wide"] == pytest.approx(min(wall["own"], room), abs=1), (width, wall["own"])
             assert wall["left"] > -0.5 and wall["right"] < 0.5
             if width < NARROW:
                 assert [letter for letter in wall["letters"] if letter[0] < READABLE] == []
         above, *others = measured["walls"]
-        for below in others if picture != "reference" else ():
+        for below in others if picture not in COLUMNS else ():
             assert abs(below["top"] - above["bottom"]) < 3  # one follows the other, and nothing covers it
             above = below
 
@@ -156,20 +159,17 @@ def test_a_saved_page_shows_all_of_its_picture(browser: Browser, picture: str, t
         assert page == width and right <= width
 
 
-def test_links_stay_on_their_cards(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drawing.course.notebook_of", lambda puzzle: f"{puzzle.name}.ipynb")
-    look = """() => {
-        const svg = document.querySelector("svg.ltp"), at = svg.getBoundingClientRect();
-        return [at.width / svg.viewBox.baseVal.width,
-            ...[...document.querySelectorAll("a")].map(a => a.getBoundingClientRect()).map(
-                one => [one.left - at.left, one.top - at.top, one.width, one.height])];
-    }"""
-    figure = draw_course()
-    for width in (400, 700, 900, 1200):
-        scale, *links = browser.show(figure._repr_html_(), look, width=width).measured
-        assert len(links) == len(figure.links) > 0
-        for seen, (x, y, wide, tall, *_) in zip(links, figure.links, strict=True):
-            assert seen == pytest.approx([scale * x, scale * y, scale * wide, scale * tall], abs=2.5), (width, scale)
+@pytest.mark.parametrize("static", [False, True])
+def test_cards_of_the_course_are_links_that_stand_beside_each_other(browser: Browser, static: bool) -> None:
+    look = """() => [...document.querySelectorAll("main a")].map(a => a.getBoundingClientRect()).map(
+        one => [one.left, one.top, one.width, one.height])"""
+    shown = draw_course(static=static, folder="")._repr_html_()
+    for width, columns in ((360, 2), (733, 4), (989, 5), (1600, 8)):
+        places = browser.show(shown, look, width=width).measured
+        assert len(places) == len(puzzles()) and all(wide >= 159 and tall > 55 for *_, wide, tall in places)
+        assert len([top for _, top, *_ in places if top == places[0][1]]) == columns
+        corners = [(left, top) for left, top, *_ in places]
+        assert sorted(corners, key=lambda at: (at[1], at[0])) == corners  # read from left to right in every line
 
 
 def test_a_picture_alone_can_be_scaled(browser: Browser) -> None:
