@@ -23,7 +23,7 @@ FEW = 100
 """Something empty has fewer colors; a picture has many, since the edges of its letters are mixed."""
 
 MEASURE = """() => {
-    const picture = document.querySelector("svg.ltp"), place = picture.getBoundingClientRect();
+    const picture = document.querySelector("svg.ltp:not(.narrow)"), place = picture.getBoundingClientRect();
     const colors = {};
     for (const [letter, property] of [["f", "fill"], ["s", "stroke"]])
         for (const element of picture.querySelectorAll("[class]"))

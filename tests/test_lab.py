@@ -44,10 +44,11 @@ OUTPUTS = (
     f"const open = '{OPEN} .jp-OutputArea-output';"
     + """
 [...document.querySelectorAll(open)].map(output => {
-    const cell = output.getBoundingClientRect(), picture = output.querySelector('svg.ltp')?.getBoundingClientRect();
+    const cell = output.getBoundingClientRect();
+    const picture = output.querySelector('svg.ltp:not(.narrow)')?.getBoundingClientRect();
     return {text: output.innerText, left: cell.left, right: cell.right,
         picture: picture && [picture.left, picture.right, picture.height],
-        words: [...output.querySelectorAll('svg.ltp')].map(svg => svg.getAttribute('aria-label')).join(),
+        words: [...output.querySelectorAll('svg.ltp:not(.narrow)')].map(svg => svg.getAttribute('aria-label')).join(),
         inks: [...new Set([...output.querySelectorAll('text.f-ink')].map(text => getComputedStyle(text).fill))]} })"""
 )
 IMAGES = """() => [...document.querySelectorAll('.jp-OutputArea-output img')].map(one => {
@@ -262,11 +263,12 @@ async def fsdp(model: Model) -> None:
 
 explore(fsdp, ranks=4, layers=2)
 """
-SHOWN = f"() => document.querySelector('{OPEN} .jp-OutputArea-output svg.ltp')?.getAttribute('aria-label') ?? ''"
+SHOWN = f"""() => document.querySelector('{OPEN} .jp-OutputArea-output svg.ltp:not(.narrow)')
+    ?.getAttribute('aria-label') ?? ''"""
 WIDTHS = (
     f"() => {{ const cell = document.querySelector('{OPEN} .jp-OutputArea-output');"
     """ const wide = what => cell.querySelector(what).getBoundingClientRect().width;
-    return [cell.clientWidth, cell.scrollWidth, wide('svg.ltp'), wide('.noUi-target')]; }"""
+    return [cell.clientWidth, cell.scrollWidth, wide('svg.ltp:not(.narrow)'), wide('.noUi-target')]; }"""
 )
 
 
