@@ -27,7 +27,8 @@ from tests.programs import COURSE
 from tests.test_imports import MODULES, described
 
 ROOT = build.ROOT
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "THREATS.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "THREATS.md")
+PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
 EVERY = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)\"]+)")
 NAMED = re.compile(r"(?:lib|drawing|solutions|tests|tools|docs)/[\w./?*{},-]*\w")

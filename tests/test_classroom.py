@@ -1,0 +1,113 @@
+"""What a course hands to others' machines: a workflow, an autograder, an installation without solutions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lib.course.specs import puzzles
+from solutions import build
+from tests.corpus.forgeries import SOLUTION, WRONG
+
+KIT = build.ROOT / "tools" / "classroom"
+COMMAND = Path(sys.executable).parent / "training-puzzles"
+GPIPE = build.source("p06_gpipe")
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Path:
+    """A student's repository: names of their own, other files, nested folders."""
+    work = tmp_path / "class" / "student"
+    (work / "week 3").mkdir(parents=True)
+    (work / "README.md").write_text("# my answers")
+    (work / "week 3" / "my answer.py").write_text(SOLUTION)
+    cell = {"cell_type": "code", "source": GPIPE.read_text(encoding="utf-8")}
+    (work / "pipes.ipynb").write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    return work
+
+
+def done_in(folder: Path, script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A script of bash, run as GitHub runs a step, with the grader on its path."""
+    own = {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder), **more}
+    return subprocess.run(
+        ["bash", "-e", "-c", script], cwd=folder, env=own, capture_output=True, text=True, check=False
+    )
+
+
+def workflow() -> dict[object, object]:
+    told: dict[object, object] = yaml.safe_load((KIT / "grade.yml").read_text(encoding="utf-8"))
+    return told
+
+
+def steps() -> list[dict[str, str]]:
+    return workflow()["jobs"]["grade"]["steps"]  # type: ignore[index, no-any-return]
+
+
+def test_the_workflow_gives_no_rights_and_no_key_to_a_students_code() -> None:
+    assert workflow()["permissions"] == {"contents": "read"}
+    [checkout] = [step for step in steps() if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkout["with"] == {"path": "class/student", "persist-credentials": False}
+
+
+@pytest.mark.process
+@pytest.mark.skipif(
+    not COMMAND.exists(), reason="NOT TRIED: the command training-puzzles is not installed (make setup)"
+)
+@pytest.mark.parametrize("text", [SOLUTION, WRONG], ids=["right", "wrong"])
+def test_the_steps_of_the_workflow_grade_a_students_repository(text: str, student: Path) -> None:
+    (student / "week 3" / "my answer.py").write_text(text)
+    home, points = student.parent.parent, str(workflow()["env"]["POINTS"])  # type: ignore[index]
+    [step] = [step for step in steps() if step.get("name") == "Grade"]
+    done = done_in(home, step["run"], POINTS=points, GITHUB_STEP_SUMMARY=str(home / "summary.md"))
+    results = {one["puzzle"]: one for one in json.loads((home / "results.json").read_text())["results"]}
+    assert results.keys() == {"fsdp", "gpipe"} and done.returncode == (text == WRONG), done.stderr
+    assert (results["fsdp"]["points"], results["fsdp"]["worth"]) == (14.68 if text == SOLUTION else 0, 20)
+    total = sum(one["points"] for one in results.values())
+    row = re.split(r"\s*\|\s*", (home / "summary.md").read_text().splitlines()[2])
+    assert row[1:4] == ["1", "student", f"{total:g}".replace(".", "&#46;")]
+
+
+@pytest.mark.process
+@pytest.mark.skipif(
+    not COMMAND.exists(), reason="NOT TRIED: the command training-puzzles is not installed (make setup)"
+)
+def test_gradescopes_autograder_writes_its_results(student: Path, tmp_path: Path) -> None:
+    place = tmp_path / "autograder"
+    shutil.copytree(student, place / "submission")
+    (place / "results").mkdir()
+    script = (KIT / "run_autograder").read_text(encoding="utf-8").replace("/autograder/", f"{place}/")
+    done_in(tmp_path, script)
+    told = json.loads((place / "results" / "results.json").read_text())
+    assert [(one["tags"][0], one["max_score"]) for one in told["tests"]] == [("fsdp", 20), ("gpipe", 10)]
+    assert told["score"] == sum(one["score"] for one in told["tests"]) > 20
+
+
+@pytest.mark.process
+def test_lib_alone_grades_every_puzzle_and_shows_no_solution(tmp_path: Path) -> None:
+    shutil.copytree(build.ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "fsdp.py").write_text(SOLUTION)
+    call = "import sys; sys.path.insert(0, sys.argv.pop(1)); from lib.__main__ import main; sys.exit(main())"
+    graded = [sys.executable, "-I", "-c", call, str(tmp_path), "grade", "fsdp.py", "--json", "-"]
+    told = json.loads(subprocess.run(graded, cwd=work, capture_output=True, text=True, check=True).stdout)
+    assert [one["status"] for one in told["results"]] == ["PASS"]
+    call = "import sys; sys.path.insert(0, sys.argv[1]); from lib import solution; solution('fsdp', sure=True)"
+    shown = subprocess.run([sys.executable, "-I", "-c", call, str(tmp_path)], cwd=work, capture_output=True, text=True)
+    assert shown.returncode == 1 and "the solution of fsdp is not here" in shown.stderr
+    kept = (tmp_path / "lib" / "outlines.json").read_text(encoding="utf-8")
+    assert "def " not in kept and "model." not in kept
+
+
+def test_the_assistants_page_names_what_is_there() -> None:
+    text = (build.ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    assert {"solutions/", "lib/outlines.json", "progress.json"} <= {*re.findall(r"`([^`]+)`", text)}
+    assert {*re.findall(r'(?:hint|solution)\("(\w+)"', text)} <= puzzles().keys()
