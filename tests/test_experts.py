@@ -1,6 +1,8 @@
 """Layers with experts: values, labels, prices, memory, and what is said of mistakes."""
 
 import inspect
+import json
+import math
 import pickle
 import re
 from dataclasses import dataclass, replace
@@ -10,10 +12,19 @@ from typing import Any
 
 import pytest
 
-from lib import Cost, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
+from drawing import draw, draw_primitive, perfetto, play
+from lib import Cost, Dist, ExpertCost, ExpertRingCost, Model, PuzzleError, Tokens, run
 from lib.course.specs import COSTS
 from lib.machine.cost import Shape
-from lib.record.labels import Labels
+from lib.machine.simulator import LocalSimulator
+from lib.record.codes import read_code
+from lib.record.labels import ExtraLabels, Labels
+from lib.record.table import grantable
+from lib.recording.recorder import recorder_for
+from lib.recording.replay import Replay
+from lib.recording.verbs import VERBS
+from lib.recording.wire import ProtocolError
+from lib.running.execution import execute
 from tests import experts
 
 EXPERTS = COSTS["experts"]
@@ -117,7 +128,7 @@ def test_a_layer_with_experts_is_as_large_as_they_are() -> None:
 def hottest(cost: ExpertCost, layer: int, ranks: int) -> Fraction:
     """The load of the rank with most tokens, against the mean."""
     loads = cost.loads or (1,) * cost.experts
-    turned = [loads[(expert - layer // 2) % cost.experts] for expert in range(cost.experts)]
+    turned = [loads[(expert + layer // 2) % cost.experts] for expert in range(cost.experts)]
     each = cost.experts // ranks
     return Fraction(max(sum(turned[r * each : (r + 1) * each]) for r in range(ranks)) * ranks, sum(loads))
 
@@ -379,3 +390,80 @@ def test_experts_are_asked_for() -> None:
 def test_real_tensors_have_no_experts_yet(engine: str) -> None:
     with pytest.raises(PuzzleError, match="layers with experts are simulated only"):
         run(experts.plain, **SIZE, engine=engine)
+
+
+# -- everything that knows operations knows these ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", [None, EXPERTS])
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_ranks_stand_for_others_where_all_experts_are_alike(ranks: int, cost: Cost | None) -> None:
+    size: dict[str, Any] = {"ranks": ranks, "layers": 4, "batches": ranks, "experts": ranks}
+    if cost is not None:
+        size["cost"] = replace(EXPERTS, experts=ranks, loads=())
+    done = run(experts.plain, **size, represent=True)
+    assert len(done.models) < ranks and done.events == run(experts.plain, **size).events
+
+
+def test_copies_of_experts_stand_for_others() -> None:
+    size: dict[str, Any] = {"ranks": 16, "layers": 4, "batches": 16, "experts": 2, "mesh": {"replica": 8, "expert": 2}}
+    done = run(experts.copies, **size, represent="replica")
+    assert len(done.models) < 16 and done.events == run(experts.copies, **size).events
+
+
+@pytest.mark.parametrize("home", [("box", "gpu"), ("gpu", "box")])
+@pytest.mark.parametrize("boxes, gpus", [(8, 2), (2, 8), (8, 8)])
+def test_ranks_of_two_levels_stand_for_others(boxes: int, gpus: int, home: tuple[str, str]) -> None:
+    ranks, program = boxes * gpus, experts.in_two_levels(home)
+    size: dict[str, Any] = {"ranks": ranks, "layers": 4, "batches": ranks, "experts": ranks}
+    size["mesh"] = {"box": boxes, "gpu": gpus}
+    done = run(program, **size, represent=True)
+    assert len(done.models) < ranks and done.events == run(program, **size).events
+
+
+def test_a_recording_of_a_run_gives_the_same_when_it_is_replayed() -> None:
+    size: dict[str, Any] = {"ranks": 8, "layers": 4, "batches": 8, "mesh": {"box": 2, "gpu": 4}, "experts": 8}
+    shape = Shape.of(8, {"box": 2, "gpu": 4}, None, EXPERTS, experts=8)
+    program = experts.in_two_levels(("gpu", "box"))
+    recorder = recorder_for(shape, 4, 8)
+    dist = Dist.of(shape, recorder.as_simulator)
+    execute(program, [Model(rank, dist, 4, 8) for rank in range(8)], None)
+    recording = json.loads(json.dumps(recorder.recording()))
+    replay = Replay(LocalSimulator(shape, graded=True), 4, 8)
+    replay.play(recording, math.inf)
+    outcome = replay.outcome("two levels")
+    assert outcome.verify() == "Correct!"
+    assert outcome.events == run(program, cost=EXPERTS, **size).events
+
+
+def test_tokens_made_by_hand_are_recorded_with_all_that_is_hidden() -> None:
+    trips = ((frozenset({0}), frozenset({1})), (frozenset({0, 1}), frozenset({2})))
+    labels = Labels("Tokens", 1, 2, batches=frozenset({0, 1}), total_batches=3, extra=ExtraLabels(trips=trips))
+    kind = VERBS["by_hand"][0]
+    written = json.loads(json.dumps(kind.write(None, labels)))  # type: ignore[misc]
+    assert kind.read(Replay(LocalSimulator(Shape.of(1)), 2, 3), written) == labels
+    for wrong in ([[0]], [0], "no", [[[0], ["one"]]]):
+        with pytest.raises(ProtocolError):
+            kind.read(Replay(LocalSimulator(Shape.of(1)), 2, 3), [*written[:-1], [*written[-1][:-1], wrong]])
+
+
+def test_the_log_as_text_has_them() -> None:
+    said = str(run(experts.plain, **SIZE))
+    assert " 1AA " in said and " 1E0-3 " in said and " 1BE0-3 " in said
+    assert [read_code(code).kind for code in ("1AA", "1E0-3", "1BE0-3")] == ["alltoall", "expert", "backward_expert"]
+
+
+def test_they_are_drawn_played_and_traced() -> None:
+    done = run(experts.plain, **SIZE)
+    for picture in (draw(done), play(done), draw_primitive("alltoall")):
+        assert "all-to-all" in picture._repr_html_()
+    events = json.loads(perfetto(done))["traceEvents"]
+    assert {"alltoall", "expert", "backward_expert"} <= {event.get("cat") for event in events}
+
+
+def test_a_puzzle_has_to_grant_them() -> None:
+    assert {"alltoall", "expert"} <= {*grantable()}
+    words = {event.kind: event.words for event in run(experts.plain, **SIZE).events}
+    assert words["alltoall"] == ("alltoall",) and words["expert"] == words["backward_expert"] == ("expert",)
+    assert run(experts.gathered, **SIZE).verify() == "Correct!"
+    assert not any(event.words for event in run(experts.gathered, **SIZE).events)

@@ -390,7 +390,7 @@ class ExpertCost(Cost):
     """Prices of layers of which every other one, from layer 1 on, has ``experts`` of ``expert_elements`` each.
 
     ``loads`` says how many tokens go to each expert, in any unit: ``(4, 2, 2, 2, 2, 2, 1, 1)``; from a layer with
-    experts to the next these are turned by one, so that expert 1 has the load of expert 0. Without ``loads`` all get
+    experts to the next these are turned by one, so that expert 0 gets what expert 1 got. Without ``loads`` all get
     the same. ``expert`` takes ``forward``, and ``backward_expert`` takes ``backward``, for each micro-batch, times the
     share of the tokens that go to these experts. A token goes to ``chosen`` experts, so its numbers travel so often.
     Raises PuzzleError for a number of experts below 1, and for loads that are not theirs.
@@ -427,7 +427,7 @@ class ExpertCost(Cost):
         >>> cost = ExpertCost(experts=4, loads=(3, 1, 0, 0))
         >>> tokens = Labels("Tokens", layer=1, layers=4, shards=frozenset({0}), total=2)
         >>> cost.share(tokens), cost.share(tokens.changed(layer=3))
-        (Fraction(1, 1), Fraction(3, 4))
+        (Fraction(1, 1), Fraction(1, 4))
         """
         layer, total = labels.layer, labels.total
         if not layer % 2:  # of what experts have given, the layer is the next one; of its gradient, that before
@@ -436,7 +436,7 @@ class ExpertCost(Cost):
         turned = layer // 2
         finer = total if total % self.experts == 0 else total * self.experts
         pieces = finer // self.experts
-        mine = sum(loads[(piece // pieces - turned) % self.experts] for piece in refined(labels.shards, total, finer))
+        mine = sum(loads[(piece // pieces + turned) % self.experts] for piece in refined(labels.shards, total, finer))
         return Fraction(mine, sum(loads) * pieces)
 
     def elements(self, labels: Labels) -> Elements:

@@ -41,7 +41,7 @@ class Represented(Network):
         super().__init__(mesh, terms, watcher)
         self.symmetry = symmetry
         self.checked: set[str] = set()  # axes
-        self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, whatever the layer
+        self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, of a layer with experts or without
 
     def _join(self, rank: int, axis: str | None) -> Membership:
         """Return what a rank is in its group along an axis."""
@@ -59,8 +59,8 @@ class Represented(Network):
         where = Place(next(iter(group.position)), meeting.row.kind, labels[0].layer)
         if len(labels) < len(brought):
             raise Unlike("only some of them bring a tensor", where)
-        of_layer_0 = tuple([one.changed(layer=0) for one in labels])
-        key = (meeting.row.kind, axis, first, of_layer_0)
+        of_first = tuple([one.changed(layer=one.layer % 2) for one in labels])
+        key = (meeting.row.kind, axis, first, of_first)
         if key not in self.known:
             try:
                 everyone = self.symmetry.derived(group, axis, labels)  # type: ignore[arg-type]

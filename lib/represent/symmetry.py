@@ -267,7 +267,8 @@ class _Step:
         shards = _distance(*[refined(one.shards, one.total, self.total) for one in (first, second)])
         parts = _distance(*[refined(one.parts, one.of, self.of) for one in (first, second)])
         alike = first.changed(batches=second.batches, shards=second.shards, total=second.total, extra=second.extra)
-        others = first.extra._replace(parts=second.parts, of=second.of)
+        trips = _trips_of(first, batches or 0)
+        others = first.extra._replace(parts=second.parts, of=second.of, trips=trips)
         if batches is None or shards is None or parts is None or alike != second or others != second.extra:
             raise Unlike(f"one brings {first}, the next {second}")
         self.batches, self.shards, self.parts = batches, shards, parts
@@ -281,9 +282,19 @@ def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
         parts, of = _further(labels.parts, labels.of, step.parts * count, step.of)
         if batches and not 0 <= min(batches) <= max(batches) < labels.total_batches:
             raise Unlike(f"after {labels} there would be micro-batches that are none, such as {max(batches)}")
-        extra = labels.extra if not step.parts else labels.extra._replace(parts=parts, of=of)
+        extra = labels.extra
+        if step.parts or (extra.trips and step.batches):
+            extra = extra._replace(parts=parts, of=of, trips=_trips_of(labels, step.batches * count))
         labels = labels.changed(batches=batches, shards=shards, total=total, extra=extra)
     return labels
+
+
+def _trips_of(labels: Labels, move: int) -> tuple[tuple[frozenset[int], ...], ...]:
+    """Return whose micro-batches tokens are, as they would be with others, so many further on."""
+    trips = labels.extra.trips
+    if not move:
+        return trips
+    return tuple(tuple(frozenset(batch + move for batch in own) for own in each) for each in trips)
 
 
 def _further(shards: Shards, total: int, step: int, steps_of: int) -> tuple[Shards, int]:
