@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import threading
 import time
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+import nbformat
 import pytest
 
 from lib.course.specs import puzzles
 from lib.grading.commandline import COMMANDS, PROGRAMS
+from lib.lab import server
+from lib.lab import shell as front
 from solutions import build
+from tests.kernels import SHORT, complaints, kernel_in, run_cells, text
+from tests.marks import MISSING
+from tests.test_lab import address_of, end
 
 pytestmark = pytest.mark.process
 ROOT = build.ROOT
@@ -111,7 +122,7 @@ class Installed:
         subprocess.run([*pip, str(wheel)], check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
         self.new = {*os.listdir(self.packages)} - before
         others = sysconfig.get_path("purelib")
-        watch = WATCH.format(root=str(ROOT) + os.sep, others=others, log=str(self.log))
+        watch = WATCH.format(root=str(ROOT) + os.sep, others=sys.prefix + os.sep, log=str(self.log))
         (self.packages / "sitecustomize.py").write_text(watch, encoding="utf-8")
         if dependencies:
             (self.packages / "dependencies.pth").write_text(others, encoding="utf-8")
@@ -347,3 +358,242 @@ def test_notebooks_of_ones_own(installed: Installed, desk: Path) -> None:
     done = installed(desk, "training-puzzles", "grade", "fsdp")
     assert done.returncode == 0 and "PASS  puzzle 4" in done.stdout, done.stdout + done.stderr
     assert (folder / "progress.json").exists() and not (desk / "progress.json").exists()
+
+
+# -- notebooks and JupyterLab ------------------------------------------------------------------------------------
+
+WHERE = """
+import sys
+import drawing
+print("lib is", lib.__file__, "drawing is", drawing.__file__)
+"""
+PROCESSES = "print('in processes:', len(run(basic, ranks=1, layers=2, batches=4, engine='processes').events))"
+
+
+@pytest.mark.slow("installed")
+def test_a_notebook_in_a_kernel_beside_modules_of_our_names(
+    installed: Installed, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "random.py").unlink()  # Python's own names are not to be had in the folder of a kernel
+    home = tmp_path_factory.mktemp("home")
+    kernels = home / "kernels" / "installed"
+    kernels.mkdir(parents=True)
+    argv = [installed.program("python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernels / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "It", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(home))
+    environment = {**installed.environment(), "HOME": str(home), "IPYTHONDIR": str(home / "ipython")}
+    assert installed(desk, "training-puzzles", "lab", str(desk / "mine"), "--copy-only").returncode == 0
+    copied = nbformat.read(desk / "mine" / "p00_basic.ipynb", 4)
+    blank = [cell.source for cell in copied.cells if cell.cell_type == "code"][:3]
+    made = json.dumps(build.notebook(ROOT / "solutions" / "p00_basic.py", solved=True))
+    solved = nbformat.reads(made, 4)
+    cells = [*map(nbformat.v4.new_code_cell, blank), *solved.cells, nbformat.v4.new_code_cell(WHERE)]
+    if not MISSING:
+        cells.append(nbformat.v4.new_code_cell(PROCESSES))
+
+    async def outputs() -> Any:
+        async with kernel_in(desk, "installed", env=environment) as kernel:
+            return await run_cells(nbformat.v4.new_notebook(cells=cells), kernel, desk)
+
+    found = asyncio.run(outputs())
+    assert complaints(found) == []
+    said = text(found)
+    package = installed.packages / "llm_training_puzzles"
+    assert f"lib is {package / 'lib' / '__init__.py'} drawing is {package / 'drawing' / '__init__.py'}" in said
+    assert "PASS" in "".join(str(output.get("data", "")) for output in found)
+    assert MISSING or "in processes: 1" in said, said
+    assert "1 of 25 puzzles solved" in installed(desk, "training-puzzles", "progress").stdout
+
+
+class Labs:
+    """JupyterLab as the installed command opens it, with no setting of this machine's user."""
+
+    def __init__(self, installed: Installed, home: Path, runtime: str) -> None:
+        self.program = installed.program("llm-training-puzzles")
+        shared = Path(sys.prefix, "share", "jupyter")  # what belongs to JupyterLab lies with the dependencies
+        settings = {f"JUPYTER_{name}": str(home / name) for name in ("CONFIG_DIR", "DATA_DIR")}
+        settings |= {f"JUPYTERLAB_{name}": str(home / name) for name in ("SETTINGS_DIR", "WORKSPACES_DIR")}
+        settings |= {"JUPYTERLAB_DIR": str(shared / "lab"), "JUPYTER_RUNTIME_DIR": runtime, "HOME": str(home)}
+        self.environment = installed.environment() | settings
+        self.log = home / "server.log"
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line."""
+        return [self.program, "lab", *arguments, "--no-browser", "--allow-root"]
+
+    def once(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Call it where it is to end by itself."""
+        return subprocess.run(
+            self.command(*arguments), cwd=folder, env=self.environment, capture_output=True, text=True, check=False,
+            timeout=120,
+        )  # fmt: skip
+
+    def start(self, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        """Call it where it stays."""
+        with open(self.log, "w") as log:
+            return subprocess.Popen(
+                self.command(*arguments),
+                cwd=folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+
+@pytest.fixture
+def labs(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Labs]:
+    """How to open JupyterLab from the installed package."""
+    with TemporaryDirectory(prefix="lab-", dir=SHORT) as runtime:
+        yield Labs(installed, tmp_path_factory.mktemp("home"), runtime)
+
+
+def test_lab_opens_jupyterlab_on_copies_and_a_second_one_does_not(labs: Labs, desk: Path) -> None:
+    (desk / "random.py").unlink()
+    first = labs.start(desk)
+    try:
+        runtime = Path(labs.environment["JUPYTER_RUNTIME_DIR"])
+        address = address_of(first, runtime, labs.log)
+        [written] = runtime.glob("jpserver-*.json")
+        known = json.loads(written.read_text(encoding="utf-8"))
+        assert Path(known["root_dir"]) == desk / "llm-training-puzzles"
+        with urllib.request.urlopen(f"{address}/api/contents?token={known['token']}") as answer:
+            assert sorted(one["name"] for one in json.load(answer)["content"]) == SHIPPED
+        with urllib.request.urlopen(f"{address}/lab?token={known['token']}") as answer:
+            assert "JupyterLab" in answer.read().decode()
+        before = {path.name: path.stat().st_mtime_ns for path in (desk / "llm-training-puzzles").iterdir()}
+        second = labs.once(desk)
+        assert second.returncode == 0, second.stderr
+        assert "JupyterLab is open on llm-training-puzzles already: http" in second.stdout
+        assert {path.name: path.stat().st_mtime_ns for path in (desk / "llm-training-puzzles").iterdir()} == before
+        assert len([*runtime.glob("jpserver-*.json")]) == 1
+    finally:
+        end(first)
+
+
+# -- what may go wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow("installed")
+def test_no_free_port(labs: Labs, desk: Path) -> None:
+    (desk / "random.py").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = labs.once(desk, "mine", f"--port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    *_, last = done.stderr.strip().splitlines()
+    assert "JupyterLab has not started, as it says above" in last and last.endswith("lab mine --port 9000"), last
+
+
+APART = """
+import fcntl, json, os, signal, socket, struct, subprocess, sys, time, urllib.request
+from pathlib import Path
+
+with socket.socket() as any_socket:  # switch the loopback interface on
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))
+server = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+try:
+    for _ in range(240):
+        assert server.poll() is None
+        for written in Path(sys.argv[1]).glob("jpserver-*.json"):
+            known = json.loads(written.read_text() or "{}")
+            try:
+                address = f"http://127.0.0.1:{known['port']}/lab?token={known['token']}"
+                print("served", "JupyterLab" in urllib.request.urlopen(address).read().decode())
+                sys.exit()
+            except (OSError, KeyError):
+                pass
+        time.sleep(0.25)
+finally:
+    server.send_signal(signal.SIGTERM)
+    server.wait(60)
+"""
+
+
+def needs(*command: str) -> None:
+    """Skip where a namespace of one's own is not to be had."""
+    if shutil.which(command[0]) is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip(f"NOT TRIED: `{' '.join(command)}` does not work on this machine")
+
+
+@pytest.mark.slow("installed")
+def test_without_a_network_it_opens_all_the_same(labs: Labs, desk: Path) -> None:
+    (desk / "random.py").unlink()
+    needs("unshare", "-rn", "true")
+    runtime = labs.environment["JUPYTER_RUNTIME_DIR"]
+    done = subprocess.run(
+        ["unshare", "-rn", sys.executable, "-I", "-c", APART, runtime, *labs.command("mine")],
+        cwd=desk, env=labs.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "served True\n", done.stderr
+
+
+def test_a_folder_that_cannot_be_written_to(installed: Installed, desk: Path) -> None:
+    needs("unshare", "-rm", "true")
+    closed = 'mount --bind . . && mount -o remount,bind,ro . && cd "$PWD" && exec "$@"'
+    for folder in ("mine", "."):
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", closed, "sh", installed.program("llm-training-puzzles"), "lab", folder],
+            cwd=desk, env=installed.environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+        assert f"your notebooks cannot be written to {folder}: Read-only file system. Name a folder" in done.stderr
+    assert sorted(path.name for path in desk.iterdir()) == sorted([*FOREIGN, "solved.py"])
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        ({"a.ipynb": '{"cells": [{"source": "from lib import *"}]}'}, "has notebooks of something else (a.ipynb)"),
+        (
+            {f"{name}.ipynb": '{"cells": [1]}' for name in ("a", "b", "c", "index")},
+            "(a.ipynb, b.ipynb, c.ipynb, ...), so nothing is put there",
+        ),
+        ({"lib/specs.json": "{}"}, "is a clone of the project: run make lab in it"),
+    ],
+)
+def test_a_folder_of_other_work(
+    there: dict[str, str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, written in there.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(written, encoding="utf-8")
+    assert front.main(["lab", str(tmp_path), "--copy-only"]) == 2
+    said = capsys.readouterr().err
+    assert says in said and "lab FOLDER" in said
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {*there}
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("my work", encoding="utf-8")
+    assert front.main(["lab", str(tmp_path / "mine")]) == 2
+    assert "is a file, and stays as it is" in capsys.readouterr().err
+
+
+def test_ones_own_notebooks_may_lie_among_the_puzzles(tmp_path: Path) -> None:
+    assert front.main(["lab", str(tmp_path), "--copy-only"]) == 0
+    (tmp_path / "my own.ipynb").write_text('{"cells": [1]}', encoding="utf-8")
+    (tmp_path / "p04_fsdp.ipynb").write_text("half a notebo", encoding="utf-8")
+    assert front.main(["lab", str(tmp_path), "--copy-only"]) == 0
+    assert (tmp_path / "p04_fsdp.ipynb").read_text(encoding="utf-8") == "half a notebo"
+
+
+@pytest.mark.parametrize(("version", "says"), [("3.6.8", "3.6.8 is too old: 4.4"), ("4.3.9", "too old"), ("4.4.0", "")])
+def test_an_old_jupyterlab(
+    version: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(server, "version", lambda name: version)
+    monkeypatch.setattr(front, "open_lab", lambda folder, options, command: opened.append(folder) or 0)
+    assert front.main(["lab", str(tmp_path / "mine")]) == (2 if says else 0)
+    assert says in capsys.readouterr().err
+    assert (tmp_path / "mine").exists() == bool(opened) == (not says)
+
+
+def test_options_of_jupyterlab_are_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(front, "open_lab", lambda folder, options, command: opened.append((folder.name, options)) or 0)
+    monkeypatch.setattr(front, "folder_for_copies", lambda: tmp_path / "usual")
+    assert front.main(["lab", "--port", "9000"]) == 0
+    assert front.main(["lab", str(tmp_path / "other"), "--no-browser", "--port", "9000"]) == 0
+    assert opened == [("usual", ["--port", "9000"]), ("other", ["--no-browser", "--port", "9000"])]

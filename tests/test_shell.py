@@ -842,6 +842,26 @@ def test_advice_names_a_command_that_works_here(
     assert called() == (typed if there == "bin" else str(tmp_path / typed))
 
 
+@pytest.mark.parametrize(
+    ("environment", "typed"),
+    [
+        ({"UV": "uv"}, "uvx llm-training-puzzles"),  # it is on the path of this process only
+        ({"UV": "uv", "VIRTUAL_ENV": sys.prefix}, "llm-training-puzzles"),  # uv run
+        ({}, "llm-training-puzzles"),
+    ],
+)
+def test_advice_for_who_called_it_by_uvx(
+    environment: dict[str, str], typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llm-training-puzzles").touch(0o755)
+    for name in ("UV", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**environment, "PATH": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "llm-training-puzzles")])
+    assert called() == typed
+
+
 # -- start --------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ KINDS = {
     "colab": "notebooks on Colab's packages",
     "lab": "JupyterLab in a browser, beyond one puzzle that is solved in it",
     "processes": "most programs as real processes, and what dies under torchrun",
+    "installed": "the installed package in a kernel, without a network and without a free port",
     "random": "random examples beyond today's tenth",
     "honest": "honest programs graded at a shell, beyond one of each puzzle and today's tenth",
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",

@@ -39,8 +39,9 @@ def address_of(folder: Path) -> str:
     return ""
 
 
-def open_lab(folder: Path, options: Sequence[str]) -> int:
-    """Run JupyterLab on a folder until it ends, and return its exit status. ``options``: of JupyterLab's own.
+def open_lab(folder: Path, options: Sequence[str], command: str) -> int:
+    """Run JupyterLab on a folder until it ends, and return the exit status. Raise NotDone if it does not start, with
+    the ``command`` that opens it. ``options``: of JupyterLab's own.
 
     Where one is open on the folder already, it stays the only one: two would overwrite each other's files.
     """
@@ -61,5 +62,8 @@ def open_lab(folder: Path, options: Sequence[str]) -> int:
     try:
         LabApp.launch_instance([*ours, *options])
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if ended.code not in (None, 0):
+            raise NotDone(
+                f"JupyterLab has not started, as it says above. Another port: {command} --port 9000"
+            ) from None
     return 0

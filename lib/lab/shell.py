@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 import webbrowser
 from collections.abc import Sequence
@@ -82,7 +83,9 @@ def _lab(options: argparse.Namespace) -> int:
             f"your notebooks cannot be written to {short(folder)}: {why}. Name a folder of yours: {command} FOLDER"
         ) from None
     print(f"{len(new)} new notebooks in {short(folder)}; yours are as you left them.", flush=True)
-    return DONE if options.copy_only else open_lab(folder.resolve(), options.others)
+    if options.copy_only:
+        return DONE
+    return open_lab(folder.resolve(), options.others, f"{command} {shlex.quote(short(folder))}")
 
 
 def _reset(options: argparse.Namespace) -> int:
