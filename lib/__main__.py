@@ -10,12 +10,7 @@ from lib.basics.streams import open_closed, print_to_stderr
 def main() -> int:
     """Pass the command line to the module that carries it out, and return the exit status."""
     open_closed()
-    if sys.argv[1:2] in ([], ["-h"], ["--help"]):
-        from .lab.shell import overview
-
-        print(overview())
-        return 0
-    if sys.argv[1:2] in (["lab"], ["reset"], ["gallery"]):
+    if sys.argv[1:2] in ([], ["-h"], ["--help"], ["lab"], ["reset"], ["gallery"]):
         from .lab.shell import main as notebooks
 
         return notebooks(sys.argv[1:])

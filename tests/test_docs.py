@@ -34,8 +34,8 @@ LINK = re.compile(r"(?:\]\(|src=\"|srcset=\")([^)\"]+)")
 NAMED = re.compile(r"(?:lib|drawing|solutions|tests|tools|docs)/[\w./?*{},-]*\w")
 REAL = "real-processes.md"
 """The page whose code needs torch and processes."""
-NEVER_END = ("watch",)
-"""Commands that wait for changes."""
+NEVER_END = ("watch", "lab", "gallery")
+"""Commands that wait for changes, or open a browser."""
 
 
 def text_of(page: Path) -> str:
@@ -156,12 +156,14 @@ def test_pages_with_code_are_found() -> None:
     assert {page.name for page in WITH_CODE} >= {"README.md", "pictures.md", "machine.md", "real-machines.md"}
 
 
+TYPED = re.compile(r"(\.venv/bin/(python -m lib|training-puzzles)|llm-training-puzzles) ")
 COMMANDS = sorted(
     {
         command
         for page in PAGES
         for command in code_of(text_of(page))
-        if re.match(r"\.venv/bin/(python -m lib|training-puzzles) ", command) and not {*command.split()} & {*NEVER_END}
+        if re.match(r"(\.venv/bin/(python -m lib|training-puzzles)|llm-training-puzzles) ", command)
+        and not {*command.split()} & {*NEVER_END}
     }
 )
 

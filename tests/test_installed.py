@@ -271,6 +271,11 @@ def test_without_arguments_it_says_what_there_is_and_how_to_begin(installed: Ins
     said = {installed(desk, *command).stdout for command in ((PROGRAMS[0],), (PROGRAMS[0], "--help"))}
     [overview] = said
     assert f"{PROGRAMS[0]} lab " in overview and all(f"\n  {name} " in overview for name in COMMANDS)
+    piped = f"{installed.program(PROGRAMS[0])} | head -1"  # which reads no further
+    done = subprocess.run(
+        ["sh", "-c", piped], cwd=desk, env=installed.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("LLM training puzzles") and done.stderr == ""
     for command in COMMANDS:
         done = installed(desk, "training-puzzles", command, "--help")
         assert (done.returncode, done.stderr) == (0, ""), command

@@ -18,6 +18,12 @@ def open_closed() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (as long as the process)
 
 
+def close_stdout() -> None:
+    """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit: nobody reads on."""
+    with suppress(OSError):  # stdout is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_to_stderr(text: str, end: str = "\n") -> None:
     """Print to stderr. Where it is closed, or its disk full, print nothing: nothing that matters depends on it."""
     with suppress(OSError, ValueError, AttributeError):  # full, or closed

@@ -28,8 +28,10 @@ def home() -> Path:
     here = Path.cwd()
     if _is_home(here):
         return here
-    around = [here, *here.parents, *([] if INSTALLED else [ROOT])]
-    folders = [root / name for name in (MINE, COURSE, "puzzles") for root in around]
+    around, names = [here, *here.parents], [MINE, COURSE]
+    if not INSTALLED:
+        around, names = [*around, ROOT], [*names, BLANKS.name]
+    folders = [root / name for name in names for root in around]
     return next((folder for folder in folders if _is_home(folder)), here)
 
 
@@ -45,10 +47,10 @@ def named_for(puzzle: Puzzle, folder: Path) -> list[Path]:
 
 def folder_for_copies() -> Path:
     """Return the folder for copies, where the learner names none."""
-    if not INSTALLED:
-        return ROOT / MINE
     found = home()
-    return found if _is_home(found) else Path.cwd() / COURSE
+    if _is_home(found) and found.resolve() != BLANKS:
+        return found
+    return Path.cwd() / COURSE if INSTALLED else ROOT / MINE
 
 
 def blanks(originals: Path = BLANKS) -> list[Path]:
@@ -136,4 +138,7 @@ def _keep(file: Path) -> Path:
 
 def short(path: Path) -> str:
     """Return a path as it is written from here, or whole where that is shorter."""
-    return min(os.path.relpath(path), str(path), key=len)
+    try:
+        return min(os.path.relpath(path), str(path), key=len)
+    except ValueError:  # on another drive
+        return str(path)

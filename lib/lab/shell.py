@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..basics.folders import BLANKS, ROOT
-from ..basics.streams import print_to_stderr
+from ..basics.streams import close_stdout, print_to_stderr
 from ..course.specs import puzzles
 from ..grading.commandline import COMMANDS, called
 from .copies import COURSE, NotDone, check_folder, copy_blanks, folder_for_copies, reset, short
@@ -23,12 +23,20 @@ OWN = (COPY_ONLY, "-h", "--help")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out a command line. Return the exit status."""
+    """Carry out a command line, or say what there is and how to begin. Return the exit status."""
+    if arguments[:1] not in (["lab"], ["reset"], ["gallery"]):
+        try:
+            print(overview(), flush=True)
+        except BrokenPipeError:
+            close_stdout()
+        return DONE
     ours, others = _shared_out(arguments)
     options = _parser().parse_args(ours)
     options.others = others
     try:
         return int(options.do(options))
+    except BrokenPipeError:
+        close_stdout()
     except NotDone as error:
         print_to_stderr(f"{called()} {options.command}: {error}")
     except OSError as error:

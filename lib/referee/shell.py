@@ -19,7 +19,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
-from ..basics.streams import print_to_stderr
+from ..basics.streams import close_stdout, print_to_stderr
 from ..course.specs import after, find, puzzles
 from ..course.variants import use_variants
 from ..grading.commandline import COMMANDS, Usage, called
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_to_stderr("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        _close_stdout()  # nobody reads on
+        close_stdout()  # nobody reads on
         return SOME_FAIL
     except Exception:
         print_to_stderr(f"{traceback.format_exc()}The grader itself failed. Please report the lines above.")
@@ -360,19 +360,13 @@ def _written(target: str, text: Callable[[], str]) -> bool:
             write_whole(Path(target), text())
     except Exception as error:
         if target == "-":
-            _close_stdout()
+            close_stdout()
             if isinstance(error, BrokenPipeError):  # nobody reads on
                 return True
         why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         print_to_stderr(f"{called()} grade: {'the report' if target == '-' else target} could not be written: {why}")
         return False
     return True
-
-
-def _close_stdout() -> None:
-    """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit."""
-    with suppress(OSError):  # stdout is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def hint(options: argparse.Namespace) -> int:
