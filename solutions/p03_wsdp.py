@@ -75,8 +75,8 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # ## Your task
 #
 # As in puzzle 2, each rank trains on its own micro-batch. But rank `r` loads only shard `r` of `RANKS` of every
-# weight and of every state, keeps these shards from beginning to end, and gathers a whole weight only to use it. It
-# ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
+# weight and of every state, keeps these shards until it has updated them, and gathers a whole weight only to use it.
+# It ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
 # may be whole.
 #
 # `forward` and `backward` need a whole weight. `update` needs a weight and a state with the same shards, and a

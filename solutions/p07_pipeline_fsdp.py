@@ -62,7 +62,9 @@ PUZZLE = {
 # | pipeline 2, micro-batch 2 | rank 8 | rank 9 | rank 10 | rank 11 |
 # | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
 #
-# With 4 layers each stage runs one. With twice or three times as many it runs two or three that follow each other.
+# With 4 layers each stage runs one. With twice or three times as many it runs two or three: some that follow each
+# other, or every fourth one, round a ring. Any other table will do as well, as long as every pipeline has four stages
+# and a micro-batch of its own.
 #
 # ## A new tool: the zero gradient
 #

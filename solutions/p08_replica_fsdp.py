@@ -138,8 +138,8 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 #
 # Weights are sharded over `shard`: a quarter for each rank, so that *each node has all of them*. Optimizer states are
 # sharded over both axes, so that no two ranks hold the same: of the state of its quarter, a rank keeps the half
-# `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on micro-batches `2r` and `2r + 1`, one
-# after the other.
+# `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on two micro-batches, say `2r` and
+# `2r + 1`, one after the other.
 #
 # - For each micro-batch: gather each weight in the node, then forward. Gather it again, then backward, reduce-scatter
 #   in the node, and add the result to your own piece of the gradient.

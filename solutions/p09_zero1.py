@@ -48,11 +48,11 @@ PUZZLE = {
 # %% [markdown]
 # ## Your task
 #
-# Data parallel with two micro-batches on each rank, one after the other: rank `r` trains on micro-batches `r` and `r
-# + RANKS`. Every rank holds all weights, each from the beginning until the last backward of its layer, and ends with
-# all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, from beginning to end:
-# `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often gradients
-# are summed is up to you.
+# Data parallel with two micro-batches on each rank, one after the other: rank `r` trains, say, on micro-batches `r`
+# and `r + RANKS`. Every rank holds all weights, each from the beginning until the last backward of its layer, and
+# ends with all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, from beginning
+# to end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often
+# gradients are summed is up to you.
 #
 # Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each
 # sends half as much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.

@@ -86,7 +86,7 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 # %% [markdown]
 # ## Your task
 #
-# Rank `r` trains on micro-batch `r`. Of every frozen weight it has piece `r` of `RANKS`, and no optimizer state:
+# Each rank trains on its own micro-batch. Of every frozen weight rank `r` has piece `r` of `RANKS`, and no optimizer state:
 # `model.weights[layer], _ = model.load_weights(layer, model.rank, model.RANKS)`. It ends with the same pieces, as they
 # were. Every rank has the whole adapter of each layer with its optimizer state, and ends with all adapters updated:
 # `model.set_final_weight(layer, adapter)`. Each rank makes all its updates itself: no state is ever sent. A collective

@@ -533,7 +533,7 @@ grade(repair_skip)
 #
 # *Take it after puzzle 8.* Hybrid sharding, in its simple form: two nodes of four ranks. Every node has a replica of
 # everything, in four pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on
-# the micro-batch of its own number. Whole weights are gathered inside a node. A gradient is reduce-scattered inside
+# a micro-batch of its own. Whole weights are gathered inside a node. A gradient is reduce-scattered inside
 # the node, and what comes out is summed over the replicas, a fourth of the size, across the slow links. That is the
 # plan. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #

@@ -10,7 +10,7 @@ from ..basics.units import Elements
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
-from ..record.kinds import KINDS
+from ..record.kinds import KINDS, SLOT
 from ..record.labels import Labels
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
@@ -72,25 +72,45 @@ def whole_batch(outcome: Outcome) -> None:
             raise _broken(event, f"it works on {numbered('micro-batch', event.batches)} alone", expected, fix)
 
 
+_WEIGHTS = ("Weight", "WeightGrad", "OptState")
+
+
 def own_layers(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank runs only layers that it has loaded: activations travel, weights stay. A layer
     loaded and dropped does not count."""
-    fix = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
-    expected = "every rank runs its own layers; activations and their gradients are passed on"
-    _only_what_it_loads(outcome, training(), "runs", expected, fix)
+    trains = training()
+    for event in _of_foreign_layers(outcome):
+        if event.kind in trains:
+            fix = "load the weights that this rank uses, keep them, and pass on what the next layer needs"
+            expected = "every rank runs its own layers; activations and their gradients are passed on"
+            raise _broken(event, f"it runs layer {event.layer}, whose weight it has not loaded", expected, fix)
 
 
 def own_updates(outcome: Outcome) -> None:
-    """Raise PuzzleError unless each rank updates only layers that it has loaded."""
-    fix = "leave the update to the rank that has loaded the layer: it has the gradient, too"
-    _only_what_it_loads(outcome, [UPDATE.kind], "updates", "every rank updates its own layers", fix)
-
-
-def _only_what_it_loads(outcome: Outcome, kinds: Sequence[str], does: str, expected: str, fix: str) -> None:
-    loaded = {state.rank: {labels.layer for labels in state.began} for state in outcome.final_states}
+    """Raise PuzzleError unless each rank updates only layers that it has loaded, and receives no weight, gradient or
+    state of a layer that it neither runs nor has loaded."""
+    trains, run = training(), defaultdict[int, set[int | None]](set)
     for event in outcome.events:
-        if event.kind in kinds and event.layer not in loaded[event.rank]:
-            raise _broken(event, f"it {does} layer {event.layer}, whose weight it has not loaded", expected, fix)
+        if event.kind in trains:
+            run[event.rank].add(event.layer)
+    carried = {event.op for event in outcome.events if event.tensor in _WEIGHTS and event.elements}
+    expected, without = "every rank has to do with its own layers only", "whose weight it has not loaded"
+    foreign = [event for event in _of_foreign_layers(outcome) if event.layer not in run[event.rank]]
+    for event in foreign:  # what a rank does with it says more than that it has come
+        if event.kind == UPDATE.kind:
+            fix = "leave the update to the rank that has loaded the layer: it has the gradient, too"
+            raise _broken(event, f"it updates layer {event.layer}, {without}", expected, fix)
+    for event in foreign:
+        if event.tensor in _WEIGHTS and event.kind != SEND.kind and event.op in carried:
+            what = f"it receives the {KINDS[event.tensor].word} of layer {event.layer}, {without}"
+            fix = "pass on activations and their gradients alone: weights, states and their gradients stay"
+            raise _broken(event, what, expected, fix)
+
+
+def _of_foreign_layers(outcome: Outcome) -> list[Event]:
+    """Return the records of ranks about layers that they have not loaded."""
+    loaded = {state.rank: {labels.layer for labels in state.began} for state in outcome.final_states}
+    return [event for event in outcome.events if event.layer is not None and event.layer not in loaded[event.rank]]
 
 
 def four_stages(outcome: Outcome) -> None:
@@ -127,7 +147,7 @@ def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
     computes with the piece that it has loaded, and the partial results are added up."""
     for event in outcome.events:
-        if event.tensor in ("Weight", "WeightGrad", "OptState") and event.elements:
+        if event.tensor in _WEIGHTS and event.elements:
             word = KINDS[event.tensor].word
             expected = "weights, their gradients and states stay where they are; activations are added up"
             fix = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
@@ -264,6 +284,23 @@ def no_whole_gradient(outcome: Outcome) -> None:
             raise _broken(whole[-1].event, problem, expected, fix)
 
 
+def no_whole_gradient_waits(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that still stores a whole gradient when the backward of another layer begins. Then
+    it stores at most its own pieces of those that are done. (What is on its way is not stored.)"""
+    done = defaultdict[int, set[int | None]](set)
+    for event in outcome.events:
+        if makes_weight_grads(event.kind):
+            mine = done[event.rank]
+            layers = {*mine} - {event.layer}
+            weights = [Labels("Weight", layer, outcome.layers) for layer in layers if layer is not None]
+            most = Fraction(sum(map(outcome.cost.elements, weights)), outcome.ranks)
+            if layers and event.held[SLOT["WeightGrad"]] > most:
+                expected = "a whole gradient goes as soon as it is there, and a rank keeps a piece of the sum"
+                fix = "grad = await model.scatterreduce(grad, layer)  # right after the backward of that layer"
+                raise _broken(event, "a whole gradient of another layer is still stored", expected, fix)
+            mine.add(event.layer)
+
+
 RULES: Mapping[str, Callable[[Outcome], None]] = {
     rule.__name__: rule
     for rule in (
@@ -278,6 +315,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             four_stages,
             several_kinds,
         ),
-        *(no_whole_gradient, weights_stay, states_stay, updates_on_hosts),
+        *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
     )
 }

@@ -216,7 +216,7 @@ async def pipeline(model):
     changed("gpipe", "deadlocks with one micro-batch", ("    return model", "    if model.BATCHES == 1:\n        await model.receive()\n    return model"), says="but not with"),
     changed("gpipe", "deadlocks where layers are as many as ranks", ("    return model", "    if model.LAYERS == model.RANKS:\n        await model.receive()\n    return model"), says="but not with"),
     changed("replica_fsdp", "deadlocks with one layer", ("    return model", "    if model.LAYERS == 1:\n        await model.receive()\n    return model"), says="but not with"),
-    changed("fsdp", "weights kept whole at any size but one", ("    for layer in reversed(range(model.LAYERS)):\n", "    if model.LAYERS != 6:\n        for layer in range(model.LAYERS):\n            model.weights['whole', layer] = await model.allgather(model.weights[layer], layer)\n    for layer in reversed(range(model.LAYERS)):\n"), says="elements"),
+    changed("fsdp", "weights kept whole at any size but one", ("        model.activations[layer + 1] =", "        if model.LAYERS != 6:\n            model.weights['whole', layer] = weight\n        model.activations[layer + 1] ="), says="elements"),
     # -- mistakes whose fix is said ------------------------------------------------------------------------------------------------------
     changed("fsdp", "a dictionary replaced", (LOSS, LOSS + "    model.activations = {}\n"), says="model.activations.clear() empties it"),
     changed("fsdp", "a rank replaced", (LOSS, LOSS + "    model.rank = 0\n"), says="model.rank cannot be replaced"),

@@ -294,6 +294,11 @@ SENT_GRADIENT = """
                 await model.receive(src=0)
             grad = model.grad_activations.pop("own")
 """
+SCATTERED = "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"
+COPY = """last = model.RANKS - 1
+    if last and model.rank == last: await model.pass_to(last - 1, model.weights[max(model.weights)])
+    if last and model.rank == last - 1: await model.receive(src=last)"""
+"""At its end, the last rank gives the one before it one of its weights."""
 WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
 STORED = (
@@ -315,6 +320,15 @@ MISTAKES = [
     changed("zero1", "both micro-batches at once", ("for mb in mine:", "for mb in [[*mine]]:"), ("get_activation([mb])", "get_activation(mb)"), ("mb != mine[0]", "False"), ("mb != mine[-1]", "False"),
             says="it works on micro-batches {0, 4} at once"),
     changed("zero2", "both micro-batches at once", ("for mb in mine:", "for mb in [[*mine]]:"), ("get_activation([mb])", "get_activation(mb)"), says="it works on micro-batches {0, 4} at once"),
+    changed("fsdp", "a whole gradient kept a layer too long", (SCATTERED, """\
+        model.grad_weights[layer] = grad
+        if layer + 1 < model.LAYERS:
+            model.grad_weights[layer + 1] = await model.scatterreduce(model.grad_weights.pop(layer + 1), layer + 1)
+    model.grad_weights[0] = await model.scatterreduce(model.grad_weights.pop(0), 0)
+"""), says="a whole gradient of another layer is still stored"),
+    changed("fsdp", "a whole gradient kept beside its piece", (SCATTERED, '        model.grad_weights["whole"] = grad\n' + SCATTERED), ("            layer, model.grad_weights.pop(layer), model", "            layer, (model.grad_weights.pop('whole', None), model.grad_weights.pop(layer))[1], model"), says="a whole gradient of another layer is still stored"),
+    changed("ddp", "a weight in shards until it is needed", ("    model.activations[0] =", "    model.weights[0] = model.weights[0].shard(model.rank, model.RANKS)\n    model.activations[0] ="), ("        model.activations[layer + 1] =", "        if layer == 0:\n            model.weights[0] = await model.allgather(model.weights[0], 0)\n        model.activations[layer + 1] ="), base="ddp_overlap", says="it does not hold the weights that it has begun with any more|cut out of a gathered weight"),
+    changed("wsdp", "each weight gathered twice at other sizes", ("weight = await model.allgather(model.weights[layer], layer)", "for _ in range(1 + (model.RANKS != 4)):\n            weight = await model.allgather(model.weights[layer], layer)"), says="it takes"),
     changed("wsdp", "everybody trains micro-batch 0", ("[model.rank]", "[0]"), says="would be counted twice"),
     changed("wsdp", "the shard for the weight", ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = model.weights[layer]\n        model.act"), says="the weight is not complete|model.allgather"),
     changed("checkpointing", "the first layer's output for the last", ("model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations.pop(1))"), says="the loss reads the output of the last layer"),
@@ -336,6 +350,7 @@ MISTAKES = [
     begun_early("repair_book", "batch"),
     changed("hpz", "half of the ranks rest", *HALF_REST, base="overlapped", says="it trains on micro-batches 0, 1"),
     after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 6, after layer 5 on rank 2"),
+    afterwards("pipeline", "a copy of a weight is sent after training", COPY, "it receives the weight of layer"),
     changed("pipeline", "a layer updated by the rank before", *ELSEWHERE, says="it updates layer 6, whose weight it has not loaded"),
     changed("tensor_parallel", "a gradient of a weight is sent", ("model: Model, late: int", "model: Model, late: int = 0"), ("        call = model.allreduce(grad, layer - 1)", SENT_GRADIENT.lstrip("\n") + "        call = model.allreduce(grad, layer - 1)"), base="in_pieces", says="it moves the weight gradient of layer 7"),
     changed("repair_local", "the batch at once", ("for batch in range(model.BATCHES)", "for batch in [0]"), ("[batch]", "range(model.BATCHES)"), says="at once"),
