@@ -2081,7 +2081,7 @@ ROWS += [
                 "            for other in range(model.RANKS):\n                if other != model.rank:\n                    await model.pass_to(other, grad.shard(other, model.RANKS))\n",
             ),
         ),
-        ("let one call add up those of all ranks, such as grad = await model.scatterreduce(grad, 5)",),
+        ("let one call add up those of all ranks, grad = await model.scatterreduce(grad, 5)",),
     ),
 ]
 """Wrong ideas about the algorithms of puzzles 3, 7 and 10."""
@@ -2429,6 +2429,207 @@ COSTS_MORE = [
         ("layers -1",),
     ),
 ]
+RING_GRAD = (
+    "        await model.pass_to((model.rank + 1) % model.RANKS, grad)\n        grad = grad + await model.receive()\n"
+)
+IN_NODE = 'model.scatterreduce(grad, layer, axis="shard")'
+ACROSS_NODES = 'model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")'
+ROWS += [
+    Row(
+        changed("ddp", "gradients go round a ring", (SUMMED, RING_GRAD)),
+        ("or let one call add up those of all ranks, grad = await model.allreduce(grad, 1)",),
+    ),
+    Row(
+        changed(
+            "fsdp",
+            "gradients go round a ring",
+            (
+                "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n",
+                f"{RING_GRAD}        model.grad_weights[layer] = grad\n",
+            ),
+        ),
+        ("or let one call add up those of all ranks, grad = await model.scatterreduce(grad, 5)",),
+        ("allreduce",),
+    ),
+    Row(
+        changed(
+            "ddp",
+            "the gradient of the loss is summed",
+            (
+                "model.loss(model.activations.pop(model.LAYERS))",
+                "await model.allreduce(model.loss(model.activations.pop(model.LAYERS)), model.LAYERS)",
+            ),
+        ),
+        ("the gradient of the weight", "model.backward(1, ...)"),
+        ("model.backward(2, ...)",),
+    ),
+    Row(
+        changed(
+            "fsdp",
+            "a weight is reduce-scattered after its use",
+            (
+                "        model.grad_weights[layer] = await",
+                "        model.weights[layer] = await model.scatterreduce(weight, layer)\n        model.grad_weights[layer] = await",
+            ),
+        ),
+        ("A piece of a weight is what this rank has loaded",),
+        ("joined",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "weights cut over the replicas",
+            ("model.load_weights(layer, shard, shards)", "model.load_weights(layer, replica, replicas)"),
+        ),
+        ('here the ranks along axis="shard" have the pieces', 'model.axis_index("shard")'),
+        ('axis="replica")',),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the last gather over all ranks",
+            ('model.allgather(weight, layer, axis="replica")', "model.allgather(weight, layer)"),
+        ),
+        ("gather it over the axis along which the states are cut further",),
+        ("no gather after it",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the last gather left out",
+            ('await model.allgather(weight, layer, axis="replica")', "weight"),
+        ),
+        ("gather it over the axis along which the states are cut further",),
+        ("model.allgather(weight, 0),",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "the sums in the other order",
+            (IN_NODE, IN_NODE.replace("shard", "replica")),
+            (ACROSS_NODES, ACROSS_NODES.replace("replica", "shard")),
+        ),
+        ('reduce-scatter over axis="shard" first',),
+    ),
+    Row(
+        changed(
+            "prefetch",
+            "the next layer is gathered in the wrong direction",
+            (
+                "model.allgather(model.weights[layer - 1], layer - 1)",
+                "model.allgather(model.weights[layer + 1], layer + 1)",
+            ),
+            ("if layer > 0:", "if layer + 1 < model.LAYERS:"),
+        ),
+        ("If it is awaited again, make a call for each use",),
+    ),
+    Row(
+        changed(
+            "one_f_one_b",
+            "gradients go the way of the activations",
+            ("receive(src=model.rank + 1)", "receive(src=model.rank - 1)"),
+            ("pass_to(model.rank - 1, grad_in)", "pass_to(model.rank + 1, grad_in)"),
+        ),
+        ("rank 0 has run layer 0", "await model.receive(src=1), in the backward pass"),
+    ),
+    Row(
+        changed(
+            "wsdp", "as many pieces as layers", ("layer, model.rank, model.RANKS", "layer, model.rank, model.LAYERS")
+        ),
+        ("each rank loads one of as many pieces as there are ranks", "model.load_weights(0, model.rank, model.RANKS)"),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "gradients are sent to each rank",
+            (
+                SUMMED,
+                "        for other in range(model.RANKS):\n            if other != model.rank:\n                await model.pass_to(other, grad)\n",
+            ),
+        ),
+        ("or let one call add up those of all ranks, grad = await model.allreduce(grad, 5)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "states are summed",
+            (
+                SUMMED,
+                f"{SUMMED}        model.opt_states[layer] = await model.allreduce(model.opt_states[layer], layer)\n",
+            ),
+        ),
+        ("only gradients are summed. A state stays where it is",),
+        ("joined",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "the gradient of the last layer is sent back",
+            (
+                "model.pass_to(model.rank - 1, model.grad_activations.pop(first))",
+                "model.pass_to(model.rank - 1, model.grad_activations.pop(last))",
+            ),
+        ),
+        ("what goes on from there is model.grad_activations[6]",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a share that is too large",
+            ("share = model.LAYERS // stages", "share = model.LAYERS // stages + 1"),
+        ),
+        (
+            "rank 1 has run the last layer, 3: model.loss makes the first gradient there",
+            "have run no layer: are all layers divided",
+        ),
+        ("receive only after",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "pieces are gathered before the update",
+            ("        model.weights[layer] = await model.allgather(piece, layer)\n", ""),
+            (
+                "        piece = model.weights[layer].shard(model.rank, model.RANKS)\n",
+                "        piece = model.weights[layer].shard(model.rank, model.RANKS)\n        model.weights[layer] = await model.allgather(piece, layer)\n",
+            ),
+        ),
+        ("instead:  gather after the update, what that gives, await model.allgather(weight, 0)",),
+    ),
+    Row(
+        changed(
+            "ddp",
+            "rank 0 adds up",
+            (
+                SUMMED,
+                "        if model.rank:\n            await model.pass_to(0, grad)\n        else:\n            grad = grad + await model.receive()\n",
+            ),
+        ),
+        ("such as await model.allreduce(grad, 1) on every rank",),
+    ),
+    Row(
+        changed(
+            "replica_fsdp",
+            "summed over the replicas twice",
+            (
+                f"            grad = await {IN_NODE}\n",
+                f'            grad = await model.allreduce(grad, layer, axis="replica")\n            grad = await {IN_NODE}\n',
+            ),
+        ),
+        ('has been summed over axis="replica" before', "leave one of these two calls out"),
+        ("join them",),
+    ),
+    Row(
+        changed(
+            "prefetch",
+            "the first gather is never made",
+            ("ahead = model.allgather(model.weights[0], 0)", "ahead = None"),
+        ),
+        ("this is None: leave out await, or make the call that gives it before",),
+    ),
+]
+"""Wrong ideas about the algorithms of other puzzles."""
+
 COSTS = [
     Row(
         changed("interleaved", "one thick stage a rank", base="one_f_one_b"),
@@ -2519,6 +2720,21 @@ COSTS += [
     ),
 ]
 
+COSTS += [
+    Row(
+        changed(
+            "replica_fsdp",
+            "a sum across nodes for each micro-batch",
+            (
+                f"            grad = await {IN_NODE}\n",
+                f'            grad = await {IN_NODE}\n            grad = await model.scatterreduce(grad, layer, axis="replica")\n',
+            ),
+            (f"await {ACROSS_NODES}", "model.grad_weights.pop(layer)"),
+        ),
+        ("add up the gradients of all micro-batches of a rank first, and sum over the ranks once",),
+    ),
+]
+
 
 @pytest.mark.parametrize("row", COSTS + COSTS_MORE, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_what_costs_time_or_memory_leads_to_the_fix(row: Row) -> None:
@@ -2586,7 +2802,7 @@ OF_SEVERAL = (
 )  # fmt: skip
 OTHERWISE = (
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
-    "the pieces of the sum are gathered", "the last gather over the other axis",
+    "the pieces of the sum are gathered", "the last gather over the other axis", "the last gather over all ranks", "the last gather left out",
     "more forwards than micro-batches", "both halves of a turn at once",
 )  # fmt: skip
 """What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""

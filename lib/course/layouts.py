@@ -239,6 +239,8 @@ def _compare(
             end, how = _ENDS["frozen" if frozen else kind]
             what = KINDS[kind].of_adapter if adapters else KINDS[kind].word
             what = what if begins else f"{end} {what}"
+            cut_finer = kind == "Weight" and layer in wanted and wanted[layer][1][1] > wanted[layer][0][1] > 1
+            along = _CUT_FINER.format(layer) if cut_finer and not begins else ""
             how_much = "without the" if have is None else "with the wrong part of the"
             problem = f"it {'begins' if begins else 'ends'} {how_much} {what} of layer {layer}"
             if layer not in wanted:
@@ -250,9 +252,9 @@ def _compare(
             elif want is not None and _is_less(have, want):
                 whole = len(want[0]) == want[1]
                 less = _LESS["whole state" if whole and kind == "OptState" else kind]
-                fix = less.format(layer, "all of it" if whole else "more of it")
+                fix = along or less.format(layer, "all of it" if whole else "more of it")
             elif want is not None and _is_less(want, have):
-                fix = (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
+                fix = along or (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
             else:
                 fix = "each rank ends with the part that is its own, updated: the one that is expected here"
                 if have is not None and len(have[0]) > 1:
@@ -288,6 +290,10 @@ _MORE = {
     "OptState": "here each rank keeps and updates its own piece of the state only: no gather after "
     "model.update({0}, ...), and where all of it is loaded, opt_state.shard(...) before that",
 }
+_CUT_FINER = (
+    "update gives a piece as small as that of the state: gather it over the axis along which the states are cut "
+    "further, and over no other, weight = await model.allgather(weight, {0}, axis=...), and set that"
+)
 _FROZEN_MORE = (
     "leave the part that this rank has loaded in model.weights[{0}]: what is gathered is for use, not to keep"
 )

@@ -27,7 +27,7 @@ from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
-from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream
+from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
 
@@ -165,7 +165,8 @@ class Slowness:
                     named = self._times(kind, across, own.times)
                     told = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
-                    yield told + (self._which(kind, first) if has_such and self.goal == "target" else "")
+                    once = self._sum_of_each(kind, own.times, ours.times)
+                    yield told + (once or (self._which(kind, first) if has_such and self.goal == "target" else ""))
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -209,6 +210,18 @@ class Slowness:
         if (tensor, layer) == ("ActivationGrad", self.outcome.layers - 1):
             return ": every rank that has the output can call model.loss itself, which takes no time"
         return ""
+
+    def _sum_of_each(self, kind: str, times: int, known: int) -> str:
+        """Return what to do about a reduction of the gradient of each micro-batch, where the goal's program has one of
+        the sum of all micro-batches of a rank; or an empty text."""
+        batches = defaultdict[int, set[frozenset[int]]](set)
+        for event in self.outcome.events:
+            if makes_weight_grads(event.kind):
+                batches[event.rank].add(event.batches)
+        own = max(map(len, batches.values()), default=1)
+        if not sums(kind) or own < 2 or times != own * known:
+            return ""
+        return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
 
     def _whole_gradients(self, kind: str) -> bool:
         """Return whether whole gradients go over the slow links in every call of a collective."""

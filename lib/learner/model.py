@@ -593,6 +593,11 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             fix += ": first the tensor, then its layer; here they are exchanged"
         if sums(row.kind) and isinstance(v, (Weight, OptState)):
             fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
+            if isinstance(v, OptState):
+                fix = "only gradients are summed. A state stays where it is: an update takes it, and gives the new one"
+            elif v._token.labels.is_whole():
+                fix = "only gradients are summed. A piece of a weight is what this rank has loaded, "
+                fix += "or weight.shard(model.rank, model.RANKS)"
         if v is None and sums(row.kind):
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif v is None:

@@ -185,6 +185,9 @@ class Storage(dict[Hashable, Any]):
             if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
                 taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
                 return f"{taken}: with pop it is gone after that, so leave pop to its last use"
+            if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
+                read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
+                return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")

@@ -17,12 +17,12 @@ from typing import Any, Protocol, cast
 
 from ..basics.errors import NO_OTHERS, Deadlock, Fix, Place, PuzzleError, numbered, show_call, show_layers
 from ..basics.units import Elements
-from ..record.collectives import ALLGATHER, ALLREDUCE
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
 from ..record.labels import DEALT, Labels, same_pieces
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND, sums
-from ..record.training import BACKWARD, FORWARD
+from ..record.training import BACKWARD, FORWARD, LOSS
 from .circle import Circle, after, against_rounds, carried, missing_send, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
@@ -54,6 +54,8 @@ first, and the ranks of the others."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 HELD: list[InFlight | None] = []  # the calls of all meetings that have been held
 EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
+SHARD, CUT_ALONG = "shard", ("hybrid_sharded", "replica_sharded")
+"""The axis along which weights are cut, and the layouts of puzzles in which they are."""
 WHOLE_ALREADY = {
     "whole": "here each rank has all of the weight: use it as it is, without a gather",
     "states_sharded": "each rank has all of the weight, until it is updated: gather the pieces that update gives, "
@@ -196,16 +198,23 @@ class Network:
                 _first_of, partial(self._pieces, meeting, layer, brought), _whole_already(meeting, brought)
             )
             others = {} if self.mesh.axes else dict(error.fix_for)  # setting a fix takes these away
-            error.fix = lambda: (
-                _different_experts(meeting, layer, brought)
-                or pieces()
-                or _over_axes(meeting, layer, brought)
-                or _summed_before(meeting, layer, brought)
-                or plain
-            )
+
+            def otherwise() -> str:
+                return (
+                    _different_experts(meeting, layer, brought)
+                    or pieces()
+                    or _over_axes(meeting, layer, brought)
+                    or _summed_before(meeting, layer, brought)
+                    or plain
+                )
+
+            error.fix = otherwise
             error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
             if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
                 error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
+            if axis == SHARD:
+                own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
+                error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
             raise
         origin = MADE_UP if MADE_UP in map(origin_of, brought) else None
         shared = all(map(is_, outputs, repeat(outputs[0])))  # where everyone gets the same, it is made once
@@ -714,6 +723,18 @@ def _first_of(known: Fix, otherwise: Fix) -> str:
     return _text(known) or _text(otherwise)
 
 
+def _cut_along(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return how weights are loaded that are gathered over an axis, where they are cut along another one; an empty text
+    where they are not."""
+    first, axis = brought[0], meeting.op[0]
+    if meeting.row is not ALLGATHER or first.labels.kind != "Weight" or first.rank is None:
+        return ""
+    if first.rank.axis_of_pieces(layer) in (None, axis):
+        return ""
+    piece = f'model.load_weights({layer}, model.axis_index("{axis}"), model.axis_size("{axis}"))'
+    return f'here the ranks along axis="{axis}" have the pieces of a weight: each loads its own, {piece}'
+
+
 def _text(fix: Fix) -> str:
     return fix() if callable(fix) else fix
 
@@ -801,6 +822,15 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
         return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
     left = [one for one in rank.mesh.axes if one not in done]
+    if (
+        done
+        and not left
+        and axis in done
+        and meeting.row is SCATTERREDUCE
+        and not rank.has_cut_over(layer, axis, meeting.op)
+    ):
+        over = f'the gradient of layer {layer} has been summed over axis="{axis}" before: sum once over each axis'
+        return f"{over}, so leave one of these two calls out"
     if done and not left:
         again = f"the gradient of layer {layer} has been summed over all axes already"
         if first.labels.is_whole():
@@ -880,6 +910,12 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 )
                 ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end"
                 return waits_for + unsent[0] + ends
+            last = call.rank.layers - 1
+            if call.rank.has_run(FORWARD.kind, last) - call.rank.has_run(LOSS.kind, last + 1):
+                makes = f"rank {rank} has run the last layer, {last}: model.loss makes the first gradient there"
+                none = [one.rank for one in call.rank.ranks.values() if not one.layers_run() and not one.is_host]
+                too = f"; {numbered('rank', none)} {'has' if len(none) == 1 else 'have'} run no layer: are all layers "
+                return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
             begun = bool(call.rank.layers_run())

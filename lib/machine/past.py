@@ -193,6 +193,7 @@ class Asked:
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
     taken: dict[tuple[str, int, bool], Taken]
     slices: dict[tuple[str, int, int], Slices]
+    log: list[Any]
 
     def _past(self) -> Past:
         """Return what errors ask of this rank's own log, as it is now."""
@@ -401,6 +402,12 @@ class Asked:
         """Return what to do about a message that is to bring what this rank has made itself: the input of the layer
         after the last one that it has run; an empty text where it has sent that on."""
         layer = max(self.layers_run(), default=-1) + 1
+        after = self.receivers("Activation", layer)
+        if self.has_run(FORWARD.kind, 0) and after:
+            to = next(iter(after.values()))
+            here = f"rank {self.rank} has run layer 0: model.get_activation gives the first one its input, and only "
+            here += f"gradients comes to it as messages, from rank {to}"
+            return f"{here}: await model.receive(src={to}), in the backward pass"
         left = self.has_run(FORWARD.kind, layer - 1).difference(self.receivers("Activation", layer))
         if not 0 < layer < self.layers or not left or self.has_run(BACKWARD.kind, layer - 1):
             return ""
@@ -507,7 +514,8 @@ class Asked:
             return ""
         over = ", then ".join(f'axis="{axis}"' if axis else "all ranks" for axis in cuts)
         right = f'over axis="{own}"' if own else "over all ranks"
-        return f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
+        has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
+        return f'{has}: reduce-scatter over axis="{own}" first' if own and next(iter(cuts)) != own else has
 
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
@@ -571,6 +579,12 @@ class Asked:
         call = f'grad = await model.allreduce(grad, {layer}, axis="{left[0]}")'
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
+    def has_cut_over(self, layer: int, axis: object, but: object) -> bool:
+        """Return whether this rank has brought a gradient of a layer to a reduce-scatter over an axis. ``but``: the
+        ``op`` of a call that does not count."""
+        known = [one for one in self.log if one.kind == SCATTERREDUCE.kind and one.layer == layer and one.op != but]
+        return any(one.op[0] == axis for one in known)
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
         cuts = [*self._past().cuts.get(layer, {})]
@@ -581,6 +595,9 @@ class Asked:
         layer, own = weight.layer, self._loaded_piece(weight.layer, weight.adapter)
         if alone := self.met_by_others(weight.kind, layer):
             return alone
+        if own is not None and not self.mesh.axes and 1 != own.total != self.mesh.ranks:
+            load = f"model.load_weights({layer}, model.rank, model.RANKS)"
+            return f"each rank loads one of as many pieces as there are ranks, and then they are all of it: {load}"
         axis = self.axis_of_pieces(layer, weight.adapter)
         over = f', axis="{axis}"' if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"

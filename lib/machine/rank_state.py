@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary, ref
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.causal import NOTHING, Slices, both
-from ..record.collectives import ALLGATHER
+from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
@@ -251,43 +251,9 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
     if where.operation == STORING:
         problem = f"it is too late: {problem}"
-    fix = f"store it to keep it, in model.{KINDS[tensor.labels.kind].store}[...], as soon as it is made"
-    just_before = rank.ended_at(tensor) == len(rank.log) - 1
-    if tensor.labels.kind == "Weight" and not tensor.labels.step and tensor.labels.is_whole():
-        again = "gather it again where it is needed, right before this"
-        if not tensor.brought or just_before:
-            fix += ", which takes its memory" + "; or gather it again where it is needed" * tensor.brought
-        elif where.operation == UPDATE:
-            fix = "an update takes the piece that this rank has loaded, model.weights[...], and not what was gathered"
-        else:
-            fix = f"{again}; or {fix}, which takes its memory"
-    if kind == ALLGATHER.kind and tensor.labels.kind in ("WeightGrad", "OptState") and where.operation == UPDATE:
-        fix = f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {fix}"
-    elif kind == ALLGATHER.kind and KINDS[tensor.labels.kind].by_batch and just_before:
-        fix = f"gather first, and take this out of its dictionary, or make it, after that; or {fix}"
-    elif kind == RECEIVE.kind and tensor.brought and just_before:
-        fix = f"receive first, and make the call that gives this after that; or {fix}"
-    by_hand = kind == RECEIVE.kind or kind.startswith(SEND.kind)
-    if by_hand and tensor.labels.kind == "WeightGrad" and where.operation in ("+", "shard") and not rank.is_host:
-        fix += "; or let one call add up those of all ranks, "
-        fix += f"such as grad = await model.scatterreduce(grad, {tensor.labels.layer})"
-    if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
-        fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
-        fix += f"grad, model.grad_activations[{tensor.labels.layer}] = model.backward({tensor.labels.layer}, ...)"
-    if tensor.since < 0 and kind.startswith(SEND.kind):
-        there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
-        fix = f"{there}: store it before that, model.{KINDS[tensor.labels.kind].store}[...], to use it here as well"
-        if tensor.labels.kind == "WeightGrad":
-            fix += "; the sum is where it went, and comes back as a message or by a collective"
-    if tensor.since < 0 and where.operation == kind and where.layer == layer:
-        fix = f"{show_call(kind, layer)} has used it already: is it done twice? Else {fix}"
-    if where.operation == "set_final_weight" and not tensor.labels.step:
-        fix = "this is not the weight that model.update gives; set that: "
-        fix += f"model.set_final_weight({tensor.labels.layer}, model.weights[{tensor.labels.layer}])"
-    if rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries:
-        fix = _late_task(rank.rank, tensor.labels, where.operation, show_call(kind, layer))
+    fix, in_pieces = (_instead(tensor, rank, where, verb) for verb in ("allreduce", "scatterreduce"))
+    fix_for: dict[str, Fix] = {"no_whole_gradient": in_pieces} if in_pieces != fix else {}
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
-    fix_for = dict[str, Fix]()
     if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
         stays = "an optimizer state is not gathered or sent: each rank updates all of the layer that it has loaded, "
         stays += "weight and state, with a gradient that is as large: gather the gradient before that"
@@ -315,6 +281,54 @@ def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:
         )
         fix += "call`; or "
     return f"{fix}store the tensor where it is made, {store}, and let the task take it out"
+
+
+def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) -> str:
+    """Return what to write instead of using a tensor that no longer exists. ``sum_by``: the reduction to name."""
+    kind, layer = rank.ended_by(tensor)
+    what, own = tensor.labels.kind, tensor.labels.layer
+    store = f"model.{KINDS[what].store}[...]"
+    just_before = rank.ended_at(tensor) == len(rank.log) - 1
+    keep = f"store it to keep it, in {store}, as soon as it is made"
+    if rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries:
+        return _late_task(rank.rank, tensor.labels, where.operation, show_call(kind, layer))
+    if where.operation == "set_final_weight" and not tensor.labels.step:
+        fix = "this is not the weight that model.update gives; set that: "
+        return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
+    if what == "WeightGrad" and not tensor.labels.batches:
+        fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
+        return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"
+    if tensor.since < 0 and where.operation == kind and where.layer == layer:
+        keep = f"{show_call(kind, layer)} has used it already: is it done twice? Else {keep}"
+    sent = kind.startswith(SEND.kind)
+    if tensor.since < 0 and sent:
+        there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
+        keep = f"{there}: store it before that, {store}, to use it here as well"
+    by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
+    if what == "WeightGrad" and (sent or kind == RECEIVE.kind) and by_hand and not rank.is_host:
+        verb = SCATTERREDUCE.kind if where.operation == "shard" else sum_by
+        return f"{keep}; or let one call add up those of all ranks, grad = await model.{verb}(grad, {own})"
+    if what == "WeightGrad" and tensor.since < 0 and sent:
+        back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
+        return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
+    if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
+        return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
+    if kind == ALLGATHER.kind and what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE:
+        return f"gather after the update, what that gives, await model.allgather(weight, {own}); or {keep}"
+    if kind == ALLGATHER.kind and KINDS[what].by_batch and just_before:
+        return f"gather first, and take this out of its dictionary, or make it, after that; or {keep}"
+    if kind == RECEIVE.kind and tensor.brought and just_before:
+        return f"receive first, and make the call that gives this after that; or {keep}"
+    if what != "Weight" or tensor.labels.step or not tensor.labels.is_whole():
+        return keep
+    if not tensor.brought or just_before:
+        return f"{keep}, which takes its memory" + "; or gather it again where it is needed" * tensor.brought
+    if where.operation == UPDATE:
+        return "an update takes the piece that this rank has loaded, model.weights[...], and not what was gathered"
+    if where.operation == STORING:
+        again = f"model.allgather(model.weights[{own}], {own})"
+        return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
+    return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
 
 
 class RankState(Asked):

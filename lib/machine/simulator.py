@@ -394,8 +394,9 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
         and tensor.labels.of == 1 == tensor.labels.total
         and kind != ALLTOALL.kind
     ):
+        of = layer if type(layer) is int and layer < rank.layers else own
         fix = "what ranks add up is the gradient of the weight, the first of the two that backward gives: "
-        fix += f"grad, model.grad_activations[{layer}] = model.backward({layer}, ...)"
+        fix += f"grad, model.grad_activations[{of}] = model.backward({of}, ...)"
         if type(layer) is int and rank.summed_by(layer):
             fix = f"the gradient of layer {layer}'s weight has been summed, and that is all that ranks add up: each "
             fix += "keeps the gradients of its own activations, so leave this call out"

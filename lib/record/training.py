@@ -499,7 +499,9 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
 def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str = "") -> str:
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
-    cut = rank.cut_of(layer) or rank.other_piece(layer, grad)
+    if over := rank.cut_of(layer):
+        return f"{before}{over}; {fix}i-th rank of its group"
+    cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
         cut = f"that is one of {grad.total}: weight.shard(model.rank, model.RANKS), and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"

@@ -52,8 +52,10 @@ A_TENSOR = "|".join(KINDS)
 SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//": "divided", "@": "multiplied"}
 WRONG_TYPES = {
     r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
-    rf"object (?:{A_TENSOR}|NoneType|tuple|list|int) can't be used in 'await'":
+    rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
         "only what communicates is awaited: leave out await",
+    r"object NoneType can't be used in 'await'":
+        "only what communicates is awaited, and this is None: leave out await, or make the call that gives it before",
     r"'float' object cannot be interpreted as an integer":
         "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
     r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
