@@ -1242,7 +1242,11 @@ ROWS += [
         changed(
             "interleaved", "the gradient to the next rank", ("pass_to(before, grad_in)", "pass_to(after, grad_in)")
         ),
-        ("Rank 3 has sent the ActivationGrad of layer 6", "layer 6 is on rank 2: await model.pass_to(2, ...)"),
+        (
+            "Rank 3 has sent ActivationGrad of layer 6",
+            "which does not run layer 6",
+            "await model.pass_to(2, ...) on rank 3",
+        ),
     ),
     Row(
         changed("interleaved", "every stage receives", ("if layer == 0:", "if layer < 0:")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from ..basics.errors import numbered, show_call, show_set
 from ..record.labels import Labels
@@ -184,10 +184,9 @@ class Circle:
                 owners = self.owners[labels.layer]
                 waiting = [one for one in sorted(owners) if self.waits_for.get(one) == sender]
                 if rank not in owners and waiting:
-                    what = (
-                        f"rank {sender} has sent the {_tensor(labels)}, to rank {rank}, and layer {labels.layer} is on "
+                    return send_to(
+                        sender, tensor_in_words(labels), rank, f"does not run layer {labels.layer}", waiting[0]
                     )
-                    return f"{what}rank {waiting[0]}: await model.pass_to({waiting[0]}, ...)"
         return ""
 
     def _never_sent(self) -> str:
@@ -198,9 +197,8 @@ class Circle:
                 for layer in self.layers(call, kind):
                     made = NONE.union(*[peer.rank.has_run(verb, layer - step) for verb in MADE_BY[kind]])  # type: ignore[union-attr]
                     if left := made - self.come(call, kind, layer):
-                        gave = f"{show_call(MADE_BY[kind][0], layer - step)}, {numbered('micro-batch', left)}, gave"
-                        there = f"layer {layer} is on rank {call.rank.rank}"
-                        return f"rank {call.peer} has not sent on what {gave}, and {there}"
+                        gave = f"{show_call(MADE_BY[kind][0], layer - step)}, micro-batch {show_set(left)}"
+                        return _not_sent_on(cast(int, call.peer), gave, layer, call.rank.rank)
         return ""
 
     def _unread(self) -> str:
@@ -265,8 +263,24 @@ class Circle:
         return ""
 
 
-def _tensor(labels: Labels) -> str:
-    return f"{labels.kind} of layer {labels.layer}, {numbered('micro-batch', labels.batches)}"
+def tensor_in_words(labels: Labels) -> str:
+    """Return what a tensor is: its kind, its layer and its micro-batches."""
+    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
+    return f"{labels.kind} of layer {labels.layer}{batches}"
+
+
+def send_to(sender: int, what: str, receiver: int, but: str, waiting: int) -> str:
+    """Return what to do about a message that has gone to the wrong rank. ``but``: what that one does, or does not;
+    ``waiting``: the rank that waits for the sender."""
+    sent = f"rank {sender} has sent {what} to rank {receiver}, which {but}, and rank {waiting} waits for rank {sender}"
+    return f"{sent}: await model.pass_to({waiting}, ...) on rank {sender}"
+
+
+def _not_sent_on(rank: int, gave: str, layer: int, reader: int | None) -> str:
+    """Return that a rank has not sent on what an operation gave. ``reader``: the rank that runs the ``layer``
+    which reads it, where that is one."""
+    where = "" if reader is None else f", and layer {layer} is on rank {reader}"
+    return f"rank {rank} has not sent on what {gave}, gave{where}"
 
 
 def unsent_of(waits: Sequence[InFlight], owners: Mapping[int, set[int]] | None = None) -> list[str]:
@@ -278,8 +292,7 @@ def unsent_of(waits: Sequence[InFlight], owners: Mapping[int, set[int]] | None =
         if (one := _unsent_by(call)) is not None:
             after = _after_it(one)
             others = sorted(owners[after]) if owners is not None else []
-            where = f", and layer {after} is on rank {others[0]}" if len(others) == 1 else ""
-            said.append(f"rank {call.rank.rank} has not sent on what {in_words(one)}, gave{where}")
+            said.append(_not_sent_on(call.rank.rank, in_words(one), after, others[0] if len(others) == 1 else None))
     return said[:MOST_UNSENT]
 
 
@@ -321,8 +334,7 @@ def carried(call: InFlight) -> str:
     labels = call.labels
     if labels is None:
         return "a plain value"
-    batches = f", micro-batch {show_set(labels.batches)}" if labels.batches else ""
-    return f"{labels.kind} of layer {labels.layer}{batches}"
+    return tensor_in_words(labels)
 
 
 def after(call: InFlight) -> str:

@@ -23,7 +23,7 @@ from ..record.labels import DEALT, Labels, same_pieces
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND, sums
 from ..record.training import BACKWARD, FORWARD, LOSS
-from .circle import Circle, after, against_rounds, carried, missing_send, unsent_of
+from .circle import Circle, after, against_rounds, carried, missing_send, send_to, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Mesh
@@ -679,11 +679,10 @@ class Network:
             if rank.has_run(FORWARD.kind, reads) or not (too or (useless and not of_its_stage)):
                 continue
             runs = f"runs layer {made} too" if too else f"does not run layer {reads}"
-            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which {runs}"
             waits = next((call.rank.rank for call in receives if call.peer == sender), None)
             if waits is not None:
-                call = f"await model.pass_to({waits}, ...) on rank {sender}"
-                return f"{sent}, and rank {waits} waits for rank {sender}: {call}"
+                return send_to(sender, carried(mailbox[0]), receiver, runs, waits)
+            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which {runs}"
             if too and (stage := self._stage_of(made)):
                 return f"{sent}: {stage}"
             right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary, ref
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.causal import NOTHING, Slices, both
-from ..record.collectives import ALLGATHER, SCATTERREDUCE
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
@@ -203,7 +203,8 @@ class TensorState(Token):
             twice, layer, plain = self.labels.batches & other.labels.batches, self.labels.layer, error.fix
             if rank is not None and twice:
                 fixes = [
-                    partial(rank.counted_twice, layer, twice, plain, verb) for verb in ("allreduce", "scatterreduce")
+                    partial(rank.counted_twice, layer, twice, plain, verb)
+                    for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind)
                 ]
                 error.fix, error.fix_for = fixes[0], {"no_whole_gradient": fixes[1]}
             raise
@@ -251,7 +252,7 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
     if where.operation == STORING:
         problem = f"it is too late: {problem}"
-    fix, in_pieces = (_instead(tensor, rank, where, verb) for verb in ("allreduce", "scatterreduce"))
+    fix, in_pieces = (_instead(tensor, rank, where, verb) for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind))
     fix_for: dict[str, Fix] = {"no_whole_gradient": in_pieces} if in_pieces != fix else {}
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
     if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
