@@ -360,7 +360,7 @@ def _other_rounds(ranks: Mapping[int, Asked]) -> str:
     of them."""
     size = len(ranks)
     for rank, one in sorted(ranks.items()):
-        for verb, steps in (("forward", one.forwards()), ("backward", one.backwards())):
+        for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
             took, then = first_round(steps)
             all_of_them = one.batches > size and took == one.batches
             if then is None or not (took < size or all_of_them):
