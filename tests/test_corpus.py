@@ -41,7 +41,7 @@ from tests.corpus.endless import ENDLESS
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.test_referee import CUT_OFF, missing, tried
-from tests.turns import examples
+from tests.turns import chosen, examples
 
 SHORT, LONG = 1.0, 120.0
 """Seconds for a run: of a program that never ends, and of one that does, also where the machine is busy."""
@@ -62,13 +62,13 @@ def test_the_corpus_is_large_and_names_each_program_once() -> None:
 
 
 LONG_RUNS = {name for name, puzzle in puzzles().items() if puzzle.unit is SECONDS}
-"""Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges two of their programs:
-test_recording.py records and replays all the honest ones, and mistakes are graded in a notebook, too."""
+"""Puzzles with a model of real size, of which a verdict takes seconds. The shell's grader judges a mistake in one of
+their programs every time, and an honest one in turns; test_recording.py records and replays all the honest ones."""
 QUICK = "replicas on the wrong ranks"  # a mistake in a program of real size that is found at its beginning
 OF_EACH_PUZZLE = {
     (program.puzzle, program in HONEST): program
     for program in [*MISTAKES, *HONEST]
-    if program.puzzle not in LONG_RUNS or program in HONEST or program.name == QUICK
+    if program.puzzle not in LONG_RUNS or program.name == QUICK or (program in HONEST and "large" in chosen())
 }
 MORE_MISTAKES = [program for program in MISTAKES[::16] if program.puzzle not in LONG_RUNS]
 AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]))
@@ -79,8 +79,8 @@ HONEST_NEAR, MISTAKES_NEAR = (
 )
 TODAY = examples([one for one in HONEST_NEAR if one not in AT_A_SHELL], "honest")
 HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in TODAY]
-"""Each honest program is graded in a notebook, and recorded and replayed at one size, every time. At all sizes by the
-grader of the shell, which takes three times as long, they take turns."""
+"""Each honest program is recorded, replayed and checked at one size every time (test_recording.py). At all sizes, in a
+notebook and by the grader of the shell, one of each puzzle is graded every time, and the others take turns."""
 
 
 # -- by the grader of the shell, in this process ------------------------------------------------------------
@@ -104,11 +104,16 @@ class StandIn(NamedTuple):
         self.wire.close()
 
 
+RIGHT: set[bytes] = set()
+"""What was right where the worker is a thread: at a shell the same calls are not carried out again."""
+
+
 class Near(Referee):
     """A referee whose worker is this thread: the same tasks, line, simulator and verdicts, and no process."""
 
     def __init__(self) -> None:
         super().__init__(LONG)
+        self.known.right = RIGHT
         ours, self.theirs = socket.socketpair()
         self.ours = StandIn(Wire(ours))
 
@@ -170,7 +175,9 @@ def graded(programs: Sequence[Program], mechanisms: Sequence[str] | None = None)
 
     def one(program: Program) -> Verdict:
         ended = program not in HONEST and (not program.says or any(words in program.says for words in ENDED))
-        return verdict_of(program, Referee(SHORT if ended else LONG, mechanisms))
+        referee = Referee(SHORT if ended else LONG, mechanisms)
+        referee.known.right = RIGHT
+        return verdict_of(program, referee)
 
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
         return dict(zip(titles(programs), pool.map(one, programs), strict=True))
@@ -253,15 +260,16 @@ def function(program: Program) -> object:
     return names[program.puzzle]
 
 
-LARGE = [one for one in HONEST if one.puzzle in LONG_RUNS][1:]
-"""Programs of real size, but for one: they take turns."""
-ONCE = [pytest.param(one, marks=pytest.mark.slow("large") if one in LARGE else ()) for one in HONEST]
+ONE, *LARGE = [one for one in HONEST if one.puzzle in LONG_RUNS]
+"""Programs of real size: all but one take turns."""
+ONCE = [ONE, *(one for one in HONEST_NEAR if one.puzzle not in LONG_RUNS)]
+SOMETIMES = [pytest.param(one, marks=pytest.mark.slow("large")) for one in LARGE]
 ONLY = "one replica updates for all"  # what it is told nobody else is
 LARGE_MISTAKES = [one for one in MISTAKES if one.puzzle in LONG_RUNS and one not in AT_A_SHELL and one.name != ONLY]
 """Mistakes in programs of real size, each of which others make at a small one, take turns as well."""
 
 
-@pytest.mark.parametrize("program", ONCE, ids=titles(HONEST))
+@pytest.mark.parametrize("program", [*ONCE, *SOMETIMES], ids=titles([*ONCE, *LARGE]))
 def test_honest_programs_pass_in_a_notebook(program: Program) -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG)  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message

@@ -173,9 +173,10 @@ def called(name: str, puzzle: Puzzle) -> str:
 
 
 def tried(puzzle: Puzzle) -> list[str]:
-    """All programs; of a puzzle of real size those of its own file, until the others have their turn."""
-    few = puzzle.name in SMALLER and "large" not in chosen()
-    return [name for name, (file, _) in programs().items() if file == puzzle.file or not few]
+    """All programs; of a puzzle of real size its solution and its frontier, until the others have their turn."""
+    if puzzle.name in SMALLER and "large" not in chosen():
+        return [puzzle.name, *(called(point["by"], puzzle) for point in puzzle.frontier)]
+    return [*programs()]
 
 
 @pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())

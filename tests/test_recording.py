@@ -20,7 +20,8 @@ import pytest
 
 from lib import Dist, Model, PuzzleError, Run, Weight, run
 from lib.basics.errors import Deadlock
-from lib.course.specs import machine_of
+from lib.course.specs import machine_of, puzzles
+from lib.grading.judge import check
 from lib.grading.submission import load
 from lib.machine.cost import Shape
 from lib.machine.outcome import Outcome
@@ -89,7 +90,9 @@ def test_a_run_that_is_replayed_is_the_same_run(fn: Any, spec: dict[str, Any]) -
 @pytest.mark.parametrize("program", HONEST, ids=[f"{one.puzzle}: {one.name}" for one in HONEST])
 def test_honest_programs_are_the_same_when_they_are_replayed(program: Program) -> None:
     fn, size = load("attempt.py", program.source)[0][program.puzzle], small_size(program.puzzle)
-    assert same(through_a_recording(fn, size), run(fn, **size))
+    outcome = through_a_recording(fn, size)
+    assert same(outcome, run(fn, **size))
+    check(outcome, puzzles()[program.puzzle], size)
 
 
 async def several_at_once(model: Model) -> None:

@@ -22,7 +22,7 @@ KINDS = {
     "processes": "most programs as real processes, and what dies under torchrun",
     "installed": "the installed package in a kernel, without a network and without a free port",
     "random": "random examples beyond today's tenth",
-    "honest": "honest programs graded at a shell, beyond one of each puzzle and today's tenth",
+    "honest": "honest programs at all sizes, in a notebook and at a shell, beyond one of each puzzle and today's tenth",
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
