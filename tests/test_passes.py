@@ -23,7 +23,7 @@ from lib.grading.submission import load
 from lib.grading.verdict import PASS, Verdict
 from solutions import build
 from tests.programs import SMALLER
-from tests.turns import chosen
+from tests.turns import chosen, examples
 
 ONE_STAGE = "with one rank a pipeline is one stage, and its micro-batches are accumulated"
 ONE_F_ONE_B = ("one_f_one_b", "one_f_one_b_overlapped")
@@ -172,11 +172,21 @@ def called(name: str, puzzle: Puzzle) -> str:
     return own if own in programs() else name
 
 
+def reason(name: str) -> str:
+    """Under which name MEANT has a program: one for all settings of one function."""
+    return re.sub("_in_[0-9_]+$", "_overlapped", name)
+
+
 def tried(puzzle: Puzzle) -> list[str]:
-    """All programs; of a puzzle of real size its solution and its frontier, until the others have their turn."""
+    """All programs. Those that are known to pass take turns, but for the solution and the frontier; so do all others at
+    a puzzle of real size."""
+    always = [puzzle.name, *(called(point["by"], puzzle) for point in puzzle.frontier)]
     if puzzle.name in SMALLER and "large" not in chosen():
-        return [puzzle.name, *(called(point["by"], puzzle) for point in puzzle.frontier)]
-    return [*programs()]
+        return always
+    passing = [
+        name for name, (file, _) in programs().items() if file == puzzle.file or (reason(name), puzzle.name) in MEANT
+    ]
+    return [name for name in programs() if name in {*always, *examples(passing, "honest")} or name not in passing]
 
 
 @pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())
@@ -186,10 +196,10 @@ def test_who_passes_is_meant_to(puzzle: Puzzle) -> None:
     for name in passed:  # nothing that we have is better than what we say is known
         assert "Better than" not in verdicts[name].message, name
     own = {name for name, (file, _) in programs().items() if file == puzzle.file and not puzzle.repair} | {puzzle.name}
-    of = {name: re.sub("_in_[0-9_]+$", "_overlapped", name) for name in passed - own}  # one reason for all its settings
+    of = {reason(name) for name in passed - own}
     meant = {program for program, where in MEANT if where == puzzle.name}
     assert puzzle.name in passed
-    assert set(of.values()) == meant
+    assert of <= meant and (of == meant or "honest" not in chosen())
 
 
 POINTS = [(puzzle, point) for puzzle in puzzles().values() for point in puzzle.frontier]

@@ -15,8 +15,9 @@ import pytest
 from drawing import beside_target, compare, draw, draw_group, draw_sweep, perfetto, play
 from drawing.playback import playback
 from drawing.trace import trace_of
-from lib import PuzzleError, Run, grade, hint, run, sweep
+from lib import PuzzleError, Run, hint, run, sweep
 from lib.course.specs import cost_named, puzzles
+from lib.grading.judge import over_target
 from lib.grading.submission import load
 from lib.real import A100_MEGATRON, Transformer, report
 from solutions.p02_ddp import ddp
@@ -132,7 +133,7 @@ def test_a_picture_says_of_a_puzzle_in_seconds_what_the_grader_says() -> None:
     compose = load("late.py", changed("compose", "late", (out, again)).source)[0]["compose"]
     done = run(compose, **puzzle.size, cost=cost_named(puzzle.cost))
     assert puzzle.target["time"] < done.time < puzzle.target["time"] + 0.5
-    assert grade(compose).status == "PASS"
+    assert over_target(done, puzzle) == ""  # so the grader says
     trace = trace_of(done)
     assert (trace.fast_enough, trace.small_enough) == (True, True)
     assert "the longest chain" not in draw(done).svg()
