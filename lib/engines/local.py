@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -24,7 +24,7 @@ from .result import RealRun
 SMALL = 256  # hidden size up to which one thread computes a layer faster than several: it halves the time of the tests
 
 
-def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> RealRun:
+def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> RealRun:
     """Run as ``lib.run`` does, with the same loop and simulator, and values with numbers in them."""
     if settings.pace or settings.meter or settings.kill:
         problem = "ranks in one process have no pace and no meter of their own, and none can be killed"

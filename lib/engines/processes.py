@@ -42,7 +42,7 @@ _one_at_a_time = threading.RLock()
 START = 60.0  # seconds within which the ranks have to be there
 
 
-def run(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
+def run(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> ProcessRun:
     """Run here first, then in a process for each rank. ``settings.timeout``: seconds for which one may be silent."""
     # Pickled first: what the function changes in its surroundings when it runs here must not travel.
     function = _pickled(fn, fn, name_of(fn))

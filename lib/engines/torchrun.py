@@ -64,7 +64,7 @@ class Torchrun:
 
 
 def work_for(
-    function: Callable[[Model], Any],
+    function: Callable[[Model], object],
     shape: Shape,
     work: Workload,
     settings: Settings,

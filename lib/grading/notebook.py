@@ -62,7 +62,7 @@ class ShownVerdict:
 
 
 def grade(
-    fn: Callable[[Any], Any],
+    fn: Callable[[Any], object],
     puzzle: str | None = None,
     *,
     timeout: float | None = TIMEOUT,
@@ -109,7 +109,7 @@ def grade(
     return ShownVerdict(verdict, own.get(False), own.get(True))
 
 
-def _with_help(verdict: Verdict, fn: Callable[[Any], Any]) -> Verdict:
+def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:
     """Return a verdict with the calls that help: for the next hint, the target's outline, the solution."""
     spec = verdict.puzzle
     size = ", ".join(f"{name}={value!r}" for name, value in spec.size.items())
@@ -133,7 +133,7 @@ def _with_next(verdict: Verdict) -> Verdict:
     return replace(verdict, following=then.heading if link else f"{then.heading}, in {then.file}.ipynb", link=link)
 
 
-def _code_of(fn: Callable[[Any], Any], name: str) -> str:
+def _code_of(fn: Callable[[Any], object], name: str) -> str:
     """Return the code of a puzzle's function from the cell that defines it."""
     file = getattr(getattr(fn, "__code__", None), "co_filename", "")
     return answer_in(["".join(linecache.getlines(file))], name)
@@ -257,7 +257,7 @@ def attempt(puzzle: str) -> Callable[[Any], Any]:
         if path.is_file():
             names, trouble, *_ = load_quietly(path.name, path.read_text(encoding="utf-8"))
             if callable(found := names.get(spec.name)):
-                return found  # type: ignore[no-any-return]
+                return found
             raise PuzzleError(f"{path.name} defines no function {spec.name}", got=summary(trouble), line="")
     there = f"{spec.file}.ipynb in the same folder"
     raise PuzzleError(f"there is no notebook of {spec.name} here", expected=there, line="")

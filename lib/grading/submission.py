@@ -39,7 +39,7 @@ class Loading(NamedTuple):
     """The names that a file defines. Of its statements there is a line for each that ``failed``, that was ``left_out``
     although it changes what a function uses, and that was ``skipped`` and may have done more than to experiment."""
 
-    names: dict[str, Any]
+    names: dict[str, object]
     failed: list[str]
     left_out: list[str]
     skipped: list[str]
@@ -190,7 +190,7 @@ def load_quietly(name: str, text: str) -> Loading:
         return load(name, text)
 
 
-def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: bool) -> Loading:
+def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook: bool) -> Loading:
     found = Loading(names, [], [], [])
     ran: list[CodeType] = []
     skipped: list[tuple[str, ast.stmt]] = []
@@ -209,7 +209,7 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, Any], notebook: b
         for statement in tree.body:
             at = f"{place}, line {statement.lineno}"
             try:
-                code: Any = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
+                code: CodeType = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
                 _run(code, names)
                 ran += [code] * (not isinstance(statement, ast.Expr))  # what only shows something uses nothing
             except Skipped as experiment:
@@ -238,7 +238,7 @@ def _cure(error: BaseException, statement: ast.stmt) -> str:
     return ""
 
 
-def _run(code: Any, names: dict[str, Any]) -> None:
+def _run(code: CodeType, names: dict[str, object]) -> None:
     result = eval(code, names)
     if inspect.iscoroutine(result):  # of a statement that awaits
         try:
@@ -260,7 +260,7 @@ def _called(statement: ast.stmt) -> set[str]:
     return {_first(node.func) for node in _run_now(statement) if isinstance(node, ast.Call)}
 
 
-def _functions(names: dict[str, Any]) -> set[str]:
+def _functions(names: dict[str, object]) -> set[str]:
     """Return the functions that the file itself defines."""
     return {name for name, value in names.items() if getattr(value, "__module__", "") == "submission"}
 

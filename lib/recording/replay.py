@@ -54,7 +54,7 @@ class Replay:
 
     # -- a recording -----------------------------------------------------------------------------------------------
 
-    def play(self, recording: Any, deadline: float) -> None:
+    def play(self, recording: object, deadline: float) -> None:
         """Carry a recording out, up to the first call that fails here and is not said to have failed there.
 
         Raise ProtocolError for what is no recording, and for one that is another's: in which a call that is said to
@@ -86,7 +86,7 @@ class Replay:
         """Whether so many calls have failed that no more are carried out."""
         return self.failures > MOST_ERRORS * len(self.ranks)
 
-    def carry_out(self, call: Any) -> Any:
+    def carry_out(self, call: object) -> Any:
         """Return the result of one call. Raise PuzzleError for a mistake, and ProtocolError for what is no call."""
         if type(call) is not list or len(call) < 3 or type(call[0]) is not str or call[0] not in VERBS:
             raise ProtocolError("no call")
@@ -111,7 +111,7 @@ class Replay:
             self._enter(result)
         return result
 
-    def _enter(self, result: Any) -> None:
+    def _enter(self, result: object) -> None:
         """Number the tensors and calls that a call has made."""
         if isinstance(result, TensorState):
             self.count(result.labels)
@@ -252,7 +252,7 @@ def _of_a_rank(tensor: TensorState) -> TensorState:
     return tensor
 
 
-def _parts(recording: Any) -> tuple[list[Any], dict[int, str]]:
+def _parts(recording: object) -> tuple[list[Any], dict[int, str]]:
     """Return the calls of a recording, and the learner's line of each that has failed, by its place. Raise
     ProtocolError for anything else, and for a recording that is too long."""
     match recording:

@@ -24,7 +24,7 @@ def pack_error(error: PuzzleError) -> dict[str, Any]:
     }
 
 
-def unpack_error(packed: Any) -> dict[str, Any]:
+def unpack_error(packed: object) -> dict[str, Any]:
     """Return the parts of an error, as PuzzleError takes them. Raise ProtocolError if they are none."""
     if type(packed) is not dict or not all(type(packed.get(part)) is str for part in TEXTS):
         raise ProtocolError("no error")
@@ -32,13 +32,13 @@ def unpack_error(packed: Any) -> dict[str, Any]:
     return {"where": _unpack_place(packed.get("where")), "fix_for": _unpack_fixes(packed.get("fix_for")), **texts}
 
 
-def _unpack_fixes(packed: Any) -> dict[str, str]:
+def _unpack_fixes(packed: object) -> dict[str, str]:
     if type(packed) is not dict or len(packed) > MOST_FIXES or not all(type(fix) is str for fix in packed.values()):
         raise ProtocolError("no fixes")
     return {shown(name, LONGEST_TEXT): shown(fix, LONGEST_TEXT) for name, fix in packed.items() if type(name) is str}
 
 
-def _unpack_place(packed: Any) -> Place:
+def _unpack_place(packed: object) -> Place:
     if type(packed) is not list or len(packed) != len(Place._fields):
         raise ProtocolError("no place")
     rank, operation, layer, batches, tick, detail = packed
@@ -48,14 +48,14 @@ def _unpack_place(packed: Any) -> Place:
     return shown_place(Place(rank, operation, layer, None if batches is None else numbers(batches), tick, detail))
 
 
-def number(value: Any) -> int:
+def number(value: object) -> int:
     """Return a whole number of a sensible size. Raise ProtocolError for anything else."""
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
         raise ProtocolError("no number")
     return value
 
 
-def numbers(values: Any) -> frozenset[int]:
+def numbers(values: object) -> frozenset[int]:
     """Return a set of whole numbers. Raise ProtocolError for anything else."""
     if type(values) is not list:
         raise ProtocolError("no list of numbers")

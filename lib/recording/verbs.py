@@ -58,7 +58,7 @@ T = TypeVar("T")
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def at(things: Sequence[T], place: Any, what: str) -> T:
+def at(things: Sequence[T], place: object, what: str) -> T:
     """Return the thing of that number. Raise ProtocolError where there is none."""
     if type(place) is not int or not 0 <= place < len(things):
         raise ProtocolError(f"no {what}")
@@ -66,7 +66,7 @@ def at(things: Sequence[T], place: Any, what: str) -> T:
 
 
 def _of_type(*types: type) -> Callable[[Reader, Any], Any]:
-    def read(reader: Reader, value: Any) -> Any:
+    def read(reader: Reader, value: object) -> Any:
         if type(value) not in types:
             raise ProtocolError(f"something else than {' or '.join(kind.__name__ for kind in types)}")
         return value
@@ -75,7 +75,7 @@ def _of_type(*types: type) -> Callable[[Reader, Any], Any]:
 
 
 def _read_operation(*types: type[Operation]) -> Callable[[Reader, Any], str]:
-    def read(reader: Reader, value: Any) -> str:
+    def read(reader: Reader, value: object) -> str:
         if type(value) is not str or not isinstance(OPERATIONS.get(value), types):
             raise ProtocolError("no operation of this kind")
         reader.operation = value
@@ -84,7 +84,7 @@ def _read_operation(*types: type[Operation]) -> Callable[[Reader, Any], str]:
     return read
 
 
-def _read_anything(reader: Reader, value: Any) -> Any:
+def _read_anything(reader: Reader, value: object) -> Any:
     """Return what should be a whole number for the simulator to check, and a text only after it was made safe."""
     if type(value) is list and len(value) == 1 and type(value[0]) is str:
         return Described(shown(value[0], 200))
@@ -93,9 +93,9 @@ def _read_anything(reader: Reader, value: Any) -> Any:
     return number(value) if type(value) is int else _read_plain(reader, value)
 
 
-def read_layer(reader: Reader, value: Any) -> int:
+def read_layer(reader: Reader, value: object) -> int:
     """Return a layer as an int. Raise PuzzleError for anything else."""
-    if type(value) in (bool, float) and value % 1 == 0:
+    if isinstance(value, (bool, float)) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
         value = one_of("layer", _read_anything(reader, value), reader.layers, reader.state.place(reader.operation))
@@ -112,7 +112,7 @@ def of_kind(tensor: TensorState, kinds: Collection[str]) -> TensorState:
 def _tensor(kinds: Collection[str]) -> Kind:
     """Return the kind of argument that is a tensor of one of these kinds."""
 
-    def read(reader: Reader, place: Any) -> TensorState:
+    def read(reader: Reader, place: object) -> TensorState:
         tensors = reader.tensors
         # As at and of_kind have it, without the calls: this is asked of every operand.
         if type(place) is not int or not 0 <= place < len(tensors):
@@ -142,7 +142,7 @@ def _several(kind: Kind) -> Kind:
     read, write = kind.read, kind.write
     assert write is not None
 
-    def read_all(reader: Reader, values: Any) -> list[Any]:
+    def read_all(reader: Reader, values: object) -> list[Any]:
         if type(values) is not list:
             raise ProtocolError("no list")
         return [read(reader, value) for value in values]
@@ -150,7 +150,7 @@ def _several(kind: Kind) -> Kind:
     return Kind(read_all, lambda writer, values: [write(writer, value) for value in values])
 
 
-def _read_options(reader: Reader, options: Any) -> dict[str, Any]:
+def _read_options(reader: Reader, options: object) -> dict[str, Any]:
     row = OPERATIONS[reader.operation]
     if type(options) is not dict or not isinstance(row, Computation):
         raise ProtocolError("no options")
@@ -161,13 +161,13 @@ def _read_options(reader: Reader, options: Any) -> dict[str, Any]:
     return options
 
 
-def _read_piece(reader: Reader, value: Any) -> int:
+def _read_piece(reader: Reader, value: object) -> int:
     if number(value) < 0:
         raise ProtocolError("no piece")
     return number(value)
 
 
-def _read_lines(reader: Reader, rows: Any) -> dict[int, str]:
+def _read_lines(reader: Reader, rows: object) -> dict[int, str]:
     if type(rows) is not list or not all(type(row) is list and len(row) == 2 and type(row[1]) is str for row in rows):
         raise ProtocolError("no lines")
     return {number(rank): shown(line, 200) for rank, line in rows}
@@ -179,7 +179,7 @@ def _read_trip(sets: Any) -> tuple[frozenset[int], ...]:
     return tuple(map(numbers, sets))
 
 
-def _read_labels(reader: Reader, packed: Any) -> Labels:
+def _read_labels(reader: Reader, packed: object) -> Labels:
     """Return labels from a list of them. Raise ProtocolError for anything that no tensor could have."""
     if type(packed) is not list or len(packed) != len(Labels._fields) or type(packed[-1]) is not list:
         raise ProtocolError("no labels")
@@ -200,7 +200,7 @@ def _read_labels(reader: Reader, packed: Any) -> Labels:
     return labels
 
 
-def _read_home(packed: Any) -> frozenset[int] | tuple[frozenset[int], int]:
+def _read_home(packed: object) -> frozenset[int] | tuple[frozenset[int], int]:
     if type(packed) is not list or len(packed) != 2 or not 0 <= number(packed[1]) <= FINEST:
         raise ProtocolError("no home")
     return (numbers(packed[0]), packed[1]) if packed[1] else numbers(packed[0])

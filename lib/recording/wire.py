@@ -39,7 +39,7 @@ class Wire:
     def __init__(self, end: socket.socket) -> None:
         self.end, self.buffer = end, bytearray()
 
-    def send(self, message: Any, deadline: float | None = None) -> None:
+    def send(self, message: object, deadline: float | None = None) -> None:
         """Write a line. Raise TimeoutError after the deadline (of time.monotonic), or OSError if nobody reads."""
         self._wait_until(deadline)
         self.end.sendall(encode(message).encode() + b"\n")

@@ -229,7 +229,7 @@ class Loaded:
             gone = "the process ended before the function did"
             raise PuzzleError(gone, where=name, expected=expected, got=got, fix=fix, line="") from None
 
-    def _judged(self, recording: Any, ending: list[Any], replay: Replay, name: str, deadline: float) -> Outcome:
+    def _judged(self, recording: object, ending: list[object], replay: Replay, name: str, deadline: float) -> Outcome:
         """Return the outcome of a finished run, by a replay of its calls. Raise PuzzleError for any other ending."""
         wrong = tampered(f"an end of another kind, {ending[0]!r}", name)
         try:
@@ -248,7 +248,7 @@ class Loaded:
                 raise self._failure(replay, packed)
         raise wrong
 
-    def _failure(self, replay: Replay, packed: dict[Any, Any]) -> PuzzleError:
+    def _failure(self, replay: Replay, packed: object) -> PuzzleError:
         """Return the error of a failed run: of the one that the worker tells and those of the replay, that of which
         the others come. (A worker that tells another than the real one has failed all the same.)"""
         error = _unpacked(packed)
@@ -261,7 +261,7 @@ class Loaded:
         return error
 
 
-def _lines(lines: Any) -> tuple[str, ...]:
+def _lines(lines: object) -> tuple[str, ...]:
     """Return a learner's lines as a worker sends them, each of them safe to show. Raise ProtocolError for others."""
     if type(lines) is not list:
         raise ProtocolError("no lines")
@@ -269,7 +269,7 @@ def _lines(lines: Any) -> tuple[str, ...]:
     return tuple([texts.get(line, "") if type(line) is str else "" for line in lines])
 
 
-def _unpacked(packed: dict[Any, Any]) -> PuzzleError:
+def _unpacked(packed: object) -> PuzzleError:
     """Return the error that a worker tells."""
     try:
         return PuzzleError(**unpack_error(packed))

@@ -95,7 +95,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     _make_quiet(task["hidden"])
     if task["folder"]:
         sys.path.append(task["folder"])  # a learner's own modules
-    names: dict[str, Any] = {}
+    names: dict[str, object] = {}
     _limit_next(task["timeout"])
     try:
         path = os.path.join(task["folder"] or os.getcwd(), task["file"])
@@ -114,7 +114,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(_lines(runs, *asked["lines"]) if "lines" in asked else _run(names, asked, runs))
 
 
-def defined(names: dict[str, Any]) -> list[str]:
+def defined(names: dict[str, object]) -> list[str]:
     """Return the names of puzzles that stand for something to call. Constants and helpers are no attempts."""
     return [name for name in puzzles() if callable(names.get(name))]
 

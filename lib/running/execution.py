@@ -26,7 +26,7 @@ LAST_TURNS = 200
 
 
 def execute(
-    fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
+    fn: Callable[[Model], object], models: Sequence[Model], timeout: float | None, order: Sequence[int] | None = None
 ) -> None:
     """Run ``fn`` on every rank to its end. Raise the PuzzleError of the earliest tick and lowest rank, even one that
     was caught. ``order``: the order in which the ranks are started, which changes no figure."""
@@ -142,7 +142,7 @@ class Execution:
     """A run of a function on all ranks: event loop, tasks, and its end."""
 
     def __init__(
-        self, fn: Callable[[Model], Any], models: Sequence[Model], timeout: float | None, late: list[str]
+        self, fn: Callable[[Model], object], models: Sequence[Model], timeout: float | None, late: list[str]
     ) -> None:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.simulator = models[0]._simulator

@@ -14,7 +14,7 @@ from ..real.transformer import Transformer
 from .run import check_function, run
 from .sweep import beats, show_progress
 
-Program = Callable[[Any], Any]
+Program = Callable[[Any], object]
 ALIKE = 0.08
 """The relative error of the model of a cluster: times within this of the fastest count as equal."""
 HOPELESS = 1.3

@@ -128,7 +128,7 @@ class Settings:
 
 
 def run(
-    fn: Callable[[Model], Any],
+    fn: Callable[[Model], object],
     ranks: int = 1,
     layers: int = 2,
     batches: int = 1,
@@ -213,7 +213,7 @@ def run(
     return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
 
 
-def _watching(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
+def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:
     """Run with notes on the tensors of one rank (see ``machine.lives``)."""
     simulator = WatchedSimulator(shape, watched, settings.strict)
     models = train_on(fn, Dist.of(shape, simulator.as_simulator), work, settings)
@@ -257,7 +257,7 @@ class Timed(Run):
         return ""
 
 
-def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
+def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
     """Run some ranks that represent all others (see ``run``)."""
     also, mesh = set[tuple[int, ...]](), shape.mesh
     axes = axes_of(mesh, represent)
@@ -276,7 +276,7 @@ def _timed(fn: Callable[[Model], Any], shape: Shape, work: Workload, settings: S
 
 
 def train_on(
-    fn: Callable[[Model], Any], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
+    fn: Callable[[Model], object], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
 ) -> list[Model]:
     """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
     PuzzleError with the partial run if something is wrong."""

@@ -108,7 +108,7 @@ Varied = object
 
 
 def sweep(
-    programs: Iterable[Callable[[Any], Any]],
+    programs: Iterable[Callable[[Any], object]],
     *,
     ranks: Varied = 4,
     layers: Varied = 6,
@@ -162,7 +162,7 @@ def _values(given: Varied, ranks: Any) -> list[Any]:
     return list(given) if several else [given]  # type: ignore[call-overload]
 
 
-def _trial(fn: Callable[[Any], Any], size: dict[str, Any], how: Mapping[str, Any]) -> Trial:
+def _trial(fn: Callable[[Any], object], size: dict[str, Any], how: Mapping[str, Any]) -> Trial:
     name = name_of(fn)
     try:
         with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
@@ -177,7 +177,7 @@ _shared: list[Any] = []  # filled in forked processes, to which functions of a n
 
 
 def _side_by_side(
-    functions: Sequence[Callable[[Any], Any]], tasks: Sequence[Any], how: Mapping[str, Any], several: int
+    functions: Sequence[Callable[[Any], object]], tasks: Sequence[Any], how: Mapping[str, Any], several: int
 ) -> list[Trial]:
     """Return the trials of all tasks, in order, carried out by so many processes at a time."""
     fork = multiprocessing.get_context("fork")

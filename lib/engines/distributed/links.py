@@ -7,6 +7,7 @@ calls are enough, and no two ranks can wait for each other. The rank computes me
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from ...machine.mesh import Mesh
 from ...record.labels import Labels
+from ...record.operations import Value
 from ...record.table import collective, stream_of
 from ..numbers import Numbers
 from .recording import Move
@@ -28,7 +30,12 @@ class Links(threading.Thread):
     that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic)."""
 
     def __init__(
-        self, rank: int, numbers: Numbers, mesh: Mesh, moves: Sequence[Move], watch: Callable[[], Any]
+        self,
+        rank: int,
+        numbers: Numbers,
+        mesh: Mesh,
+        moves: Sequence[Move],
+        watch: Callable[[], AbstractContextManager[object]],
     ) -> None:
         super().__init__(daemon=True, name="links")
         self.rank, self.numbers, self.watch = rank, numbers, watch
@@ -36,15 +43,15 @@ class Links(threading.Thread):
         self.groups, self.hosts = _groups(mesh), mesh.beside.keys()
         self.changed = threading.Condition()
         self.started: dict[int, Any] = {}
-        self.results: dict[int, Any] = {}
+        self.results: dict[int, Value] = {}
         self.times: dict[int, tuple[float, float]] = {}
         self.trouble: BaseException | None = None
 
-    def start_call(self, place: int, value: Any) -> None:
+    def start_call(self, place: int, value: Value) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
         self._note(self.started, place, value)
 
-    def result(self, place: int) -> Any:
+    def result(self, place: int) -> Value:
         """Wait for the result of a collective or a receive, and return it. Raise Broken if it cannot come."""
         with self.changed:
             self.changed.wait_for(lambda: place in self.results or self.trouble is not None)
@@ -88,17 +95,17 @@ class Links(threading.Thread):
         self.times[place] = begun, time.monotonic()
         self._note(self.results, place, made)
 
-    def _met(self, move: Move, value: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    def _met(self, move: Move, value: Value, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
         """Move one tensor of each member of a group. Return what this rank gets."""
         carrier = GroupCarrier(self.numbers, move.ranks, move.ranks.index(self.rank), self.groups[move.ranks])
         return collective(move.kind).moved(carrier, value, inputs, outputs)
 
-    def _note(self, values: dict[int, Any], place: int, value: Any) -> None:
+    def _note(self, values: dict[int, Value], place: int, value: Value) -> None:
         with self.changed:
             values[place] = value
             self.changed.notify_all()
 
-    def passed(self, value: Any, labels: Labels | None, sender: int, receiver: int) -> Any:
+    def passed(self, value: Value, labels: Labels | None, sender: int, receiver: int) -> Value:
         """Send or receive a value. Return it at the receiver, and None at the sender. Between a device and a host it
         goes through the memory of the processor. Of a plain message, which has no labels, a single number travels: what
         it says is known from the simulated run."""
@@ -126,12 +133,12 @@ class GroupCarrier:
         self.numbers = self.values = numbers
         self.ranks, self.place, self.group = ranks, place, group
 
-    def total(self, value: Any, labels: Labels) -> Any:
+    def total(self, value: Value, labels: Labels) -> Value:
         whole = self.numbers.expand(value, labels).clone()
         dist.all_reduce(whole, group=self.group)
         return self.numbers.of(labels, whole)
 
-    def all_parts(self, value: Any, parts: Sequence[Labels]) -> list[Any]:
+    def all_parts(self, value: Value, parts: Sequence[Labels]) -> list[Value]:
         """Return what each member brings. Parts that are not equally large are padded for the way."""
         own, shapes = self.numbers.expand(value, parts[self.place]).reshape(1, -1), [*map(self.numbers.shape, parts)]
         sizes = [rows * length for rows, length in shapes]
@@ -140,14 +147,14 @@ class GroupCarrier:
         cut = [one[0, :size].view(shape).clone() for one, size, shape in zip(found, sizes, shapes, strict=True)]
         return [self.numbers.of(part, one) for part, one in zip(parts, cut, strict=True)]
 
-    def my_piece(self, value: Any, pieces: Sequence[Labels]) -> Any:
+    def my_piece(self, value: Value, pieces: Sequence[Labels]) -> Value:
         brought = [self.numbers.expand(value, piece) for piece in pieces]
         longest, own = max(piece.shape[1] for piece in brought), brought[self.place]
         mine = own.new_empty(len(own), longest)
         dist.reduce_scatter(mine, [_filled(piece, longest) for piece in brought], group=self.group)
         return self.numbers.of(pieces[self.place], mine[:, : own.shape[1]].contiguous())
 
-    def sent_from(self, source: int, value: Any, labels: Labels) -> Any:
+    def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
         dist.broadcast(flat, self.ranks[source], group=self.group)

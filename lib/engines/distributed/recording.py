@@ -88,7 +88,7 @@ class Plan:
 
 
 def record(
-    fn: Callable[[Model], Any],
+    fn: Callable[[Model], object],
     shape: Shape,
     work: Workload,
     settings: Settings,
