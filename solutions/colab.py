@@ -38,7 +38,8 @@ def archive(root: Path) -> bytes:
     puzzles = [path for path in build.sources(root / "solutions") if build.is_puzzle(path)]
     with zipfile.ZipFile(packed, "w") as made:
         found = (p for name in ("lib", "drawing") for p in (root / name).rglob("*"))
-        packages = (p for p in found if not {*p.parts} & {"lab", "referee", "__main__.py"})
+        shell = {"lab", "referee", "__main__.py"}
+        packages = (p for p in found if shell.isdisjoint(p.relative_to(root).parts))
         for path in [*sorted(packages), *puzzles]:
             if path.suffix in TAKEN:
                 info = zipfile.ZipInfo(path.relative_to(root).as_posix(), DATE)
