@@ -48,6 +48,7 @@ _FOR_POINTERS = re.compile(
     re.DOTALL,
 )
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL)
+_GROUP = re.compile("(<g(?: [^>]*)?>|</g>)")
 _NO_XML = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -107,8 +108,16 @@ def without_hover(svg: str) -> str:
 
     >>> without_hover('<g><title>rank 0</title><rect width="9" fill-opacity="0"/></g><rect width="5"/>')
     '<rect width="5"/>'
+    >>> without_hover('<g><title>rank 0</title><g opacity="0.3"><rect width="9"/></g></g>')
+    '<g opacity="0.3"><rect width="9"/></g>'
     """
-    return _FOR_POINTERS.sub("", _TITLE.sub("", svg))
+    out, bare = list[str](), list[bool]()
+    for part in _GROUP.split(_FOR_POINTERS.sub("", _TITLE.sub("", svg))):
+        if part.startswith("<g"):
+            bare.append(part == "<g>")
+        if not (part == "<g>" or (part == "</g>" and bare.pop())):
+            out.append(part)
+    return "".join(out)
 
 
 def frame(
