@@ -75,7 +75,7 @@ least widths, which makes 600 pixels with the gap, and else one below the other.
 GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:0 28px"
 PRICE = "display:flex;justify-content:space-between;gap:10px;padding:2px 0"
 PICTURE = "flex:1 1 560px;max-width:640px;min-width:0"
-WRAPS = "white-space:pre-wrap;overflow-wrap:anywhere"
+WRAPS = "white-space:pre-wrap;overflow-wrap:break-word"
 
 
 Entries = dict[str, list[tuple[str, str]]]

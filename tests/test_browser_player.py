@@ -17,6 +17,7 @@ from lib.record.events import MARKS
 from tests.browser import PAGE, Browser, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
 from tests.failures import CASES, failed
+from tests.programs import solved
 
 if TYPE_CHECKING:
     from playwright.sync_api import Frame, Page
@@ -354,6 +355,25 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
     assert all(at["seen"] and at["apart"] and at["page"] == 0 for at in seen), seen
     assert len({at["scrolled"] for at in seen}) > 1
     assert {"0", "1", "2", "3"} <= {rank for at in seen for rank in at["ranks"].split()}
+
+
+BROKEN = """() => [...document.querySelectorAll("#code .text")].flatMap(line => {
+    const found = [], nodes = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+    while (nodes.nextNode())
+        for (const word of nodes.currentNode.data.matchAll(/\\w+/g)) {
+            const range = document.createRange();
+            range.setStart(nodes.currentNode, word.index);
+            range.setEnd(nodes.currentNode, word.index + word[0].length);
+            if (range.getClientRects().length > 1) found.push(word[0]);
+        }
+    return found;
+})"""
+
+
+@pytest.mark.parametrize("width", [733, 980])
+def test_no_word_of_the_code_is_broken(browser: Browser, tmp_path: Path, width: int) -> None:
+    program = solved("one_f_one_b")
+    assert watch(browser, play(program), tmp_path, lambda page: page.evaluate(BROKEN), width) == []
 
 
 def test_code_takes_the_width_that_it_needs_and_long_lines_wrap(browser: Browser, tmp_path: Path) -> None:

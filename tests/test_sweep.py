@@ -13,6 +13,8 @@ from drawing import draw_sweep, explore
 from drawing.explore import picture
 from drawing.sweep import sweep_table
 from lib import Cost, Model, PuzzleError, RingCost, Sweep, run, sweep
+from lib.basics.columns import in_columns
+from lib.basics.errors import COLUMNS
 from lib.real import A100_MEGATRON, Transformer
 from lib.running.sweep import Trial
 from tests.browser import Browser
@@ -224,3 +226,11 @@ def test_sliders_and_picture_take_the_room_of_the_page_and_no_more(browser: Brow
     measure = f"() => [{wide}]"
     assert browser.show(inside, measure, width=900).measured == [850]
     assert [child.layout.width for child in (box, *box.children)] == ["auto"] * 6
+
+
+def test_a_printed_table_breaks_no_word_in_a_narrow_cell() -> None:
+    """A notebook breaks lines that are too long wherever they end, in the middle of a word, too."""
+    made = sweep([SOLUTIONS["interleaved"], SOLUTIONS["ddp"]], ranks=2, layers=[4, 8], batches=[3, 8], processes=1)
+    lines = str(made).splitlines()
+    assert max(map(len, lines)) <= COLUMNS and any("gradient is missing" in line for line in lines)
+    assert " ".join(str(made).split()) == " ".join(" ".join(in_columns([made.heads(), *made.rows()])).split())

@@ -10,11 +10,12 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from ..basics.arguments import describe, whole_number
 from ..basics.columns import in_columns
-from ..basics.errors import PuzzleError
+from ..basics.errors import COLUMNS, PuzzleError
 from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
@@ -96,9 +97,13 @@ class Sweep:
                 figures = [trial.time, memory, round(trial.idle, 4)] if not trial.error else ["", "", ""]
                 table.writerow([trial.name, *sizes, *figures, int(trial in front), trial.error])
 
+    def heads(self) -> tuple[str, ...]:
+        """Return the names of the columns; the last one, which says what is wrong, has none."""
+        return ("program", "size", self.unit.name, self.size_unit.name, "idle", "")
+
     def __str__(self) -> str:
-        heads = ("program", "size", self.unit.name, self.size_unit.name, "idle", "")
-        return "\n".join(in_columns([heads, *self.rows()], figures=(2, 3, 4)))
+        lines = in_columns([self.heads(), *self.rows()], figures=(2, 3, 4))
+        return "\n".join(part for line in lines for part in wrap(line, COLUMNS, subsequent_indent="    "))
 
     __repr__ = __str__
 
