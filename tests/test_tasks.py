@@ -126,8 +126,18 @@ def test_the_reward_is_the_score(folder: Path, course: Path, tmp_path: Path) -> 
     assert reward(folder / "fsdp", answer, course, tmp_path / "logs")[0] == 0
 
 
+PLAIN = (
+    "printed words",
+    "own weights",
+    "patched checks",
+    "monkeypatched verdict",
+    "an exit in the run",
+    "the reward's file",
+)
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize("name", [*PLAIN, *examples([name for name in FORGERIES if name not in PLAIN], "apart")])
 def test_a_forgery_has_no_reward(name: str, folder: Path, course: Path, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     answer = tmp_path / "app" / "fsdp.py"
@@ -180,23 +190,30 @@ def test_a_reward_that_lay_there_before_is_replaced(folder: Path, course: Path, 
 
 PRIVATE = """
 import os, sys
-sys.path.insert(0, sys.argv[1])
-from lib.referee.namespaces import keep_private
+sys.path.insert(0, sys.argv.pop(1))
+from lib import __main__
+from lib.referee import namespaces, shell
+
+def look():
+    grader = os.getpid()
+    if not os.fork():
+        namespaces.keep_private(False)
+        for path, how in (("mem", os.O_RDWR), ("fd/1", os.O_WRONLY), ("environ", os.O_RDONLY)):
+            try:
+                os.open(f"/proc/{grader}/{path}", how)
+                print("opened", path, flush=True)
+            except OSError:
+                pass
+        os._exit(0)
+    os.wait()
+    return 0
+
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    namespaces.keep_private(False)  # after this, Linux has it the other way round
 os.setsid()
-keep_private(sys.argv[2] == "private")
-grader = os.getpid()
-if not os.fork():
-    keep_private(False)
-    for path in ("mem", "fd/1", "environ"):
-        try:
-            os.open(f"/proc/{grader}/{path}", os.O_RDWR if path != "environ" else os.O_RDONLY)
-            print("opened", path, flush=True)
-        except OSError:
-            pass
-    os._exit(0)
-os.wait()
+shell.main = look
+sys.exit(__main__.main() if sys.argv[1] == "grade" else look())
 """
 
 
@@ -207,5 +224,5 @@ def test_no_process_of_the_same_user_can_look_into_the_grader() -> None:
         command = [sys.executable, "-I", "-c", PRIVATE, str(build.ROOT), how]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert "environ" in opened("open")
-    assert opened("private") == ""
+    assert "environ" in opened("look")
+    assert opened("grade") == ""
