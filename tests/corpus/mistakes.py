@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import Program, after, changed, of_each_puzzle, whole
+from .elsewhere import MISTAKES as ELSEWHERE
 from .lists import MISTAKES as LISTS
 from .tasks import MISTAKES as TASKS
 
@@ -326,5 +327,6 @@ async def pipeline(model):
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
     *LISTS,
     *TASKS,
+    *ELSEWHERE,
     *of_each_puzzle("MISTAKES"),
 ]  # fmt: skip
