@@ -602,3 +602,19 @@ def test_options_of_jupyterlab_are_no_folder(tmp_path: Path, monkeypatch: pytest
     assert front.main(["lab", "--port", "9000"]) == 0
     assert front.main(["lab", str(tmp_path / "other"), "--no-browser", "--port", "9000"]) == 0
     assert opened == [("usual", ["--port", "9000"]), ("other", ["--no-browser", "--port", "9000"])]
+
+
+@pytest.mark.parametrize(("root", "options", "says"), [(True, [], "--allow-root"), (False, [], "--port 9000")])
+def test_why_jupyterlab_has_not_started(
+    root: bool, options: list[str], says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """JupyterLab refuses to run as root, and says so; otherwise a port is taken."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr("jupyterlab.labapp.LabApp.launch_instance", refuse)
+    monkeypatch.setattr(server, "is_root", lambda: root)
+    with pytest.raises(server.NotDone) as said:
+        server.open_lab(tmp_path, options, "llm-training-puzzles lab")
+    assert str(said.value).endswith(f"llm-training-puzzles lab {says}"), said.value

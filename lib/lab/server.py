@@ -13,7 +13,7 @@ from .copies import NotDone, short
 NEEDED = (4, 4)
 """The oldest JupyterLab with which the notebooks are tried."""
 SETTINGS = Path(__file__).resolve().with_name("settings")
-NO_BROWSER = "--no-browser"
+NO_BROWSER, ALLOW_ROOT = "--no-browser", "--allow-root"
 
 
 def check_jupyter() -> None:
@@ -37,6 +37,11 @@ def address_of(folder: Path) -> str:
             token = f"?token={server['token']}" if server["token"] else ""
             return f"{server['url']}lab/tree/index.ipynb{token}"
     return ""
+
+
+def is_root() -> bool:
+    """Return whether this process has all rights."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def open_lab(folder: Path, options: Sequence[str], command: str) -> int:
@@ -63,7 +68,8 @@ def open_lab(folder: Path, options: Sequence[str], command: str) -> int:
         LabApp.launch_instance([*ours, *options])
     except SystemExit as ended:
         if ended.code not in (None, 0):
-            raise NotDone(
-                f"JupyterLab has not started, as it says above. Another port: {command} --port 9000"
-            ) from None
+            fix = f"Another port: {command} --port 9000"
+            if is_root() and ALLOW_ROOT not in options:
+                fix = f"It refuses to run as root unless it is told so: {command} {ALLOW_ROOT}"
+            raise NotDone(f"JupyterLab has not started, as it says above. {fix}") from None
     return 0
