@@ -35,7 +35,7 @@ BROKEN := yes
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab reset test quick test-all browser real colab lite wheel build check-built lint bench papers mutants pins ci
+.PHONY: help setup lab reset test quick test-all browser real colab lite site wheel build check-built lint bench papers mutants pins ci
 
 help: ## list what there is to do
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -99,6 +99,11 @@ lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/li
 	@$(RUN) -m solutions.lite
 	@$(RUN) -m pytest -q tests/test_lite.py
 
+site: $(STAMP) ## the gallery, the course in the browser and these pages, in dist/site, for any server of static files
+	@$(PIP) -c $(PINS) --editable ".[site]"
+	@$(RUN) -m solutions.site
+	@SLOW_TESTS=none $(RUN) -m pytest -q tests/test_site.py
+
 wheel: $(STAMP) ## what can be installed: a wheel and a source distribution, in dist/
 	@$(RUN) -m hatchling build -d dist
 
@@ -124,7 +129,7 @@ mutants: $(STAMP) ## how many small mistakes in lib the tests notice (an hour; M
 	@$(RUN) -m tools.mutants $(MUTANTS)
 
 pins: $(STAMP) ## take the newest versions that are allowed, and note them as those to be tested
-	@$(PIP) --upgrade --upgrade-strategy eager --editable ".[dev,browser,lite]"
+	@$(PIP) --upgrade --upgrade-strategy eager --editable ".[dev,browser,site]"
 	@{ sed -n 1p $(PINS); $(RUN) -m pip freeze --exclude-editable --disable-pip-version-check; } > $(PINS).new
 	@mv $(PINS).new $(PINS)
 

@@ -23,6 +23,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,6 +38,12 @@ OURS = (
     *("chalk-diagrams", "chalk-planar", "colour", "svgwrite", "toolz", "loguru"),
     *("typing-extensions", "importlib-metadata", "zipp"),
 )
+PLACE = "static/pyodide"
+"""Where JupyterLite finds Pyodide."""
+INSTALLED = (
+    Path(sys.prefix) / "share/jupyter/labextensions/@jupyterlite/pyodide-kernel-extension"
+)
+"""Where pip has put JupyterLite's kernel."""
 PARTS = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 PILLOW = {
     "PIL/__init__.py": "__version__ = '0.stub'\n",
@@ -56,6 +63,7 @@ FIRST = [
     "ipython",
     *OURS,
     "pillow",
+    "llm-training-puzzles",
 ]
 """Packages that are loaded before the first cell."""
 
@@ -75,7 +83,7 @@ def site(root: Path) -> Path:
     made = root / "dist" / "lite"
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)
-        _pyodide(work / "static" / "pyodide", work, root)
+        _pyodide(work / PLACE, work, root)
         config = {"disablePyPIFallback": True, "loadPyodideOptions": {"packages": FIRST}}
         settings = {"@jupyterlite/pyodide-kernel-extension:kernel": config}
         shown = {
@@ -85,11 +93,15 @@ def site(root: Path) -> Path:
         }
         data = {"jupyter-lite-schema-version": 0, "jupyter-config-data": shown}
         (work / "jupyter-lite.json").write_text(json.dumps(data))
-        # JupyterLite leaves folders called lib away, unless it is told what to leave away.
-        (work / "jupyter_lite_config.json").write_text(
-            json.dumps({"LiteBuildConfig": {"ignore_contents": ["/\\."]}})
-        )
-        _contents(work / "contents", root)
+        # Of the extensions that this environment has for JupyterLab, the kernel alone: each takes time to load.
+        chosen = {
+            "ignore_sys_prefix": ["federated_extensions"],
+            "federated_extensions": [str(INSTALLED)],
+        }
+        (work / "jupyter_lite_config.json").write_text(json.dumps({"LiteBuildConfig": chosen}))
+        (work / "contents").mkdir()
+        for path in (root / "puzzles").glob("*.ipynb"):
+            shutil.copy(path, work / "contents")
         shutil.rmtree(made, ignore_errors=True)
         command = [
             sys.executable,
@@ -103,17 +115,24 @@ def site(root: Path) -> Path:
         ]
         options = ["--no-sourcemaps", "--no-unused-shared-packages", "--output-dir", str(made)]
         _run([*command, str(work / "contents"), *options], work)
+    _load_early(made)
     return made
 
 
-def _contents(folder: Path, root: Path) -> None:
-    """The notebooks, and the packages beside them, where the first cell finds them."""
-    folder.mkdir()
-    for path in (root / "puzzles").glob("*.ipynb"):
-        shutil.copy(path, folder)
-    for name in ("lib", "drawing"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / name, folder / name, ignore=ignored)
+def _load_early(made: Path) -> None:
+    """Let the page of the lab fetch Python while it loads itself, and not only when a notebook asks for a kernel."""
+    lock = json.loads((made / PLACE / "pyodide-lock.json").read_text(encoding="utf-8"))
+    wheels = [entry["file_name"] for entry in lock["packages"].values()]
+    hints = "".join(
+        f'<link rel="preload" as="fetch" crossorigin href="../{PLACE}/{name}">\n'
+        for name in (
+            *PARTS[1:],
+            *(name for name in wheels if (made / PLACE / name).stat().st_size > 50_000),
+        )
+    )
+    page = made / "lab" / "index.html"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace("</head>", f"{hints}</head>", 1), encoding="utf-8")
 
 
 def _pyodide(target: Path, work: Path, root: Path) -> None:
@@ -159,8 +178,23 @@ def _wheels(known: build.Json, work: Path, root: Path) -> list[Path]:
     with zipfile.ZipFile(folder / "pillow-12.2.0-py3-none-any.whl", "w") as stub:
         for name, text in PILLOW.items():
             stub.writestr(name, text)
-    found = next(Path(sys.prefix).rglob("pyodide-kernel-extension/static/pypi"))
-    return [*folder.glob("*.whl"), *found.glob("*.whl")]
+    _project(folder, root)
+    return [*folder.glob("*.whl"), *(INSTALLED / "static" / "pypi").glob("*.whl")]
+
+
+def _project(folder: Path, root: Path) -> None:
+    """The wheel of this project, without the notebooks, which are files of the site. Read from a wheel, it is there
+    ten seconds sooner than from such files."""
+    with tempfile.TemporaryDirectory() as place:
+        _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", place], root)
+        [whole] = Path(place).glob("*.whl")
+        with (
+            zipfile.ZipFile(whole) as packed,
+            zipfile.ZipFile(folder / whole.name, "w", zipfile.ZIP_DEFLATED) as kept,
+        ):
+            for name in packed.namelist():
+                if "/puzzles/" not in name:
+                    kept.writestr(name, packed.read(name))
 
 
 def _with_needs(known: build.Json) -> list[str]:
@@ -227,6 +261,15 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """Nobody wants to read that."""
 
 
+def serve(made: Path, port: int, page: str = "") -> None:
+    """Serve a folder on this machine, until Ctrl-C."""
+    handler = lambda *a: Handler(*a, directory=str(made))  # noqa: E731
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        print(f"http://127.0.0.1:{server.server_port}/{page} (Ctrl-C ends it)", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
 def main(arguments: list[str] | None = None, root: Path = build.ROOT) -> int:
     """Build, and serve if asked to; the exit status."""
     parser = argparse.ArgumentParser(
@@ -246,15 +289,7 @@ def main(arguments: list[str] | None = None, root: Path = build.ROOT) -> int:
         f"The site is in {made.relative_to(root)}, {size / 1e6:.0f} MB. Any server of static files will do."
     )
     if options.serve is not None:
-        handler = lambda *a: Handler(*a, directory=str(made))  # noqa: E731
-        with http.server.ThreadingHTTPServer(("127.0.0.1", options.serve), handler) as server:
-            print(
-                f"http://127.0.0.1:{options.serve}/lab/index.html?path=index.ipynb (Ctrl-C ends it)"
-            )
-            try:
-                server.serve_forever()
-            except KeyboardInterrupt:
-                return 0
+        serve(made, options.serve, "lab/index.html?path=index.ipynb")
     return 0
 
 

@@ -26,8 +26,8 @@ def steps(workflow: Path) -> list[dict[str, Any]]:
     return [step for job in jobs.values() for step in job["steps"]]
 
 
-def test_there_is_a_workflow_for_tests_and_for_a_version() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["publish", "test"]
+def test_there_is_a_workflow_for_tests_the_site_and_a_version() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["publish", "site", "test"]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)

@@ -1,0 +1,191 @@
+"""The site: the gallery, the course in the browser behind a button, and the docs as pages.
+
+    python -m solutions.site            build dist/site, for any server of static files
+    python -m solutions.site --serve    and serve it on this machine
+
+Takes what solutions/lite.py takes, and the extra ``site``. What is built needs no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from mdit_py_plugins.anchors import anchors_plugin
+
+from . import build, gallery, lite
+from .address import address, in_colab
+
+PLAY = "play"
+"""The folder of the course in the browser."""
+FIRST = "index.ipynb"
+"""The notebook that opens there."""
+BUTTONS = '<nav class="begin" aria-label="where to go">'
+"""Where the gallery has its buttons."""
+WAYS = {
+    "README.md": "About the project",
+    "docs/install.md": "Other ways to begin",
+    "docs/pictures.md": "Pictures",
+    "docs/teaching.md": "Teaching",
+    "CHANGELOG.md": "What is new",
+}
+"""The pages that the front page names."""
+LINK = re.compile(r'(?<=\s)(href|src|srcset)="([^"]*)"')
+STYLE = """
+table{border-collapse:collapse;display:block;overflow-x:auto;margin:.6rem 0}
+th,td{border:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top}
+code{font:.9em ui-monospace,Consolas,monospace}pre code{font:inherit}
+img{max-width:100%}li{max-width:46rem}
+"""
+"""What pages of text have beyond the style of the gallery."""
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="stylesheet" href="{up}style.css">
+</head>
+<body>
+<nav class="begin" aria-label="where to go">
+<a href="{up}{first}">Begin in the browser</a>
+<a href="{up}index.html">All schedules</a>
+<a href="{up}README.html">About</a>
+</nav>
+<main>
+{text}</main>
+</body>
+</html>
+"""
+
+
+def site(root: Path) -> Path:
+    """Build the site; where it is."""
+    course = lite.site(root)
+    made = root / "dist" / "site"
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(course, made / PLAY)
+    write(root, made)
+    return made
+
+
+def write(root: Path, made: Path) -> None:
+    """Write the pages and what they show."""
+    for name, text in pages(root):
+        place = made / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    for picture in (root / "puzzles").glob("*.svg"):
+        shutil.copy(picture, made)
+
+
+def pages(root: Path) -> Iterator[tuple[str, str]]:
+    """The names of the pages, and their texts."""
+    where = address(root)
+    front = (root / "puzzles" / gallery.PAGE).read_text(encoding="utf-8")
+    yield "index.html", _front(front, where)
+    yield "style.css", front.partition("<style>")[2].partition("</style>")[0] + STYLE
+    markdown = (
+        MarkdownIt("commonmark", {"html": True})
+        .enable("table")
+        .use(anchors_plugin, max_level=4)
+    )
+    sources = [
+        path.relative_to(root).as_posix()
+        for path in [*root.glob("*.md"), *root.glob("docs/*.md")]
+    ]
+    for name in sources:
+        text = (root / name).read_text(encoding="utf-8")
+        title = next(line for line in text.splitlines() if line.startswith("# "))
+        yield (
+            page_of(name),
+            TEMPLATE.format(
+                title=escape(title[2:]),
+                up="../" * name.count("/"),
+                first=played(FIRST),
+                text=_with_links(markdown.render(text), name, sources, where),
+            ),
+        )
+
+
+def page_of(source: str) -> str:
+    """The page of a text."""
+    return source.removesuffix(".md") + ".html"
+
+
+def played(notebook: str) -> str:
+    """Where a notebook is open in the browser."""
+    return f"{PLAY}/lab/index.html?path={notebook}"
+
+
+def _front(page: str, where: str) -> str:
+    """The gallery with a button, and with other ways at its end."""
+    head, button, rest = page.partition(BUTTONS)
+    body, end, tail = rest.rpartition("</main>")
+    if not button or not end:
+        raise lite.LiteError(f"{gallery.PAGE} has no buttons ({BUTTONS}), or no end")
+    begin = f'<a href="{played(FIRST)}">Begin in the browser</a>'
+    colab = in_colab(where, FIRST)
+    ways = [f'<a href="{escape(colab)}">Open in Colab</a>'] if colab else []
+    ways += [f'<a href="{page_of(name)}">{words}</a>' for name, words in WAYS.items()]
+    also = (
+        f"<p>{begin}: nothing has to be installed, and Python runs in the page.</p>\n"
+        f"<p>{' · '.join(ways)}</p>\n"
+    )
+    return f"{head}{button}{begin}{body}{also}{end}{tail}"
+
+
+def _with_links(text: str, name: str, sources: list[str], where: str) -> str:
+    """A page whose links lead to pages of this site. What the site does not have is in the
+    repository, if that has an address."""
+
+    def leads(found: re.Match[str]) -> str:
+        link, mark, anchor = found[2].partition("#")
+        if not link or re.match("[a-z]+:", link):
+            return found[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+        folder, _, file = path.rpartition("/")
+        if path in sources:
+            to = page_of(path)
+        elif folder == "puzzles" and file.endswith(".ipynb"):
+            to = played(file)
+        elif folder == "puzzles":
+            to = "index.html" if file == gallery.PAGE else file
+        elif where:
+            return f'{found[1]}="{escape(where)}/blob/main/{path}"'
+        else:
+            return ""
+        return f'{found[1]}="{"../" * name.count("/")}{to}{mark}{anchor}"'
+
+    return LINK.sub(leads, text)
+
+
+def main(arguments: list[str] | None = None, root: Path = build.ROOT) -> int:
+    """Build, and serve if asked to; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m solutions.site",
+        description="The gallery, the course in the browser, and the docs.",
+    )
+    parser.add_argument(
+        "--serve", metavar="PORT", nargs="?", type=int, const=8000, help="serve it here (8000)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        made = site(root)
+    except (lite.LiteError, ValueError) as error:
+        print(f"site: {error}", file=sys.stderr)
+        return 1
+    print(f"The site is in {made.relative_to(root)}. Any server of static files will do.")
+    if options.serve is not None:
+        lite.serve(made, options.serve)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
