@@ -257,6 +257,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
     }
 
+    def handle(self) -> None:
+        """Answer, as long as somebody listens: a browser that leaves a page does not."""
+        with suppress(ConnectionError):
+            super().handle()
+
     def log_message(self, *_: object) -> None:
         """Nobody wants to read that."""
 

@@ -19,6 +19,7 @@ T = TypeVar("T")
 KINDS = {
     "colab": "notebooks on Colab's packages",
     "lab": "JupyterLab in a browser, beyond one puzzle that is solved in it",
+    "site": "the whole course in the browser alone",
     "processes": "most programs as real processes, and what dies under torchrun",
     "installed": "the installed package in a kernel, without a network and without a free port",
     "random": "random examples beyond today's tenth",

@@ -16,9 +16,9 @@ try:
     if sys.platform == "win32":
         import msvcrt
     else:
-        import fcntl
+        from fcntl import LOCK_EX, LOCK_NB, flock
     LOCKS = True
-except ImportError:  # in a browser, where one process is all there is
+except ImportError:  # in a browser, whose fcntl has no locks: one process is all there is
     LOCKS = False
 
 PATIENCE = 5.0  # seconds that somebody waits for a lock, at most
@@ -146,4 +146,4 @@ def _lock(file: IO[bytes]) -> None:
     if sys.platform == "win32":
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     else:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(file, LOCK_EX | LOCK_NB)
