@@ -74,7 +74,7 @@ quick: $(STAMP) ## half of the tests, in a minute or two: without those that tak
 	@SLOW_TESTS=none $(PYTEST) $(PROCESSORS) -m "not process and not browser and not long"
 
 test-all: SLOW := all
-test-all: test lite ## all of them, the site for the browser alone, and the notebooks on the newest packages
+test-all: site test ## all of them, the site with the whole course in the browser, and the notebooks on the newest packages
 	@$(RUN) -m tools.pythons
 
 browser: $(BROWSER_STAMP) ## have a headless Chromium, with which `make test` looks at the pictures
@@ -97,7 +97,7 @@ colab: $(STAMP) ## notebooks for Colab, each complete by itself, in dist/
 lite: $(STAMP) ## a site that plays the puzzles in the browser alone, in dist/lite, and a test of it
 	@$(PIP) -c $(PINS) --editable ".[lite]"
 	@$(RUN) -m solutions.lite
-	@$(RUN) -m pytest -q tests/test_lite.py
+	@SLOW_TESTS=$(SLOW) $(RUN) -m pytest -q tests/test_lite.py
 
 site: $(STAMP) ## the gallery, the course in the browser and these pages, in dist/site, for any server of static files
 	@$(PIP) -c $(PINS) --editable ".[site]"

@@ -812,7 +812,7 @@ def test_every_package_that_is_asked_for_has_a_tested_version_that_will_do() -> 
     extras = project["optional-dependencies"]
     asked = [
         *project["dependencies"],
-        *(one for name in ("lab", "notebooks", "watch", "dev", "lite") for one in extras[name]),
+        *(one for name in ("lab", "notebooks", "watch", "dev", "lite", "site") for one in extras[name]),
     ]
     for one in map(Requirement, asked):
         assert one.name == project["name"] or tested[canonicalize_name(one.name)] in one.specifier, one.name

@@ -302,6 +302,21 @@ def test_where_there_are_no_locks_there_is_progress_all_the_same(
     assert passed(tmp_path) == ["ddp"]
 
 
+@pytest.mark.process
+def test_in_a_browser_fcntl_has_no_locks_and_progress_is_kept(tmp_path: Path) -> None:
+    """Pyodide's fcntl is such a one."""
+    program = """import sys, types
+sys.modules["fcntl"] = types.ModuleType("fcntl")
+from pathlib import Path
+from lib.course.specs import puzzles
+from lib.grading.progress import keep
+from lib.grading.verdict import PASS, Verdict
+print(repr(keep([Verdict(puzzles()["ddp"], PASS, "", True, 1.0, 1)], Path(sys.argv[1]))))"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=HERE, check=True)
+    assert done.stdout.strip() == "''" and passed(tmp_path) == ["ddp"]
+
+
 def test_a_file_that_a_link_leads_to_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "synced").mkdir()
     (tmp_path / NAME).symlink_to(tmp_path / "synced" / NAME)
