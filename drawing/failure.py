@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from . import theme
 from .layout import PAD, Layout, Row, hatching
-from .marks import Diagram, Titled, box, boxes, first_fit, label, lines, poly, style, text_width
+from .marks import Detail, Diagram, Titled, box, boxes, first_fit, label, lines, poly, style, text_width
 
 TINT, LINE, MOST = 0.12, 18.0, 6
 """The opacity of a row that waits, the height of a sentence in pixels, and the largest number of sentences."""
@@ -74,8 +74,8 @@ def draw_sentences(layout: Layout, y: float) -> tuple[list[Diagram], float]:
         y += LINE
         if mark == "~":
             tint, hatch = style(theme.BAD, None, 0, TINT), style(None, theme.BAD, 1)
-            parts += [box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)]
+            parts.append(Detail(box(PAD, y - 6, 14, 12, tint), lines(hatching(PAD, y - 6, 14, 12, 5), hatch)))
         elif mark:
-            parts.append(flag(PAD + 2, y - 7, y + 6))
+            parts.append(Detail(flag(PAD + 2, y - 7, y + 6)))
         parts.append(label(PAD + 22, y, sentence, 11.5, style(theme.INK), "start"))
     return parts, y + (8 if said else 0)

@@ -144,12 +144,14 @@ class ArrowHovers(Mark):
 @dataclass
 class Label(Text):
     """A text. ``anchor`` is start, middle or end. The pointer goes through a ``passive`` text to what is behind it.
-    ``most`` is the largest size for which there is room: where the picture is shown much smaller, such a text stays."""
+    ``most`` is the largest size for which there is room: where the picture is shown much smaller, such a text stays,
+    but for what it begins with, its ``lead``."""
 
     anchor: str = "middle"
     weight: int = 400
     passive: bool = False
     most: float = 0.0
+    lead: str = ""
 
     def accept(self, visitor: Any, **kwargs: Any) -> Any:
         """Let chalk, which can only center, draw the text, and move its anchor afterwards."""
@@ -173,6 +175,13 @@ class Titled(ApplyName):
             if self.opacity is not None:
                 element["opacity"] = self.opacity
         return element
+
+
+class Detail(ApplyName):
+    """A diagram that is left out, as the small texts beside it are, where the picture is shown much smaller."""
+
+    def __init__(self, *parts: Diagram) -> None:
+        super().__init__(Name("detail"), together(parts))
 
 
 class WithArrow(ApplyName):
@@ -298,9 +307,10 @@ def label(
     weight: int = 400,
     passive: bool = False,
     most: float = 0.0,
+    lead: str = "",
 ) -> Primitive:
     """Return a text whose visual middle is at ``y``."""
-    return Primitive(Label(text, size, anchor, weight, passive, most), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
+    return Primitive(Label(text, size, anchor, weight, passive, most, lead), how, Affine(1.0, 0.0, x, 0.0, 1.0, y))
 
 
 def together(parts: Iterable[Diagram]) -> Compose:

@@ -13,6 +13,7 @@ from lib.record.score import memory_parts
 from . import svg, theme
 from .layout import PAD, Layout, Row
 from .marks import (
+    Detail,
     Diagram,
     Point,
     Rect,
@@ -31,7 +32,7 @@ from .marks import (
 )
 from .peak import held_at, moment
 from .texts import brief_size
-from .timeline import axis, fitting, grid
+from .timeline import axis, grid, row_name
 from .trace import Trace
 
 GAP, SHOWN = 6.0, 8
@@ -197,11 +198,11 @@ class Strip:
     def notes(self, text: Rect) -> Iterator[Diagram]:
         """Yield the name of the strip, its maximum, and the line of the target, which leaves out the area of a text."""
         layout, middle, mute = self.layout, (self.top + self.bottom) / 2, style(theme.MUTE)
-        (name, size), ranks = fitting(layout, self.profile.name, 11.0), len(self.profile.ranks)
-        said = f"max {brief_size(layout.trace.size_unit, _most(self.profile))}"
-        most, ink = largest(name, layout.x0 - 10, self.bottom - self.top), style(theme.INK)
-        yield Titled(self.profile.full_name, label(layout.x0 - 8, middle, name, size, ink, "end", most=most))
-        yield label(layout.x1 + 8, middle, said, 9.5, mute, "start")
+        ranks, high = len(self.profile.ranks), self.bottom - self.top
+        said = brief_size(layout.trace.size_unit, _most(self.profile))
+        most = largest(said, layout.width - layout.x1 - 10, high)
+        yield Titled(self.profile.full_name, row_name(layout, self.profile, middle, 11.0, high))
+        yield label(layout.x1 + 8, middle, f"max {said}", 9.5, mute, "start", most=most, lead="max ")
         if ranks > 1:
             yield label(layout.x1 + 8, middle + 13, f"{ranks} ranks", 9.5, mute, "start")
         if self.target is not None:
@@ -279,11 +280,11 @@ class PeakNote:
                 break
         else:
             return []
-        parts: list[Diagram] = [box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3)]
+        parts: list[Diagram] = [Detail(box(left - 4, top, width + 8, height, style(theme.CARD, theme.GRID, 1), 3))]
         for line, (part, size) in enumerate(rows):
             y = top + 2 + LINE * (line + 0.5)
             parts += [
-                box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, style(theme.MEMORY[part.kind][1]), 1.5),
+                Detail(box(left, y - SAMPLE / 2, SAMPLE, SAMPLE, style(theme.MEMORY[part.kind][1]), 1.5)),
                 label(left + SAMPLE + 5, y, part.text, 10, style(theme.INK), "start"),
                 label(left + width, y, size, 10, style(theme.INK), "end"),
             ]

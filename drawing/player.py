@@ -26,7 +26,7 @@ from .trace import Trace, trace_of
 TEMPLATE = Path(__file__).with_name("player.html")
 OPERATIONS = 20_000
 """The largest number of operations that a page can play."""
-STRIP, HEIGHT = 48.0, 700
+STRIP, HEIGHT = 48.0, 688
 """In pixels: the height of the memory of the chosen rank, and of the page until the page itself says how high it is."""
 STILL, ROOM = 250_000, 40_000
 """The largest size in bytes of the picture shown where a page removes players, and the least room in bytes that a page

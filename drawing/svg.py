@@ -16,7 +16,21 @@ from chalk.types import Diagram
 from colour import Color
 
 from . import theme
-from .marks import IDENTITY, UNSEEN, ArrowHovers, Bars, Boxes, Hovers, Label, Lines, Mark, Point, Titled, WithArrow
+from .marks import (
+    IDENTITY,
+    UNSEEN,
+    ArrowHovers,
+    Bars,
+    Boxes,
+    Detail,
+    Hovers,
+    Label,
+    Lines,
+    Mark,
+    Point,
+    Titled,
+    WithArrow,
+)
 
 ROLE_OF = {light: role for role, (light, _) in theme.ROLES.items()}
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif"
@@ -26,6 +40,8 @@ smaller than it is made, no letter is lower than so many."""
 STEPS = {0.8: 13.0, 0.62: 17.0, 0.5: 20.0, 0.42: 22.0, 0.3: 46.0}
 """In places with less than such a part of its width, texts are so high in pixels of the picture, where there is room
 for that. All others are left out."""
+DETAIL = "d"
+"""The class of what is left out besides: signs whose texts are, and words that names can do without."""
 KEPT = STEPS[0.42]
 """The size of the texts that stay on a phone, in pixels of a picture that is as wide as a cell."""
 _SIZES = re.compile(r'font-size="([\d.]+)"')
@@ -82,6 +98,8 @@ def narrow_css(body: str, width: float, rule: str) -> str:
     picture, sizes = f".w{width:.0f} text", sorted(set(map(float, _SIZES.findall(body))))
     places = {min(NARROW, part * width): size for part, size in STEPS.items()}  # of several for one place, the last
     made = []
+    if f'class="{DETAIL}"' in body:
+        made.append(f"@{rule}(max-width:{number(max(places))}px){{.w{width:.0f} .{DETAIL}{{display:none}}}}")
     for place, size in places.items():
         kept = ",".join(f".k{number(most)}" for most in STEPS.values() if most >= size)
         large = "".join(f',[font-size="{number(one)}"]' for one in sizes if one >= size)
@@ -218,6 +236,9 @@ def body(parts: Iterable[Diagram]) -> str:
             said = f"<title>{escape(node.title)}</title>" if node.title else ""
             out.append(f"<g{pale}>{said}")
             stack += ["</g>", node.diagram]
+        elif isinstance(node, Detail):
+            out.append(f'<g class="{DETAIL}">')
+            stack += ["</g>", node.diagram]
         elif isinstance(node, WithArrow):
             out.append('<g class="m">')
             stack += [f"{_hidden(node.arrow)}</g>", node.diagram]
@@ -264,7 +285,8 @@ def _text(node: Primitive, shape: Label, how: str) -> str:
     if kept := kept_class(shape.most):
         how = how.replace(' class="', f' class="{kept} ') if " class=" in how else f'{how} class="{kept}"'
     place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
-    return f"<text {place}{anchor}{weight}{how}{through}>{escape(shape.text)}</text>"
+    lead = f'<tspan class="{DETAIL}">{escape(shape.lead)}</tspan>' if shape.lead else ""
+    return f"<text {place}{anchor}{weight}{how}{through}>{lead}{escape(shape.text.removeprefix(shape.lead))}</text>"
 
 
 def _moved(transform: tuple[float, ...]) -> str:

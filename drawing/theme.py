@@ -64,7 +64,7 @@ TENSOR_COLORS = {
     "OptState": "#a04b5e",
     "WeightGrad": "#790800",
     "Activation": "#f6bf00",
-    "ActivationGrad": "#f5ecb2",
+    "ActivationGrad": "#f1edb2",
 }
 """Memory is yellow, brown, rose and dark red, which no operation is. Any two colors that can meet in one picture,
 these and those of operations, differ by at least 8 (OKLab, times 100), for readers who are blind to green, too."""

@@ -111,13 +111,12 @@ def row_names(layout: Layout, notes: bool = True) -> Iterator[Diagram]:
             continue
         last = middle
         free = middle - large >= LARGE * svg.KEPT  # where the picture is shown much smaller, for some of the rows
-        most = largest(row.name, layout.x0 - 10, svg.KEPT) if free else 0.0
         large = middle if free else large
         layers = f"layer{plural(row.layers)} {ranges(row.layers)}"  # if colors do not show them and there is room
         listed = layout.trace.by_operation and layout.height >= 20 and bool(row.layers)
         listed = listed and text_width(layers, 8.5) <= layout.names - 8
-        (name, fitted), ink = fitting(layout, row.name, size), style(theme.INK)
-        yield Titled(row.full_name, label(layout.x0 - 8, middle - 5 * listed, name, fitted, ink, "end", most=most))
+        named = row_name(layout, row, middle - 5 * listed, size, svg.KEPT if free else 0.0)
+        yield Titled(row.full_name, named)
         if listed:
             yield label(layout.x0 - 8, middle + 7, layers, 8.5, style(theme.MUTE), "end")
     if notes:
@@ -151,7 +150,14 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
             yield label(x, y, words, NOTE, style(theme.MUTE), "start")
 
 
-def fitting(layout: Layout, name: str, size: float) -> tuple[str, float]:
-    """Return the name of a row, and a size in which there is room for it; without the word "ranks" if there is none."""
-    shorter = re.sub("ranks? ", "", name)
-    return first_fit([name, shorter], [size, 8.5], layout.names - 8) or (shorter, 8.5)
+def row_name(layout: Layout, row: Row, middle: float, size: float, height: float) -> Diagram:
+    """Return the name of a row in a size for which there is room; without the word "ranks" if there is none, now or
+    where the picture is shown much smaller and the name is as high as ``height``."""
+    shorter = re.sub("ranks? ", "", row.name)
+    name, fitted = first_fit([row.name, shorter], [size, 8.5], layout.names - 8) or (shorter, 8.5)
+    most = largest(name, layout.x0 - 10, height)
+    lead = ""
+    if height and not most >= svg.KEPT and name.startswith("rank"):
+        lead = name.removesuffix(shorter)
+        most = largest(shorter, layout.x0 - 10, height)
+    return label(layout.x0 - 8, middle, name, fitted, style(theme.INK), "end", most=most, lead=lead)

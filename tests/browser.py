@@ -47,6 +47,21 @@ COLORS = """async png => {
     return new Set(new Uint32Array(context.getImageData(x, y, width, height).data.buffer)).size;
 }"""
 
+BROKEN = """part => [...document.querySelectorAll(part)].flatMap(box => {
+    const found = [], nodes = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+    while (nodes.nextNode())
+        for (const word of nodes.currentNode.data.matchAll(/\\w+/g)) {
+            const range = document.createRange();
+            range.setStart(nodes.currentNode, word.index);
+            range.setEnd(nodes.currentNode, word.index + word[0].length);
+            const lines = [...range.getClientRects()];
+            if (lines.length > 1 && lines.reduce((sum, one) => sum + one.width, 0) < box.clientWidth)
+                found.push(word[0]);
+        }
+    return found;
+})"""
+"""The words that are broken though there is room for them in their boxes, which a CSS selector chooses."""
+
 
 class NoBrowser(Exception):
     """There is no browser to look with; says why."""

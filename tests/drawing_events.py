@@ -119,7 +119,7 @@ def operation_titles(figure: Figure) -> list[str]:
 
 def texts(figure: Figure) -> list[str]:
     """All that is written."""
-    return [element.text or "" for element in parse(figure).iter(SVG + "text")]
+    return ["".join(element.itertext()) for element in parse(figure).iter(SVG + "text")]
 
 
 NUMBER = r"-?\d+(?:\.\d+)?"

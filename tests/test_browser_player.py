@@ -14,7 +14,7 @@ from drawing.player import Player
 from lib import Model, Run, run
 from lib.record.chain import chain_of
 from lib.record.events import MARKS
-from tests.browser import PAGE, Browser, Scheme, keep
+from tests.browser import BROKEN, PAGE, Browser, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
 from tests.failures import CASES, failed
 from tests.programs import solved
@@ -357,23 +357,23 @@ def test_the_line_of_each_rank_stays_in_sight_and_only_the_code_is_scrolled(brow
     assert {"0", "1", "2", "3"} <= {rank for at in seen for rank in at["ranks"].split()}
 
 
-BROKEN = """() => [...document.querySelectorAll("#code .text")].flatMap(line => {
-    const found = [], nodes = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
-    while (nodes.nextNode())
-        for (const word of nodes.currentNode.data.matchAll(/\\w+/g)) {
-            const range = document.createRange();
-            range.setStart(nodes.currentNode, word.index);
-            range.setEnd(nodes.currentNode, word.index + word[0].length);
-            if (range.getClientRects().length > 1) found.push(word[0]);
-        }
-    return found;
-})"""
-
-
 @pytest.mark.parametrize("width", [733, 980])
 def test_no_word_of_the_code_is_broken(browser: Browser, tmp_path: Path, width: int) -> None:
     program = solved("one_f_one_b")
-    assert watch(browser, play(program), tmp_path, lambda page: page.evaluate(BROKEN), width) == []
+    assert watch(browser, play(program), tmp_path, lambda page: page.evaluate(BROKEN, "#code .text"), width) == []
+
+
+@pytest.mark.parametrize("width", [360, 733])
+@pytest.mark.parametrize("name", ["other_order", "own_exception"])
+def test_no_word_of_an_error_is_broken(browser: Browser, name: str, width: int, tmp_path: Path) -> None:
+    def work(page: Page) -> list[list[str]]:
+        page.wait_for_selector("#error")
+        found = [page.evaluate(BROKEN, "#error")]
+        page.add_style_tag(content="#error { width: 120px; word-break: break-all }")
+        return [*found, page.evaluate(BROKEN, "#error")]
+
+    found, squeezed = watch(browser, play(failed_run(name)), tmp_path, work, width)
+    assert found == [] and squeezed
 
 
 def test_code_takes_the_width_that_it_needs_and_long_lines_wrap(browser: Browser, tmp_path: Path) -> None:
@@ -442,6 +442,22 @@ def test_schedule_line_and_controls_are_seen_together_in_the_middle_of_a_run(
     assert seen["rows"] == ranks
     assert seen["order"] == sorted(seen["order"]) and seen["order"][-1] <= 700 and seen["high"] <= 700
     assert 0.4 <= seen["part"] <= 0.6 and seen["busy"] > 0
+
+
+@pytest.mark.parametrize("ranks", [4, 40])
+def test_in_a_notebook_a_player_is_no_higher_than_a_small_screen(browser: Browser, ranks: int) -> None:
+    """The frame is as high as its page, which takes no more than 690 pixels."""
+    shown = play(staged_run(ranks, ranks))._repr_html_()
+    look = """async () => {
+        const frame = document.querySelector("iframe"), page = frame.contentDocument.documentElement;
+        const end = performance.now() + 30000;
+        while (performance.now() < end && frame.offsetHeight !== page.scrollHeight)
+            await new Promise(requestAnimationFrame);
+        return [frame.offsetHeight, page.scrollHeight];
+    }"""
+    for width in (733, 989):
+        frame, page = browser.show(shown, look, width=width).measured
+        assert 400 < page <= frame <= 690
 
 
 def test_why_now_goes_back_along_the_longest_chain_and_on_again(browser: Browser, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
@@ -17,7 +18,10 @@ from lib import Cost, Model, PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import VERSION
 from lib.record.table import in_stream
-from tests.browser import Browser
+from tests.browser import BROKEN, Browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parent.parent
 
@@ -139,3 +143,15 @@ def test_sizes_in_its_pictures_are_whole() -> None:
 
 def test_no_default_is_told_by_its_place_in_memory() -> None:
     assert "sweep(programs, " in str(reference("all")) and " at 0x" not in str(reference("all"))
+
+
+@pytest.mark.parametrize("width", [360, 733, 989])
+def test_no_word_is_broken(browser: Browser, width: int, tmp_path: Path) -> None:
+    def work(page: Page) -> list[list[str]]:
+        found = [page.evaluate(BROKEN, "dt, dd, p")]
+        page.add_style_tag(content="dd { word-break: break-all }")
+        return [*found, page.evaluate(BROKEN, "dt, dd, p")]
+
+    reference("all").save(tmp_path / "reference.html")
+    found, squeezed = browser.visit((tmp_path / "reference.html").as_uri(), work, width)
+    assert found == [] and squeezed

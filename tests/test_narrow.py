@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,11 @@ SEEN = """() => {
             const letters = [...one.querySelectorAll("text")].filter(
                 text => text.checkVisibility() && seen(text.getBoundingClientRect()));
             return {own, wide: box.width, right: box.right - place.right, left: box.left - place.left, top, bottom,
+                signs: [...one.querySelectorAll("g.d")].filter(
+                    sign => getComputedStyle(sign).display !== "none").length,
                 letters: letters.map(text => [parseFloat(getComputedStyle(text).fontSize) * box.width / own,
-                    text.textContent])};
+                    [...text.childNodes].filter(node => node.nodeType === Node.TEXT_NODE || node.checkVisibility())
+                        .map(node => node.textContent).join("")])};
         }).filter(wall => wall.wide),
     };
 }"""
@@ -121,17 +125,41 @@ def test_a_picture_fits_its_place_at_any_width(
 
 WORDS = {
     "stages": ["rank 0", "rank 7", "ticks", "0", "20", "time", "peak memory, elements", "forward", "activations"],
-    "shards": ["rank 0", "rank 7", "ticks", "only communicates 29%"],
-    "failed": ["rank 0", "time", "forward (number: micro-batch)"],
-    "compare": ["idle", "peak memory", "1f1b", "forward"],
+    "shards": ["rank 0", "rank 7", "ticks", "only communicates 60%", "ranks 0-7", "1.57M"],
+    "coarse": ["0-31", "4.82M"],
+    "failed": ["rank 0", "time", "forward", "41-63", "393k", "0"],
+    "compare": ["idle", "peak memory", "sharded", "backward"],
 }
 
 
-@pytest.mark.parametrize("picture", ["stages"])
+@pytest.mark.parametrize("picture", WORDS)
 def test_names_times_figures_and_the_legend_are_read_on_a_phone(browser: Browser, picture: str) -> None:
     walls = browser.show(PICTURES[picture]()._repr_html_(), SEEN, width=360).measured["walls"]
     words = [text for wall in walls for _, text in wall["letters"]]
     assert set(WORDS[picture]) <= set(words)
+
+
+@pytest.mark.parametrize("name", ["prefetch", "gpipe", "one_f_one_b", "offload"])
+def test_each_strip_of_memory_has_its_ranks_and_its_most_on_a_phone(browser: Browser, name: str) -> None:
+    """Without the words in front of them, where there is no room for those."""
+    figure = draw(solved(name))._repr_html_()
+    for width in (360, 733):
+        walls = browser.show(figure, SEEN, width=width).measured["walls"]
+        texts = [[text for _, text in wall["letters"]] for wall in walls]
+        [below] = [words[words.index("Memory") :] for words in texts if "Memory" in words]
+        names = [text for text in below if re.fullmatch(r"((rank|ranks|host|hosts) )?\d[\d, -]*", text)]
+        assert len([text for text in below if re.fullmatch(r"(max )?[\d.]+[kMG]?", text)]) >= len(names) > 0
+
+
+def test_signs_go_with_their_texts(browser: Browser) -> None:
+    """The samples of a list, or of sentences, whose letters would be too low."""
+    for picture in ("coarse", "failed"):
+        shown = PICTURES[picture]()._repr_html_()
+        signs = {
+            width: sum(wall["signs"] for wall in browser.show(shown, SEEN, width=width).measured["walls"])
+            for width in (360, 590, 733)
+        }
+        assert signs[360] == signs[590] == 0 < signs[733]
 
 
 def test_small_letters_of_an_image_are_left_out_too(browser: Browser) -> None:

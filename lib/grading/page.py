@@ -19,6 +19,12 @@ HEAD = "text-align:left;vertical-align:top;white-space:nowrap;padding-right:12px
 CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 CODE = CELL + ";font-family:var(--jp-code-font-family, monospace)"  # of code, and of lines that are aligned
 STAR = "\N{BLACK STAR}"
+PHONE = 480
+"""In a place of fewer pixels the names stand above what they name."""
+STACKED = (
+    f"@container(max-width:{PHONE}px){{.ltp-verdict :is(tbody,tr,th,td){{display:block}}"
+    ".ltp-verdict th{padding-top:6px}.ltp-verdict caption{white-space:normal!important}}"
+)
 CODES = ("instead", "at")  # the parts of an error that are lines of code
 
 
@@ -84,7 +90,9 @@ def table(verdict: Verdict) -> str:
     title = f"Puzzle {verdict.puzzle.number}: {escape(verdict.puzzle.title)}"
     star = f" {STAR} star" * verdict.starred
     head = f'<caption style="{CAPTION}">{title} {badge(verdict.status)}{star}</caption>'
-    return f'{CELEBRATION * (verdict.status == PASS)}<table style="{INK}">{head}<tbody>{rows}</tbody></table>'
+    shown = f'<table class="ltp-verdict" style="{INK}">{head}<tbody>{rows}</tbody></table>'
+    drawn = CELEBRATION * (verdict.status == PASS)
+    return f'<div style="container-type:inline-size"><style>{STACKED}</style>{drawn}{shown}</div>'
 
 
 def _linked(name: str, fact: str, verdict: Verdict) -> str:
