@@ -2634,6 +2634,75 @@ ROWS += [
 ]
 """Wrong ideas about the algorithms of other puzzles."""
 
+CUT_ONLY = (
+    "            grad = await model.scatterreduce(grad, layer)\n            so_far = model.grad_weights.get(layer)\n",
+    "            so_far = model.grad_weights.get(layer)\n"
+    "            grad = grad.shard(model.rank, model.RANKS) if so_far else await model.scatterreduce(grad, layer)\n",
+)
+ROWS += [
+    Row(
+        changed("zero2", "later gradients are cut, and not summed", CUT_ONLY),
+        (
+            "micro-batches 0-3 in this gradient are summed over the ranks, and micro-batch 4 is this rank's own",
+            "Sum that one, too, before the two are added: grad = await model.scatterreduce(grad, 0), which sums and cuts; shard only cuts",
+        ),
+        ("add up the gradients of all ranks", "allreduce", "already"),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the first gradient is cut, and not summed",
+            (
+                "            grad = await model.scatterreduce(grad, layer)\n",
+                "            grad = grad.shard(model.rank, model.RANKS) if mb == mine[0] else await model.scatterreduce(grad, layer)\n",
+            ),
+        ),
+        ("micro-batches 4-7 in this gradient are summed over the ranks, and micro-batch 0 is this rank's own",),
+        ("add up the gradients of all ranks", "allreduce"),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "a sum and an own piece are reduced once more",
+            CUT_ONLY,
+            (
+                "    for layer in range(model.LAYERS):\n        piece = ",
+                "    for layer in range(model.LAYERS):\n        model.grad_weights[layer] = await model.allreduce(model.grad_weights[layer], layer)\n        piece = ",
+            ),
+        ),
+        (
+            "micro-batches 0-3 in this gradient are summed over the ranks, and micro-batch 4 is this rank's own",
+            "shard only cuts",
+        ),
+        ("has been summed over all ranks already",),
+    ),
+    Row(
+        changed(
+            "zero1",
+            "a sum and an own gradient are added",
+            (
+                "            if mb != mine[0]:\n",
+                "            if mb == mine[0]:\n                grad = await model.allreduce(grad, layer)\n            if mb != mine[0]:\n",
+            ),
+            ("            grad = await model.scatterreduce(grad, layer)\n", ""),
+        ),
+        (
+            "micro-batches 0-3 in this gradient are summed over the ranks, and micro-batch 4 is this rank's own",
+            "grad = await model.allreduce(grad, 5)",
+        ),
+        ("shard only cuts", "already"),
+    ),
+    Row(
+        changed("zero2", "a sum replaces the one before", ("so_far + grad if so_far else grad", "grad")),
+        (
+            "this rank has had the sum of micro-batches 0-3 from model.scatterreduce, and it is not in this one",
+            "piece = await model.scatterreduce(grad, 0), and then model.grad_weights[0] = model.grad_weights[0] + piece",
+        ),
+        ("+ grad",),
+    ),
+]
+"""Gradients of which a part is summed over the ranks."""
+
 COSTS = [
     Row(
         changed("interleaved", "one thick stage a rank", base="one_f_one_b"),

@@ -816,6 +816,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
         return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
     if None in done:
+        if part := rank.summed_in_part(layer, first.labels):
+            return part
         if axis and (summed := rank.summed_over_all(layer)):
             return summed
         again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"

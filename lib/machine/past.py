@@ -539,6 +539,44 @@ class Asked:
         ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
         return [*dict.fromkeys(cast("tuple[str | None]", op)[0] for op in ops)]
 
+    def sums_over_all(self, layer: int) -> Iterator[tuple[str, frozenset[int]]]:
+        """Yield the reductions over all ranks to which this one has brought a gradient of a layer, and the micro-
+        batches of each sum."""
+        for (its_layer, _), (verb, op, _) in self._past().reduced.items():
+            if its_layer == layer and cast("tuple[str | None]", op)[0] is None:
+                brought = [one._past().brought.get((op, layer), NONE) for one in self.ranks.values()]
+                yield verb, NONE.union(*brought)
+
+    def summed_in_part(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a gradient of a layer that is a sum over all ranks and, added to it, what this rank
+        has computed; or an empty text."""
+        sums = {batches: verb for verb, batches in self.sums_over_all(layer) if batches <= grad.batches}
+        done = NONE.union(*sums)
+        own = grad.batches - done
+        if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
+            return ""
+        verb, are = next(iter(sums.values())), "is" if len(own) == 1 else "are"
+        cut = ", which sums and cuts; shard only cuts" * (verb == SCATTERREDUCE.kind and not grad.is_whole())
+        return (
+            f"{numbered('micro-batch', done)} in this gradient are summed over the ranks, and "
+            f"{numbered('micro-batch', own)} {are} this rank's own. Sum that one, too, before the two are added: "
+            f"grad = await model.{verb}(grad, {layer}){cut}"
+        )
+
+    def replaced_sum(self, layer: int, grad: Labels) -> str:
+        """Return what to do where this rank has had a sum over all ranks of micro-batches that are not in a gradient of
+        a layer; or an empty text."""
+        left = {batches: verb for verb, batches in self.sums_over_all(layer) if not batches & grad.batches}
+        lost = NONE.union(*left)
+        if lost <= self.with_gradients(layer):
+            return ""
+        verb = next(iter(left.values()))
+        stored = f"model.grad_weights[{layer}]"
+        return (
+            f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
+            f"one: piece = await model.{verb}(grad, {layer}), and then {stored} = {stored} + piece"
+        )
+
     def axes_of_copies(self, layer: int) -> list[str]:
         """Return the axes along which ranks have copies of this one's experts of a layer; none for a dense layer."""
         axis = self.axis_of_pieces(layer)

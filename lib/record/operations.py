@@ -159,6 +159,12 @@ class Rank(Protocol):
     def lacks_inputs(self) -> bool:
         """Return whether this rank stores fewer activations than it has inputs whose backward is still to come."""
 
+    def summed_in_part(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a gradient of which a part is summed over the ranks, or an empty text."""
+
+    def replaced_sum(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a sum over the ranks that is not in a gradient, or an empty text."""
+
     def over_copies(self, layer: int) -> str:
         """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""
 

@@ -515,6 +515,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if verb := rank.reduced_alone(layer, grad.batches):
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
+    if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):
+        return part
     if own := missing & rank.with_gradients(layer):
         fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
         return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
