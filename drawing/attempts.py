@@ -13,11 +13,26 @@ from lib.grading.progress import Point, Progress
 
 from . import theme
 from .figure import Figure
-from .marks import Diagram, Titled, box, label, lines, poly, star, style, together
+from .marks import (
+    Diagram,
+    Label,
+    Rect,
+    Titled,
+    box,
+    first_fit,
+    label,
+    lines,
+    overlap,
+    place_of,
+    poly,
+    star,
+    style,
+    together,
+)
 from .texts import plural, si, size_of
 from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
-FASTER = "no schedule is faster"
+FASTER, BEYOND = "no schedule is faster", "beyond the edge"
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
@@ -103,11 +118,22 @@ def _trail(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Dia
         marks = [_mark("passes" if point.passed else "over", x, y)]
         if point is trail[-1]:
             marks.insert(0, _mark("newest", x, y))
-        if not chart.has(point):
-            said = f"{_figures(point, puzzle, si)}, beyond the edge"
-            side, anchor = (-10, "end") if x > (LEFT + chart.x.end) / 2 else (10, "start")
-            marks.append(label(x + side, y - 12, said, 10, style(theme.MUTE), anchor, passive=True))
         yield Titled(_title(point, puzzle, trail), together(marks))
+    yield from _beyond(puzzle, chart, trail)
+
+
+def _beyond(puzzle: Puzzle, chart: Chart, trail: Sequence[Point]) -> Iterator[Diagram]:
+    """Yield the figures of attempts beyond the edge, of the newest first; others have them where there is room."""
+    taken: list[Rect] = []
+    for point in [point for point in reversed(trail) if not chart.has(point)]:
+        x, y = chart.at(point)
+        room, side, anchor = max((x - LEFT - 10, -10, "end"), (chart.x.end - x - 10, 10, "start"))
+        full = f"{_figures(point, puzzle, si)}, {BEYOND}"
+        said, size = first_fit([full, BEYOND], [10], room) or (BEYOND, 10)
+        place = place_of(Label(said, size, anchor), x + side, y - 9)
+        if not any(overlap(place, other) for other in taken):
+            taken.append(place)
+            yield label(x + side, y - 9, said, size, style(theme.MUTE), anchor, passive=True)
 
 
 def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple[list[Diagram], float]:

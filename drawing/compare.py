@@ -175,10 +175,12 @@ def _change(before: Trace, after: Trace, width: float, y: float) -> tuple[list[D
     reach = PAD + text_width(head, 11.5, bold=True) + 10
     parts: list[Diagram] = [label(PAD, y + 5, head, 11.5, style(theme.INK), "start", 650)]
     if made:
+        said = [made]
         if reach + text_width(made, 11) > width - PAD:
-            reach, y = PAD, y + CHANGE
-        shown = fit(made, 11, 1.2 * (width - PAD - reach))  # it is measured as if it were bold
-        parts.append(Titled(made, label(reach, y + 5, shown, 11, style(theme.INK), "start")))
+            reach, y, said = PAD, y + CHANGE, wrapped(made, 11, width - 2 * PAD)
+        for at, line in enumerate(said):
+            y += CHANGE * (at > 0)
+            parts.append(Titled(made, label(reach, y + 5, line, 11, style(theme.INK), "start")))
     return parts, y + CHANGE
 
 

@@ -220,6 +220,11 @@ def place_of(text: Label, x: float, y: float) -> Rect:
     return left, y - size / 2, width, size
 
 
+def overlap(one: Rect, other: Rect) -> bool:
+    """Return whether two areas have a part in common."""
+    return all(one[at] < other[at] + other[at + 2] and other[at] < one[at] + one[at + 2] for at in (0, 1))
+
+
 def places_of_texts(parts: Iterable[Diagram]) -> list[Rect]:
     """Return the areas of all texts of a diagram that is not moved."""
     found: list[Rect] = []

@@ -24,6 +24,7 @@ from .marks import (
     label,
     largest,
     lines,
+    overlap,
     places_of_texts,
     poly,
     style,
@@ -276,7 +277,7 @@ class PeakNote:
         most = [max((size for x, end, size in over if x < left + width and end > left), default=0) for left in lefts]
         for top, (left, highest) in product((line + 3, strip.top + 3), zip(lefts, most, strict=True)):
             place = left - 6, top, width + 12, height  # below the line of the target, if there is room
-            if top + height <= strip.y(highest) - 3 and not any(_overlap(place, one) for one in taken):
+            if top + height <= strip.y(highest) - 3 and not any(overlap(place, one) for one in taken):
                 break
         else:
             return []
@@ -313,10 +314,6 @@ class PeakNote:
         under, dots = style(None, theme.CARD, 3), style(None, theme.INK, 1.2, None, (1.5, 2.5))
         dot = box(self.x - 2.5, start - 2.5, 5, 5, style(theme.INK, theme.CARD, 1), 2.5)
         return [lines(pieces, under), lines(pieces, dots), dot]
-
-
-def _overlap(one: Rect, other: Rect) -> bool:
-    return all(one[at] < other[at] + other[at + 2] and other[at] < one[at] + one[at + 2] for at in (0, 1))
 
 
 def zones_of(layout: Layout, samples: Sequence[Event], least: float) -> list[tuple[float, float, list[Event]]]:

@@ -124,11 +124,11 @@ def _axes(chart: Chart, unit: Unit, sizes: SizeUnit, title: str, note: str) -> l
     said = wrapped(note, 11.5, right - PAD)[:2]
     return [
         label(PAD, 26, title, 17, ink, "start", 650),
-        *[label(PAD, 46 + 14 * at, line, 11.5, mute, "start") for at, line in enumerate(said)],
+        *[label(PAD, 44 + 13 * at, line, 11.5, mute, "start") for at, line in enumerate(said)],
         lines(grid, style(None, theme.GRID, 1)),
         *[label(chart.x.at(time), BOTTOM + 13, unit.show(time), 10, mute) for time in times],
         *[label(LEFT - 8, chart.y.at(size), brief_size(sizes, size), 10, mute, "end") for size in amounts],
-        label(PAD, TOP - 18, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
+        label(PAD, TOP - 23, f"\N{UPWARDS ARROW} peak memory, in {sizes.name}", 11, ink, "start"),
         label(right, BOTTOM + 31, f"time, in {unit.name} \N{RIGHTWARDS ARROW}", 11, ink, "end"),
     ]
 

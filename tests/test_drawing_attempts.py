@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from drawing import Figure, draw_attempts
+from drawing.marks import Label, overlap, place_of
 from lib import PuzzleError
 from lib.course.specs import puzzles
 from lib.grading.progress import LONGEST
 from tests.browser import Browser, Scheme
 from tests.drawing_events import SVG, corners, parse, texts, titles
+from tests.test_drawing_strikes import leaves
 
 Keep = Callable[..., None]
 FSDP = [(24.9, 3145728, False), (20.4, 1966080, True), (17.1, 2097152, True)]
@@ -125,6 +128,21 @@ def test_what_is_too_far_out_is_at_the_edge_and_says_so(keep: Keep) -> None:
     assert draw_attempts("ddp").summary.count("beyond") == 0
     keep("ddp", (5.7, 1572864, False))
     assert not [text for text in texts(draw_attempts("ddp")) if "beyond" in text]
+
+
+@pytest.mark.parametrize("times", [[5.6], [5.6, 5.8, 5.7], [17.0, 5.7, 18.0, 5.2], [5.0, 9.6, 5.3]], ids=str)
+def test_no_text_lies_on_another_or_leaves_the_picture(keep: Keep, times: list[float]) -> None:
+    """Beside the notebook's cell and in a narrow place, with points beyond the upper and the right edge."""
+    keep("ddp", *((time, 3932160 if time < 9 else 1572864, False) for time in times))
+    figure = draw_attempts("ddp")
+    assert figure.narrow is not None and figure.narrow.above is not None
+    for picture in (figure, figure.narrow.above):
+        painted = [(one.shape, one.transform) for one in leaves(picture.diagrams) if isinstance(one.shape, Label)]
+        found = [(shape.text, place_of(shape, at[2], at[5])) for shape, at in painted]
+        assert any("beyond the edge" in text for text, _ in found)
+        for (text, one), (other_text, other) in combinations(found, 2):
+            assert not overlap(one, other), (text, other_text)
+        assert [text for text, (x, _, width, _) in found if x < 0 or x + width > picture.size[0]] == []
 
 
 def test_a_puzzle_is_named_by_name_number_or_function(keep: Keep) -> None:

@@ -300,3 +300,12 @@ def test_numbers_of_neighboring_boxes_do_not_touch() -> None:
 def test_wrong_arguments_are_refused(sources: tuple[object, ...], options: dict[str, object]) -> None:
     with pytest.raises(PuzzleError):
         compare(*sources, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [800.0, 980.0])
+def test_what_changed_is_said_to_its_end(width: float) -> None:
+    before, after = trace_of(sharded_run(4, 2, node_size=2)), trace_of(staged_run())
+    head, made = in_words(before, after)
+    said = texts(compare(before, after, width=width))
+    assert head in said and made in " ".join(said)
+    assert not [text for text in said if text.endswith("\N{HORIZONTAL ELLIPSIS}")]
