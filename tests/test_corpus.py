@@ -364,6 +364,11 @@ ELSEWHERE = {  # the problem, and what comes to it
     "this rank is a host, linked to its own devices only, and rank {known} is none of them": "test_hosts.py: "
     "in a puzzle there is one host",
     "rank {known} is a host, linked to its own devices only: {show_set(mesh.beside[known])}": "test_hosts.py",
+    "the gradient is of some slices of the sequence only: slices ": "test_slices.py: no puzzle is about slices yet",
+    "a sum of gradients has the same slices of the sequence of each micro-batch": "test_slices.py",
+    "{show_slices(twice)} of micro-batch {batch} is in more than one gradient, and would be ": "test_slices.py",
+    "what the queries of {show_slices(twice)} give would be added twice": "test_slices.py",
+    "it ends without the updated optimizer state of layer {layer}, and has not updated that layer": "test_fixes.py",
     "the final weights are not known": "test_represent.py: where grade runs, all ranks are run",
     "no rank begins with all of the {kind} of layer {layer}, and all together do not either": "test_grading.py: "
     "what no rank begins with none can update, so the check of the final weights comes first",

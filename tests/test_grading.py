@@ -205,6 +205,7 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
     }
     ended_with = {"Weight": "final weight", "OptState": "updated optimizer state"}
     gather = "gather what update gives, weight = await model.allgather(weight, {0}), and set that"
+    along_one_axis = "over no other, weight = await model.allgather(weight, {0}, axis=...), and set that"
     more = "keep every piece that this rank has updated: model.opt_states[...]"
     all_of_a_layer = (
         "here each rank updates all of a layer, weight and state: gather the gradient before the update, and not the "
@@ -237,7 +238,8 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                     assert error.fix == keep
                 else:  # a piece of what it should have
                     if name == "finals":
-                        assert error.fix.endswith(gather.format(layer))
+                        finer = layout == "replica_sharded"  # where states are cut along one axis more
+                        assert error.fix.endswith((along_one_axis if finer else gather).format(layer))
                     else:
                         assert error.fix == (all_of_a_layer if part.is_whole() else more)
                 if not part.is_whole():  # all of it where a piece is wanted
@@ -246,9 +248,8 @@ def test_a_rank_that_begins_or_ends_with_other_pieces_is_named(layout: str) -> N
                     if name == "kept":
                         swapped = (*rest, states_of[0]._replace(labels=all_of_it))
                     error = refused(layout, size, states, rank, **{name: swapped})
-                    assert (
-                        "no gather after it" if name == "finals" else "its own piece of the state only"
-                    ) in error.fix
+                    no_gather = "over no other" if layout == "replica_sharded" else "no gather after it"
+                    assert (no_gather if name == "finals" else "its own piece of the state only") in error.fix
                 if name == "kept":  # of step 0 or 2, of another kind: not what its update has made
                     for wrong in (part.changed(step=0), part.changed(step=2), part.changed(kind="Weight")):
                         late = refused(layout, size, states, rank, kept=(*rest, states_of[0]._replace(labels=wrong)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import chain, combinations, product
@@ -219,6 +220,34 @@ def test_mistakes_are_found(program: Callable[[Model], Any], said: tuple[str, ..
         check_finals(run(program, **SIZE, _strict=rules).final_states)
     if rules:
         assert all(text in str(told.value) for text in said), str(told.value)
+
+
+def of_weight(batches: set[int], slices: set[int]) -> WeightGrad:
+    return WeightGrad(0, 2, batches, 2, parts=slices, of=4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([of_weight({0}, {1}), of_weight({0}, {1, 2})], "slice {1} of 4 of micro-batch 0 is in more than one gradient"),
+        ([of_weight({0}, {0}), of_weight({1}, {1})], "the same slices of the sequence of each micro-batch"),
+        (
+            [KeysValuesGrad(0, 2, {0}, 1, {1}, 4, {1}, 4), KeysValuesGrad(0, 2, {0}, 1, {2}, 4, {2}, 4)],
+            "not gradients of the same keys and values",
+        ),
+    ],
+)
+def test_what_does_not_add_up(parts: list[Any], says: str) -> None:
+    with pytest.raises(PuzzleError, match=re.escape(says)):
+        parts[0] + parts[1]
+
+
+def test_sums_of_slices_and_micro_batches() -> None:
+    """Slices of one micro-batch, the same slice of several, and sums of these, in any order."""
+    assert of_weight({0}, {0}) + of_weight({0}, {1}) == of_weight({0}, {0, 1})
+    assert of_weight({0}, {2}) + of_weight({1}, {2}) == of_weight({0, 1}, {2})
+    rows = [of_weight({0}, {one}) + of_weight({1}, {one}) for one in range(4)]
+    assert sum(rows[1:], start=rows[0]) == WeightGrad(0, 2, {0, 1}, 2)
 
 
 def test_slices_need_the_words() -> None:
