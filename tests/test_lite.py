@@ -6,7 +6,6 @@ import http.server
 import importlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,9 +149,7 @@ def test_the_whole_course_is_played_and_all_figures_are_those_of_this_machine(br
     def work(page: Page) -> Any:
         page.set_default_timeout(600_000)
         for notebook in notebooks:
-            begun = time.time()
             faults[notebook] = wrong(play(page, notebook))
-            print(notebook, round(time.time() - begun, 1), str(faults[notebook])[:3000], flush=True)
         return json.loads(page.evaluate(KEPT)), play(page, "index.ipynb")
 
     kept, overview = browser.visit(f"{address}/lab/index.html", work, height=1500)
