@@ -18,7 +18,7 @@ from solutions import build
 from solutions.lite import Handler
 from tests.browser import Browser, keep
 from tests.programs import COURSE
-from tests.test_lab import COMMAND, NOTEBOOK, READY
+from tests.test_lab import NOTEBOOK, READY
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -32,6 +32,9 @@ OPEN_ALONE = """async name => { const app = window.jupyterapp;
     for (const widget of [...app.shell.widgets('main')]) { await widget.sessionContext?.shutdown(); widget.dispose() }
     const panel = await app.commands.execute('docmanager:open', {path: name});
     await panel.context.ready; await panel.revealed; app.shell.activateById(panel.id) }"""
+RUN_ALL = """() => { window.allRun = false;
+    window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => { window.allRun = true }) }"""
+"""Nobody waits for it in the call: a promise that takes long may be collected as garbage there."""
 CELLS = f"""() => ({NOTEBOOK})().content.widgets.filter(cell => cell.model.type === 'code').map(cell => ({{
     tags: cell.model.getMetadata('tags') ?? [], count: cell.model.executionCount,
     source: cell.model.sharedModel.getSource(), outputs: cell.model.outputs.toJSON() }}))"""
@@ -70,7 +73,8 @@ def play(page: Page, notebook: str) -> list[dict[str, Any]]:
     page.wait_for_function("() => window.jupyterapp")
     page.evaluate(OPEN_ALONE, notebook)
     page.wait_for_function(READY)
-    page.evaluate(COMMAND, ["notebook:run-all-cells", {}])  # until the last has ended
+    page.evaluate(RUN_ALL)
+    page.wait_for_function("() => window.allRun")
     found: list[dict[str, Any]] = page.evaluate(CELLS)
     return found
 
