@@ -1971,8 +1971,11 @@ ROWS += [
             ("model.rank + 1", "model.rank + stages"),
             ("model.rank - 1", "model.rank - stages"),
         ),
-        ("from their neighbor, model.rank - 1 or + 1",),
-        ("on a ring",),
+        (
+            "model.rank - 4 is the same stage of another pipeline",
+            "on the neighbor, await model.receive(src=model.rank - 1)",
+        ),
+        ("on a ring", "the first rank of a row"),
     ),
     Row(
         changed(
@@ -2323,7 +2326,7 @@ ROWS += [
             (ORDER, "for some in (range(6), range(6, 8)) for layer in mine for mb in some]"),
         ),
         (
-            "rank 3 has taken 5 micro-batches through layer 3, none through layer 7",
+            "rank 0 takes 6 micro-batches through forward(layer 0) before forward(layer 4)",
             "as many micro-batches as there are",
         ),
     ),
@@ -2361,6 +2364,166 @@ ROWS += [
         ("cut both alike",),
     ),
 ]
+
+# -- layers dealt round a ring: what is not there yet, who makes it, and rounds -----------------------------------------
+
+POP_LOSS = "grad_out = model.loss(model.activations.pop((top + 1, mb)))"
+LOSS_AT_ONCE = (
+    ("model.activations[top + 1, mb] = out", "model.grad_activations[layer, mb] = model.loss(out)"),
+    (POP_LOSS, "grad_out = model.grad_activations.pop((layer, mb))"),
+)
+"""The loss follows the last forward, and its gradient has the key of the layer whose backward reads it."""
+LOSS_AT_ONCE_ABOVE = (
+    ("model.activations[top + 1, mb] = out", "model.grad_activations[layer + 1, mb] = model.loss(out)"),
+    (POP_LOSS, "grad_out = model.grad_activations.pop((layer + 1, mb))"),
+)
+LOSS_AT_ONCE_NAMED = (
+    ("model.activations[top + 1, mb] = out", 'model.grad_activations["grad", mb, layer] = model.loss(out)'),
+    (POP_LOSS, 'grad_out = model.grad_activations.pop(("grad", mb, layer))'),
+)
+NEWEST_FIRST = (BACK, "for some in rounds for layer in reversed(mine) for mb in reversed(some)]")
+TOO_SOON = ("rank 3 begins its first backward after", "which is too soon", "the last rank needs")
+ROWS += [
+    *[
+        Row(
+            changed("interleaved", f"too few forwards, {keys}", *at_once, (AHEAD, ahead)),
+            TOO_SOON,
+            ("another key", "comes first, and gives it"),
+        )
+        for keys, at_once in {
+            "the gradient under its layer": LOSS_AT_ONCE,
+            "the gradient under the layer above": LOSS_AT_ONCE_ABOVE,
+            "the gradient under a name": LOSS_AT_ONCE_NAMED,
+        }.items()
+        for ahead in ["ranks - model.rank"]
+    ],
+    Row(
+        changed("interleaved", "a backward before the forward that it needs", *LOSS_AT_ONCE, (AHEAD, AHEAD[:-4])),
+        TOO_SOON,
+        ("another key",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "as many forwards as stages after this one",
+            *LOSS_AT_ONCE,
+            (AHEAD, "(ranks - model.rank) * len(mine)"),
+        ),
+        TOO_SOON,
+        ("another key",),
+    ),
+    *[
+        Row(
+            changed("interleaved", f"the newest first, {keys}", *at_once, NEWEST_FIRST),
+            (
+                "it is read too soon: this rank has not run forward(7, ...) for micro-batch 3 yet",
+                "do that forward first, or take what is ready, micro-batch 0",
+            ),
+            ("comes first, and gives it", "model.loss makes the first gradient"),
+        )
+        for keys, at_once in {"the gradient under its layer": LOSS_AT_ONCE, "above": LOSS_AT_ONCE_ABOVE}.items()
+    ],
+    Row(
+        changed(
+            "interleaved",
+            "micro-batches counted on through the layers",
+            *LOSS_AT_ONCE,
+            (
+                ORDER,
+                "for some in rounds for at, layer in enumerate(mine) for mb in [at * ranks + one for one in some]]",
+            ),
+        ),
+        ("is there under another key, model.grad_activations[(7, 4)]",),
+        ("comes first, and gives it",),
+    ),
+    Row(
+        changed("interleaved", "no ring", ("(model.rank - 1) % ranks", "model.rank - 1")),
+        (
+            "Is this for layer 4? Then layer 3 ran on rank 3: await model.receive(src=3)",
+            "(model.rank - 1) % model.RANKS",
+        ),
+        ("only gradients", "the first rank of a row", "model.loss the last one"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "no ring for gradients",
+            ("await model.receive(src=after)", "await model.receive(src=model.rank + 1)"),
+        ),
+        (
+            "Is this for layer 3? Then layer 4 is on rank 0, and gradients come from there: await model.receive(src=0)",
+            "(model.rank + 1) % model.RANKS",
+        ),
+        ("the first rank of a row", "model.get_activation"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the loss of each output of the last rank",
+            (
+                "        if layer == top:\n            model.activations",
+                "        if layer % ranks == ranks - 1:\n            model.activations",
+            ),
+            ("model.activations[top + 1, mb] = out", "model.grad_activations[layer, mb] = model.loss(out)"),
+            (
+                "        if layer == top:\n            grad_out",
+                "        if layer % ranks == ranks - 1:\n            grad_out",
+            ),
+            (POP_LOSS, "grad_out = model.grad_activations.pop((layer, mb))"),
+        ),
+        (
+            "this is the output of layer 3, which layer 4 on rank 0 reads: await model.pass_to(0, ...)",
+            "the loss comes only after layer 7",
+        ),
+        ("divide all of them",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "a round is the whole batch",
+            (
+                "rounds = [range(first, first + ranks) for first in range(0, model.BATCHES, ranks)]",
+                "rounds = [range(model.BATCHES)]",
+            ),
+            (AHEAD, "2 * (ranks - 1 - model.rank) + (len(mine) - 1) * model.BATCHES + 1"),
+        ),
+        ("through forward(layer 0) before forward(layer 2): a round is as many micro-batches as there are ranks, 2",),
+        ("do the same at every size", "receive in the order"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "a neighbor of another row",
+            *[(f"model.rank {sign} 1", f"model.rank {sign} 4") for sign in "+-"],
+        ),
+        (
+            "ranks 0 and 4 have both run layer 0, so model.rank - 4 is the same stage of another pipeline",
+            "await model.receive(src=model.rank - 1)",
+        ),
+        ("the first rank of a row has none before it",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "the next gather takes the last one's place",
+            (
+                "        inp = await model.allgather(model.activations.pop(layer), layer)\n        grad_out = model.grad_activations.pop(layer + 1)",
+                "        inp = await model.allgather(model.activations.pop(layer), layer)\n"
+                "        grad_out = await model.allgather(model.grad_activations.pop(layer + 1), layer)",
+            ),
+            ("model.loss(inp)", "model.loss(inp).shard(model.rank, model.RANKS)"),
+            (
+                "            model.grad_activations[layer] = await model.allgather(grad, layer - 1)",
+                "            model.grad_activations[layer] = grad",
+            ),
+        ),
+        (
+            "store what the first gather gives, model.activations[...] = await model.allgather(...), and take it out for its last use",
+        ),
+        ("gather first",),
+    ),
+]
+
 COSTS_MORE = [
     Row(
         changed("interleaved", "as many forwards first on every rank", (AHEAD, "len(mine) * ranks")),

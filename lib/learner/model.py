@@ -435,7 +435,16 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
                 continue
             if type(operand) is not CLASSES[wanted]:
                 whence = functools.partial(self._whence, row, layer, operand, wanted)
-                expect(self._place(row.kind, layer), name, operand, wanted, verb, whence)
+                in_rounds = functools.partial(self._in_rounds, operand)
+                expect(self._place(row.kind, layer), name, operand, wanted, verb, whence, in_rounds)
+
+    def _in_rounds(self, operand: object) -> str:
+        """Return in what the order of work departs from rounds, if an operand of another kind has come as a message."""
+        if not isinstance(operand, Tensor) or self._simulator.sender(self._handle, operand._token) is None:
+            return ""
+        if isinstance(operand, Activation) and self._simulator.nobodys(self._handle, operand.layer):
+            return ""
+        return self._simulator.against_rounds(self._handle, False)
 
     def _whence(self, row: Computation, layer: object, operand: object, wanted: str) -> str:
         """Return from which rank an operand of another kind than is wanted has come, and where the right one is; an

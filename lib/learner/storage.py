@@ -11,7 +11,7 @@ from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, Labels
 from ..record.shards import NONE
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
@@ -67,11 +67,13 @@ class Storage(dict[Hashable, Any]):
         there = self._under_another_key(key)
 
         def fix() -> str:
-            return meant or there or own or self._elsewhere(key, popped) or plain
+            return meant or there or self._gradient_too_soon(key) or own or self._elsewhere(key, popped) or plain
 
         def in_rounds() -> str:
-            if meant or there or self._name != "activations" or not self._is_to_come(key):
+            if meant or there or not (self._awaits_loss() or self._is_to_come(key)):
                 return fix()
+            if self._name == "grad_activations":
+                return self._simulator.against_rounds(self._rank, True) or fix()
             of_loss = self._of_key(key)
             backward = popped or (of_loss is not None and of_loss[0] == self._rank.layers)
             return self._simulator.against_rounds(self._rank, backward) or fix()
@@ -97,11 +99,33 @@ class Storage(dict[Hashable, Any]):
     def _is_to_come(self, key: Hashable) -> bool:
         """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet."""
         meant, rank = self._of_key(key), self._rank
-        if meant is None or not meant[1]:
+        if self._name != "activations" or meant is None or not meant[1]:
             return False
         layer, batches = meant
         verbs = [(FORWARD.kind, one) for one in (layer - 1, layer) if 0 <= one < rank.layers]
         return not any(batches <= self._simulator.has_run(rank, verb, one) for verb, one in verbs)
+
+    def _awaits_loss(self) -> bool:
+        """Return whether this rank has the last layer and looks for a gradient, under whatever key, while its backward
+        has read that of the loss of all that it has run so far."""
+        simulator, rank = self._simulator, self._rank
+        top = rank.layers - 1
+        if self._name != "grad_activations" or not simulator.has_loaded(rank, top):
+            return False
+        done = [simulator.has_run(rank, verb, at) for verb, at in ((LOSS.kind, top + 1), (BACKWARD.kind, top))]
+        return simulator.has_run(rank, FORWARD.kind, top) <= done[0] <= done[1]
+
+    def _gradient_too_soon(self, key: Hashable) -> str:
+        """Return what to do about a gradient that is read before the forward of its layer has run anywhere for its
+        micro-batches, or an empty text. It holds whether a gradient has the key of its layer or of the one above."""
+        meant, simulator, rank = self._of_key(key), self._simulator, self._rank
+        if self._name != "grad_activations" or meant is None or not 0 <= meant[0] <= rank.layers or not meant[1]:
+            return ""
+        layer, batches = min(meant[0], rank.layers - 1), meant[1]
+        done = simulator.has_run(rank, FORWARD.kind, layer)
+        if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
+            return ""
+        return self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer))
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
@@ -123,6 +147,8 @@ class Storage(dict[Hashable, Any]):
         for other, tensor in self.items():
             labels: Labels = tensor._token.labels
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
+                layer = labels.layer  # here the gradient of an output has the key of its layer
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
                 return (
@@ -297,14 +323,15 @@ class Storage(dict[Hashable, Any]):
         known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
         return ", ".join(known[:MOST_LAYERS])
 
-    def _not_yet(self, layer: int, batches: frozenset[int]) -> str:
-        """Return what to do about an activation that this rank has not made yet, by what it has done instead."""
+    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE) -> str:
+        """Return what to do about an activation that this rank has not made yet, by what it has done instead. ``used``:
+        the micro-batches that have gone on from there."""
         simulator, rank = self._simulator, self._rank
         known = self._forwards()
         if batches and known and simulator.has_loaded(rank, layer - 1):
             missing = numbered("micro-batch", batches - simulator.has_run(rank, FORWARD.kind, layer - 1))
             soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
-            ready = simulator.has_run(rank, FORWARD.kind, layer - 1)
+            ready = simulator.has_run(rank, FORWARD.kind, layer - 1) - used
             ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
             return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"

@@ -10,13 +10,13 @@ from operator import attrgetter
 from typing import Any, Self
 
 from ..basics.arguments import describe, forgotten_await, one_of, one_of_names, set_of, whole_number
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import NO_OTHERS, Place, PuzzleError
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
 from ..record.experts import HOMEWARD
 from ..record.kinds import KINDS
-from ..record.labels import NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
+from ..record.labels import DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
 from ..record.shards import NONE, WHOLE, check_fineness, coarsest
 from ..record.training import KEEP
 
@@ -431,15 +431,24 @@ def _unpickled(fields: dict[str, Any]) -> Tensor:
 
 
 def expect(
-    where: Place, name: str, thing: object, kind: str, verb: str = "", whence: Callable[[], str] | None = None
+    where: Place,
+    name: str,
+    thing: object,
+    kind: str,
+    verb: str = "",
+    whence: Callable[[], str] | None = None,
+    in_rounds: Callable[[], str] | None = None,
 ) -> None:
     """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called; ``whence``:
-    from which rank it came, and where the right one is."""
+    from which rank it came, and where the right one is; ``in_rounds``: what to do where layers are dealt like cards,
+    if the order of the work is the mistake."""
     if type(thing) is not CLASSES[kind]:
         fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
         article = "" if kind.endswith("s") else "an " if kind[0] in "AO" else "a "
         problem = f"{name} must be {article}{kind}"
-        raise PuzzleError(problem, where=where, got=describe(thing), fix=(lambda: whence() or fix) if whence else fix)
+        own = lambda: (whence and whence()) or fix  # noqa: E731
+        fix_for = {DEALT: lambda: in_rounds() or own()} if in_rounds else NO_OTHERS
+        raise PuzzleError(problem, where=where, got=describe(thing), fix=own if whence else fix, fix_for=fix_for)
 
 
 def _of_another_kind(thing: object, kind: str) -> str:

@@ -356,14 +356,14 @@ def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]
 
 
 def _other_rounds(ranks: Mapping[int, Asked]) -> str:
-    """Return which rank takes too few micro-batches through its first layer before it goes on to its next one, or all
-    of them."""
+    """Return which rank takes too few or too many micro-batches through its first layer before it goes on to its next
+    one."""
     size = len(ranks)
     for rank, one in sorted(ranks.items()):
         for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
             took, then = first_round(steps)
             all_of_them = one.batches > size and took == one.batches
-            if then is None or not (took < size or all_of_them):
+            if then is None or took == size:
                 continue
             many = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}"
             layer = steps[0][0]

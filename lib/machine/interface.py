@@ -199,8 +199,9 @@ class Simulator(Protocol[R, T, C]):
     def nobodys(self, rank: R, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
 
-    def owner(self, rank: R, layer: int) -> int | None:
-        """Return, for an error, the other rank that has a layer, if this one has not."""
+    def owner(self, rank: R, layer: int, batches: frozenset[int] = ...) -> int | None:
+        """Return, for an error, the other rank that has a layer, or has run it on these micro-batches, if this one has
+        not."""
 
     def waiting(self, rank: R) -> list[Wait]:
         """Return the rank's calls that have not ended, in the order in which they were issued."""

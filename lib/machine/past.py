@@ -379,10 +379,14 @@ class Asked:
 
     def left_out(self, layer: int) -> str:
         """Return what to do about the output of a layer that goes to the loss in a pipeline, where no rank has run the
-        next one; or an empty text."""
+        next one: who is to read it, or that nobody has that layer; or an empty text."""
         others = [one.has_run(FORWARD.kind, layer) for one in self.ranks.values()]
         if self.has_run(FORWARD.kind, 0) or any(others) or len(others) < self.mesh.everyone:
             return ""
+        holders = [one.rank for one in self.ranks.values() if one.has_loaded(layer)]
+        if len(holders) == 1 and holders[0] != self.rank:
+            fix = f"this is the output of layer {layer - 1}, which layer {layer} on rank {holders[0]} reads: await "
+            return f"{fix}model.pass_to({holders[0]}, ...); the loss comes only after layer {self.layers - 1}"
         runs = numbered("layer", set().union(*[one.layers_run() for one in self.ranks.values()]))
         return (
             f"together the ranks have run {runs} of {self.layers}: divide all of them among the stages, each with "
@@ -398,6 +402,33 @@ class Asked:
         layers = sorted(self.layers_loaded())
         return any(one - before > 1 for before, one in pairwise(layers))
 
+    def round_the_ring(self, src: object) -> str:
+        """Return from which rank a message comes that is wanted from a neighbor, ``src``, where the layers go round the
+        ranks and that neighbor is not there; or an empty text."""
+        step = src - self.rank if type(src) is int else 0
+        if abs(step) != 1 or not self.on_a_ring():
+            return ""
+        own, kind = sorted(self.layers_loaded()), "Activation" if step < 0 else "ActivationGrad"
+        done = FORWARD.kind if step < 0 else BACKWARD.kind
+        for layer in own if step < 0 else own[::-1]:
+            there = self.comes_from(kind, layer if step < 0 else layer + 1)
+            if there and len(self.has_run(done, layer)) < self.batches:
+                ring = f"the ranks are a ring, (model.rank {'+-'[step < 0]} 1) % model.RANKS"
+                return f"Is this for layer {layer}? Then {there}; {ring}"
+        return ""
+
+    def same_stage(self, src: object) -> str:
+        """Return what to do where a message is wanted from a rank that would be the same stage of another pipeline, as
+        others so far apart have both run layer 0; or an empty text."""
+        step = src - self.rank if type(src) is int else 0
+        first = {rank for rank, one in self.ranks.items() if one.has_run(FORWARD.kind, 0)}
+        pair = next((rank for rank in sorted(first) if rank + abs(step) in first), None)
+        if abs(step) < 2 or pair is None or self.rank in first:
+            return ""
+        both, sign = f"ranks {pair} and {pair + abs(step)} have both run layer 0", "+-"[step < 0]
+        fix = f"{both}, so model.rank {sign} {abs(step)} is the same stage of another pipeline: the stage "
+        return f"{fix}{'before' if step < 0 else 'after'} this one is on the neighbor, await model.receive(src=model.rank {sign} 1)"
+
     def needs_no_message(self) -> str:
         """Return what to do about a message that is to bring what this rank has made itself: the input of the layer
         after the last one that it has run; an empty text where it has sent that on."""
@@ -406,7 +437,7 @@ class Asked:
         if self.has_run(FORWARD.kind, 0) and after:
             to = next(iter(after.values()))
             here = f"rank {self.rank} has run layer 0: model.get_activation gives the first one its input, and only "
-            here += f"gradients comes to it as messages, from rank {to}"
+            here += f"gradients come to it as messages, from rank {to}"
             return f"{here}: await model.receive(src={to}), in the backward pass"
         left = self.has_run(FORWARD.kind, layer - 1).difference(self.receivers("Activation", layer))
         if not 0 < layer < self.layers or not left or self.has_run(BACKWARD.kind, layer - 1):

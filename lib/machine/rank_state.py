@@ -316,6 +316,11 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
     if kind == ALLGATHER.kind and what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE:
         return f"gather after the update, what that gives, await model.allgather(weight, {own}); or {keep}"
+    if kind == ALLGATHER.kind and KINDS[what].by_batch and _was_gathered(tensor, rank):
+        first = (
+            f"store what the first gather gives, {store} = await model.{kind}(...), and take it out for its last use"
+        )
+        return f"{first}: what no dictionary holds is gone after the next call"
     if kind == ALLGATHER.kind and KINDS[what].by_batch and just_before:
         return f"gather first, and take this out of its dictionary, or make it, after that; or {keep}"
     if kind == RECEIVE.kind and tensor.brought and just_before:
@@ -330,6 +335,15 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         again = f"model.allgather(model.weights[{own}], {own})"
         return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
     return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
+
+
+def _was_gathered(tensor: TensorState, rank: RankState) -> bool:
+    """Return whether a tensor that no longer exists is itself what a gather has given."""
+    labels = tensor.labels
+    return tensor.brought and any(
+        record.kind == ALLGATHER.kind and record.labels.kind == labels.kind and record.labels.layer == labels.layer
+        for record in rank.log[: rank.ended_at(tensor)]
+    )
 
 
 class RankState(Asked):

@@ -341,7 +341,12 @@ class LocalSimulator:
             if tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
             elif operation == "receive":
-                error.fix = lambda: rank.needs_no_message() or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
+                error.fix = lambda: (
+                    rank.round_the_ring(other)
+                    or rank.needs_no_message()
+                    or rank.same_stage(other)
+                    or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
+                )
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:
