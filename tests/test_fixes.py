@@ -2437,6 +2437,48 @@ ROWS += [
         ("comes first, and gives it",),
     ),
     Row(
+        changed(
+            "interleaved",
+            "the gradient is taken out twice",
+            *LOSS_AT_ONCE,
+            ("grad_in)\n", "grad_in)\n        if layer == top:\n            model.grad_activations.pop((layer, mb))\n"),
+        ),
+        ("nothing is stored in grad_activations under (7, 0)",),
+        ("too soon", "comes first, and gives it"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the loss is stored under no key",
+            ("model.activations[top + 1, mb] = out", "model.loss(out)"),
+            LOSS_AT_ONCE[1],
+        ),
+        ("model.loss gave the gradient of the output of layer 7: was it stored under this key?",),
+        ("too soon", "comes first, and gives it"),
+    ),
+    Row(
+        changed("interleaved", "from the rank of the layer's number", ("src=before", "src=layer - 1")),
+        (
+            "Is this for layer 5? Then layer 4 ran on rank 0: await model.receive(src=0)",
+            "(model.rank - 1) % model.RANKS",
+        ),
+        ("the first rank of a row",),
+    ),
+    Row(
+        changed(
+            "sequence_parallel",
+            "a slice is taken out too soon",
+            (
+                "        inp = await model.allgather(model.activations.pop(layer), layer)\n",
+                "        piece = model.activations.pop(layer)\n"
+                "        inp = await model.allgather(model.activations[0], 0) if layer else None\n"
+                "        inp = await model.allgather(piece, layer)\n",
+            ),
+        ),
+        ("gather first, and take this out of its dictionary",),
+        ("what the first gather gives",),
+    ),
+    Row(
         changed("interleaved", "no ring", ("(model.rank - 1) % ranks", "model.rank - 1")),
         (
             "Is this for layer 4? Then layer 3 ran on rank 3: await model.receive(src=3)",
@@ -2492,6 +2534,33 @@ ROWS += [
     ),
     Row(
         changed(
+            "interleaved",
+            "a round is the whole batch, and messages are stored as they come",
+            (
+                "rounds = [range(first, first + ranks) for first in range(0, model.BATCHES, ranks)]",
+                "rounds = [range(model.BATCHES)]",
+            ),
+            (AHEAD, "2 * (ranks - 1 - model.rank) + (len(mine) - 1) * model.BATCHES + 1"),
+            ("await model.receive(src=before)", 'await take("Activation", layer, mb, before)'),
+            ("await model.receive(src=after)", 'await take("ActivationGrad", layer, mb, after)'),
+            (
+                "    async def forward(",
+                "    async def take(kind, layer, mb, src):\n"
+                "        while (kind, layer, mb) not in model.activations:\n"
+                "            one = await model.receive(src=src)\n"
+                "            model.activations[type(one).__name__, one.layer, min(one.batches)] = one\n"
+                "        return model.activations.pop((kind, layer, mb))\n\n    async def forward(",
+            ),
+        ),
+        (
+            "it takes",
+            "rank 0 takes all micro-batches through forward(layer 0) before forward(layer 2)",
+            "a round is as many",
+        ),
+        ("do the same at every size",),
+    ),
+    Row(
+        changed(
             "pipeline_fsdp",
             "a neighbor of another row",
             *[(f"model.rank {sign} 1", f"model.rank {sign} 4") for sign in "+-"],
@@ -2532,7 +2601,40 @@ COSTS_MORE = [
     ),
     Row(
         changed("interleaved", "all forwards first", (AHEAD, "len(forwards)")),
-        ("ranks 0 to 3 do 16, 16, 16, 16 forwards, those of the target's program 11, 9, 7, 5",),
+        (
+            "do fewer forwards before the first backward: ranks 0 to 3 do 16, 16, 16, 16, those of the target's program 11, 9, 7, 5",
+        ),
+        ("start a send or a receive",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "one forward more than the next rank",
+            (AHEAD, "ranks - 1 - model.rank + (len(mine) - 1) * ranks + 1"),
+        ),
+        (
+            "do more forwards before the first backward: ranks 0 to 3 do 8, 7, 6, 5, those of the target's program 11, 9, 7, 5",
+        ),
+        ("start a send or a receive", "do fewer"),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "everything is gathered once, and kept",
+            (
+                "    for layer in range(model.LAYERS):\n        if layer == first and is_first:",
+                "    for layer in range(model.LAYERS):\n"
+                '        model.weights["whole", layer] = await model.allgather(model.weights[layer], layer)\n'
+                "    for layer in range(model.LAYERS):\n        if layer == first and is_first:",
+            ),
+            ("weight = await model.allgather(model.weights[layer], layer)", 'weight = model.weights["whole", layer]'),
+        ),
+        (
+            "3 of these (layers 1-3) are never read",
+            "what this rank never reads, or del model.weights[...]",
+            "gather a weight where it is read, and again for its backward",
+        ),
+        ("nothing needs them", "are not read again after"),
     ),
     Row(
         changed(
@@ -3040,6 +3142,7 @@ OTHERWISE = (
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
     "the pieces of the sum are gathered", "the last gather over the other axis", "the last gather over all ranks", "the last gather left out",
     "more forwards than micro-batches", "both halves of a turn at once",
+    "a round is the whole batch, and messages are stored as they come",
 )  # fmt: skip
 """What only the grader finds, some at other sizes, and what does depend on who came first: a learner's own dictionary."""
 BY_RANKS = [row for row in ROWS if row.program.puzzle in OF_SEVERAL and row.program.name not in OTHERWISE]

@@ -192,7 +192,12 @@ class Excess:
         elif all(map(self._in_use, rows)):
             said += f", and {be} read by the operation that begins there"
         else:
-            said += f", and {be} not read again after {self._records(last)}" if last else f", and {be} never read"
+            never = [held for held in rows if held.last is None]
+            if 0 < len(never) < len(rows):
+                many = "is" if len(never) == 1 else "are"
+                said += f", and {len(never)} of these{self._numbers(never)} {many} never read"
+            else:
+                said += f", and {be} not read again after {self._records(last)}" if last else f", and {be} never read"
         known = Counter(line for held in rows if (line := _line(self.peak, held.made)))
         line = max(known, key=lambda one: known[one], default="")  # the first of those that make most
         return f"{said} ({line})." if line else f"{said}."
@@ -258,6 +263,11 @@ class Excess:
         if held.following is None and (held.stays or self._in_use(held)):
             return ""
         if held.following is None:
+            if len({one.last is None for one in self.rows}) == 2:
+                said = f"do not store what this rank never reads, or del model.{row.store}[...] at once; "
+                if kind == "Weight" and stream_of(made) == "collective":
+                    return f"{said}gather a weight where it is read, and again for its backward."
+                return f"{said}take out the others as you use them last, {pop}."
             if held.last is None:
                 them = "it" if self.number == 1 else "them"
                 return f"nothing needs {them}: do not store {them}, or del model.{row.store}[...] at once."

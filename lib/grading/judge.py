@@ -15,14 +15,15 @@ from ..course.sizes import show_size
 from ..course.specs import Puzzle, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
+from ..machine.circle import first_round, round_in_words, rounds_of
 from ..machine.outcome import Outcome
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.labels import HOSTS, LISTS, SLICES
+from ..record.labels import DEALT, HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
-from ..record.training import BACKWARD, UPDATE
+from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .fitting import fitting
 from .holding import as_json as peak_as_json
@@ -169,7 +170,19 @@ def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, watch
         expected = f"at most {most}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
-        raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix or EVERYWHERE, line="")
+        fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "") or EVERYWHERE
+        raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+
+
+def _round_too_large(outcome: Outcome) -> str:
+    """Return, where layers are dealt like cards, that rank 0 takes more micro-batches than a round has through its
+    first layer before the next one; or an empty text."""
+    forwards = [event for event in outcome.events if event.kind == FORWARD.kind and event.rank == 0]
+    steps = [(event.layer, event.batches) for event in forwards if event.layer is not None]
+    took, then = first_round(steps)
+    batches = len({batch for _, own in steps for batch in own})
+    large = then is not None and took > max(rounds_of(outcome.ranks))
+    return round_in_words(0, FORWARD.kind, steps, outcome.ranks, batches) if large else ""
 
 
 def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:

@@ -141,7 +141,8 @@ class Slowness:
         more = "; ".join([*self.more_work(), *self.made_again()])
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
-        said = [more, self.in_lists(), self.order, self.on_the_chain(), self.late_messages()]
+        order = [self.order, self.on_the_chain()]
+        said = [more, self.in_lists(), *(order[::-1] if self._thick() else order), self.late_messages()]
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _lasting(self, ticks: float) -> str:
@@ -263,10 +264,28 @@ class Slowness:
         return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"
 
     @cached_property
+    def _orders(self) -> tuple[Order, Order]:
+        """The order of the work in this pipeline, and in that of the target's program."""
+        theirs = solution_order(self.puzzle, self.goal)
+        asked = theirs.ahead and self.goal == "target"
+        return order_of(self.outcome.events, self.outcome.ranks) if asked else Order(), theirs
+
+    @cached_property
+    def ahead_in_words(self) -> str:
+        """Whether the ranks do too few forwards before their first backward, or too many, where that is the difference:
+        the stages are as in the target's program, and so are the rounds."""
+        own, theirs = self._orders
+        if len(own.ahead) != len(theirs.ahead) or own.took not in (0, theirs.took) or self._thick():
+            return ""
+        more = [one - other for one, other in zip(own.ahead, theirs.ahead, strict=True)]
+        if not any(more) or min(more) < 0 < max(more):
+            return ""
+        return f"do {'fewer' if max(more) > 0 else 'more'} forwards before the first backward"
+
+    @cached_property
     def order(self) -> str:
         """How the order of the work in this pipeline differs from that of the target's program."""
-        theirs = solution_order(self.puzzle, self.goal)
-        own = order_of(self.outcome.events, self.outcome.ranks) if theirs.ahead and self.goal == "target" else Order()
+        own, theirs = self._orders
         said, whose = [], f"{self.goal}'s program"
         if own.took and theirs.took and own.took != theirs.took:
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
@@ -274,7 +293,10 @@ class Slowness:
         if own.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:
             ranks = f"ranks 0 to {len(own.ahead) - 1} do"
             counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
-            said.append(f"before their first backward {ranks} {counts} forwards, those of the {whose} {known}")
+            if self.ahead_in_words:
+                said.append(f"{self.ahead_in_words}: {ranks} {counts}, those of the {whose} {known}")
+            else:
+                said.append(f"before their first backward {ranks} {counts} forwards, those of the {whose} {known}")
         if own.together > theirs.together > 0:
             turns = "one backward and one forward by turns" if theirs.together == 1 else f"{theirs.together} at most"
             said.append(f"after that {own.together} forwards follow each other, in the {whose} {turns}")
@@ -299,6 +321,8 @@ class Slowness:
         """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
         [kind, *_] = [kind for kind in OPERATIONS if word_of(kind) == word]
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
+        if word == MESSAGES and self.ahead_in_words:
+            return ""  # which order helps has been said
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
         if OPERATIONS[kind].stream == "collective":

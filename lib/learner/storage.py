@@ -70,7 +70,7 @@ class Storage(dict[Hashable, Any]):
             return meant or there or self._gradient_too_soon(key) or own or self._elsewhere(key, popped) or plain
 
         def in_rounds() -> str:
-            if meant or there or not (self._awaits_loss() or self._is_to_come(key)):
+            if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
                 return fix()
             if self._name == "grad_activations":
                 return self._simulator.against_rounds(self._rank, True) or fix()
@@ -105,15 +105,19 @@ class Storage(dict[Hashable, Any]):
         verbs = [(FORWARD.kind, one) for one in (layer - 1, layer) if 0 <= one < rank.layers]
         return not any(batches <= self._simulator.has_run(rank, verb, one) for verb, one in verbs)
 
-    def _awaits_loss(self) -> bool:
-        """Return whether this rank has the last layer and looks for a gradient, under whatever key, while its backward
-        has read that of the loss of all that it has run so far."""
+    def _awaits_loss(self, key: Hashable) -> bool:
+        """Return whether this rank has the last layer and looks for a gradient before it has run that layer on its
+        micro-batch or, where the key does not tell which one that is, on any."""
         simulator, rank = self._simulator, self._rank
         top = rank.layers - 1
         if self._name != "grad_activations" or not simulator.has_loaded(rank, top):
             return False
-        done = [simulator.has_run(rank, verb, at) for verb, at in ((LOSS.kind, top + 1), (BACKWARD.kind, top))]
-        return simulator.has_run(rank, FORWARD.kind, top) <= done[0] <= done[1]
+        meant, done = self._of_key(key), simulator.has_run(rank, FORWARD.kind, top)
+        tells = meant is not None and meant[0] in (top, top + 1) and meant[1]
+        if meant is not None and tells:
+            made = simulator.has_run(rank, LOSS.kind, top + 1)
+            return not meant[1] <= done and done <= made <= simulator.has_run(rank, BACKWARD.kind, top)
+        return not done
 
     def _gradient_too_soon(self, key: Hashable) -> str:
         """Return what to do about a gradient that is read before the forward of its layer has run anywhere for its
@@ -232,9 +236,25 @@ class Storage(dict[Hashable, Any]):
             key = self._first_key(layer, batches)
             first = f"model.{name}[{key}] = model.loss(model.activations[{key}])"
             return f"model.loss makes the first gradient, before the backward of the last layer: {first}"
+        if (
+            backward
+            and batches
+            and layer == rank.layers - 1
+            and batches <= simulator.has_run(rank, FORWARD.kind, layer)
+        ):
+            return self._of_last_layer(layer, batches)
         if backward:
             return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
         return ""
+
+    def _of_last_layer(self, layer: int, batches: frozenset[int]) -> str:
+        """Return what to do about a gradient under the key of the last layer, before the backward of that layer: the
+        one that it reads, from the loss, or the one that it gives."""
+        own = f"If this is what backward({layer}, ...) gives, that comes first"
+        if batches <= self._simulator.has_run(self._rank, "loss", layer + 1):
+            return f"model.loss gave the gradient of the output of layer {layer}: was it stored under this key? {own}"
+        key = self._first_key(layer, batches)
+        return f"model.loss makes the first gradient: model.{self._name}[{key}] = model.loss(output). {own}"
 
     def _of_several(self, name: str, layer: int, done: frozenset[int], made: int) -> str:
         """Return what to do about a key without a micro-batch, where what it stands for was made of several of them, or

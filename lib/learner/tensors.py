@@ -446,7 +446,10 @@ def expect(
         fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
         article = "" if kind.endswith("s") else "an " if kind[0] in "AO" else "a "
         problem = f"{name} must be {article}{kind}"
-        own = lambda: (whence and whence()) or fix  # noqa: E731
+
+        def own() -> str:
+            return (whence() if whence else "") or fix
+
         fix_for = {DEALT: lambda: in_rounds() or own()} if in_rounds else NO_OTHERS
         raise PuzzleError(problem, where=where, got=describe(thing), fix=own if whence else fix, fix_for=fix_for)
 

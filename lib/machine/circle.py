@@ -358,22 +358,28 @@ def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]
 def _other_rounds(ranks: Mapping[int, Asked]) -> str:
     """Return which rank takes too few or too many micro-batches through its first layer before it goes on to its next
     one."""
-    size = len(ranks)
     for rank, one in sorted(ranks.items()):
         for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
             took, then = first_round(steps)
-            all_of_them = one.batches > size and took == one.batches
-            if then is None or took == size:
-                continue
-            many = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}"
-            layer = steps[0][0]
-            said = f"rank {rank} takes {many} through {verb}(layer {layer}) before {verb}(layer {then}): a round is as "
-            said += (
-                f"many micro-batches as there are ranks, {size}. Take {numbered('micro-batch', range(size))} through "
-            )
-            said += f"layer {layer}, then the same ones through layer {then}, and so on, and then the next round"
-            return said
+            if then is not None and took not in rounds_of(len(ranks)):
+                return round_in_words(rank, verb, steps, len(ranks), one.batches)
     return ""
+
+
+def rounds_of(size: int) -> range:
+    """Return how many micro-batches may go through a layer before the next one: one more in the first round helps."""
+    return range(size, size + 2)
+
+
+def round_in_words(rank: int, verb: str, steps: Sequence[Step], size: int, batches: int) -> str:
+    """Return how many micro-batches a rank takes through its first layer before the next one, and that a round has as
+    many as there are ranks, which is the ``size``."""
+    took, then = first_round(steps)
+    all_of_them = batches > size and took == batches
+    many, layer = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}", steps[0][0]
+    said = f"rank {rank} takes {many} through {verb}(layer {layer}) before {verb}(layer {then}): a round is as many "
+    said += f"micro-batches as there are ranks, {size}. Take {numbered('micro-batch', range(size))} through layer "
+    return f"{said}{layer}, then the same ones through layer {then}, and so on, and then the next round"
 
 
 def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:

@@ -405,16 +405,18 @@ class Asked:
     def round_the_ring(self, src: object) -> str:
         """Return from which rank a message comes that is wanted from a neighbor, ``src``, where the layers go round the
         ranks and that neighbor is not there; or an empty text."""
-        step = src - self.rank if type(src) is int else 0
-        if abs(step) != 1 or not self.on_a_ring():
+        if type(src) is not int or not self.on_a_ring():
             return ""
-        own, kind = sorted(self.layers_loaded()), "Activation" if step < 0 else "ActivationGrad"
-        done = FORWARD.kind if step < 0 else BACKWARD.kind
-        for layer in own if step < 0 else own[::-1]:
-            there = self.comes_from(kind, layer if step < 0 else layer + 1)
-            if there and len(self.has_run(done, layer)) < self.batches:
-                ring = f"the ranks are a ring, (model.rank {'+-'[step < 0]} 1) % model.RANKS"
-                return f"Is this for layer {layer}? Then {there}; {ring}"
+        step, own = src - self.rank, sorted(self.layers_loaded())
+        if abs(step) != 1:  # is it the number of a layer, the one before or the one after?
+            step = -1 if src + 1 in own else 1 if src - 1 in own else 0
+            own = [src - step] if step else []
+        for layer in own[::-step] if step else ():
+            back = step > 0
+            there = self.comes_from("ActivationGrad" if back else "Activation", layer + back)
+            if there and len(self.has_run(BACKWARD.kind if back else FORWARD.kind, layer)) < self.batches:
+                asked = f"Is this for layer {layer}? Then {there}"
+                return f"{asked}; the ranks are a ring, (model.rank {'+' if back else '-'} 1) % model.RANKS"
         return ""
 
     def same_stage(self, src: object) -> str:
@@ -427,7 +429,8 @@ class Asked:
             return ""
         both, sign = f"ranks {pair} and {pair + abs(step)} have both run layer 0", "+-"[step < 0]
         fix = f"{both}, so model.rank {sign} {abs(step)} is the same stage of another pipeline: the stage "
-        return f"{fix}{'before' if step < 0 else 'after'} this one is on the neighbor, await model.receive(src=model.rank {sign} 1)"
+        fix += "before" if step < 0 else "after"
+        return f"{fix} this one is on the neighbor, await model.receive(src=model.rank {sign} 1)"
 
     def needs_no_message(self) -> str:
         """Return what to do about a message that is to bring what this rank has made itself: the input of the layer

@@ -341,7 +341,9 @@ def _was_gathered(tensor: TensorState, rank: RankState) -> bool:
     """Return whether a tensor that no longer exists is itself what a gather has given."""
     labels = tensor.labels
     return tensor.brought and any(
-        record.kind == ALLGATHER.kind and record.labels.kind == labels.kind and record.labels.layer == labels.layer
+        record.kind == ALLGATHER.kind
+        and (record.labels.kind, record.labels.layer) == (labels.kind, labels.layer)
+        and record.labels.total > labels.total
         for record in rank.log[: rank.ended_at(tensor)]
     )
 

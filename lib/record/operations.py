@@ -175,8 +175,8 @@ class Rank(Protocol):
         """Whether a piece is the one of this rank, where each rank has one."""
 
     def left_out(self, layer: int) -> str:
-        """What to do about the output of a layer that goes to the loss, where no rank has run the next one: who reads it,
-        or that no rank has that layer."""
+        """What to do about the output of a layer that goes to the loss, where no rank has run the next one: who
+        reads it, or that no rank has that layer."""
 
     def axis_of_pieces(self, layer: int) -> str | None:
         """Return the axis along which ranks have loaded different pieces of a weight that are all of it together, an
