@@ -2439,6 +2439,18 @@ ROWS += [
     Row(
         changed(
             "interleaved",
+            "the loss of each rank's last layer",
+            (
+                "        if layer == top:\n            model.activations[top + 1, mb] = out",
+                "        if layer == mine[-1]:\n            model.loss(out)",
+            ),
+        ),
+        ("this is the output of layer 4, which layer 5 on rank 1 reads: await model.pass_to(1, ...)",),
+        ("only the last stage has that",),
+    ),
+    Row(
+        changed(
+            "interleaved",
             "the gradient is taken out twice",
             *LOSS_AT_ONCE,
             ("grad_in)\n", "grad_in)\n        if layer == top:\n            model.grad_activations.pop((layer, mb))\n"),

@@ -381,12 +381,14 @@ class Asked:
         """Return what to do about the output of a layer that goes to the loss in a pipeline, where no rank has run the
         next one: who is to read it, or that nobody has that layer; or an empty text."""
         others = [one.has_run(FORWARD.kind, layer) for one in self.ranks.values()]
-        if self.has_run(FORWARD.kind, 0) or any(others) or len(others) < self.mesh.everyone:
+        if len(others) < self.mesh.everyone:
             return ""
         holders = [one.rank for one in self.ranks.values() if one.has_loaded(layer)]
-        if len(holders) == 1 and holders[0] != self.rank:
+        if layer > 0 and len(holders) == 1 and holders[0] != self.rank:
             fix = f"this is the output of layer {layer - 1}, which layer {layer} on rank {holders[0]} reads: await "
             return f"{fix}model.pass_to({holders[0]}, ...); the loss comes only after layer {self.layers - 1}"
+        if self.has_run(FORWARD.kind, 0) or any(others):
+            return ""
         runs = numbered("layer", set().union(*[one.layers_run() for one in self.ranks.values()]))
         return (
             f"together the ranks have run {runs} of {self.layers}: divide all of them among the stages, each with "
