@@ -39,8 +39,8 @@ CELLS = f"""() => ({NOTEBOOK})().content.widgets.filter(cell => cell.model.type 
     tags: cell.model.getMetadata('tags') ?? [], count: cell.model.executionCount,
     source: cell.model.sharedModel.getSource(), outputs: cell.model.outputs.toJSON() }}))"""
 KEPT = """async () => { const contents = window.jupyterapp.serviceManager.contents;
-    const {content} = await contents.get('progress.json', {content: true});
-    return typeof content === 'string' ? JSON.parse(content) : content }"""
+    const {content, format} = await contents.get('progress.json', {content: true});
+    return JSON.parse(format === 'base64' ? atob(content) : content) }"""
 
 
 @pytest.fixture(scope="module")
