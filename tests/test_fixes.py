@@ -3086,6 +3086,82 @@ COSTS += [
 ]
 
 
+COSTS += [
+    Row(
+        changed(
+            "zero2",
+            "the pieces of weights are cut at the beginning",
+            (
+                "        model.opt_states[layer] = state.shard",
+                '        model.weights["own", layer] = model.weights[layer].shard(model.rank, model.RANKS)\n        model.opt_states[layer] = state.shard',
+            ),
+            (
+                "piece = model.weights[layer].shard(model.rank, model.RANKS)",
+                'piece = model.weights.pop(("own", layer))',
+            ),
+        ),
+        (
+            "6 shards (1/4) of a weight at its peak",
+            "beside the weights from which they are cut",
+            "Cut each when it is used, and take the whole out with it: model.weights.pop(...).shard(...)",
+        ),
+        ("Load only what this rank works with",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "all micro-batches on every rank",
+            ("get_activation([model.rank])", "get_activation(range(model.BATCHES))"),
+            (SUMMED, ""),
+        ),
+        (
+            "every rank runs all 4 micro-batches, where one rank is enough for each; rank r has micro-batch r: model.get_activation([model.rank]). Then sum the gradients over the ranks",
+            "24 forwards of a micro-batch, the target has 6",
+        ),
+        ("come sooner",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "the sum and the state are gathered",
+            (
+                "piece = model.weights[layer].shard(model.rank, model.RANKS)",
+                "model.opt_states[layer] = await model.allgather(model.opt_states[layer], layer)\n        grad = await model.allgather(model.grad_weights.pop(layer), layer)",
+            ),
+            (
+                "piece, model.opt_states[layer] = model.update(\n            layer, model.grad_weights.pop(layer), piece, model.opt_states[layer]\n        )",
+                "model.weights[layer], state = model.update(layer, grad, model.weights[layer], model.opt_states[layer])\n        model.opt_states[layer] = state.shard(model.rank, model.RANKS)",
+            ),
+            ("        model.weights[layer] = await model.allgather(piece, layer)\n", ""),
+        ),
+        (
+            "12 all-gathers, the target has 6, of weights of layers 0-5, where these are of optimizer states of layers 0-5 and weight gradients of layers 0-5",
+            "update this rank's pieces of weight and state, which needs none of these, and gather what that gives",
+        ),
+        ("12 more",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the state is gathered and cut again",
+            (
+                "        grad = await model.allreduce(grad, layer)\n",
+                "        model.grad_weights[layer] = await model.allreduce(grad, layer)\n        model.opt_states[layer] = await model.allgather(model.opt_states[layer], layer)\n"
+                "        weight = await model.allgather(model.weights[layer], layer)\n        weight, state = model.update(layer, model.grad_weights.pop(layer), weight, model.opt_states[layer])\n"
+                "        model.weights[layer], model.opt_states[layer] = weight.shard(model.rank, model.RANKS), state.shard(model.rank, model.RANKS)\n",
+            ),
+            (
+                "        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )\n",
+                "",
+            ),
+        ),
+        ("12 more, of", "update this rank's pieces of weight and state, which needs none of these"),
+        ("gather what that gives",),
+    ),
+]
+"""Every rank with all micro-batches, pieces beside the whole, and gathers before an update."""
+
+
 @pytest.mark.parametrize("row", COSTS + COSTS_MORE, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_what_costs_time_or_memory_leads_to_the_fix(row: Row) -> None:
     here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..basics.errors import numbered
 from ..basics.units import Elements
-from ..course.outlines import Holding, solution_peak
+from ..course.outlines import Holding, solution_peak, solution_work
 from ..course.specs import Puzzle
 from ..machine.lives import Held, Peak
 from ..machine.outcome import Outcome
@@ -19,7 +19,7 @@ from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import HOSTS
 from ..record.table import stream_of
-from ..record.training import UPDATE
+from ..record.training import FORWARD, UPDATE
 
 MADE_AGAIN = "inner activations that a backward makes again"
 
@@ -113,6 +113,19 @@ def unread_in_words(outcome: Outcome) -> str:
     return f"it holds {_unread(unread)}" if unread else ""
 
 
+def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
+    """Return whether every rank carries all micro-batches through the same layers, and those of the goal's program deal
+    them out."""
+    done = defaultdict[int, set[tuple[int | None, int]]](set)
+    for event in outcome.events:
+        if event.kind == FORWARD.kind:
+            done[event.rank] |= {(event.layer, batch) for batch in event.batches}
+    first, *others = [done[rank] for rank in range(outcome.ranks)]
+    ours = sum(effort.times for (kind, _), effort in solution_work(puzzle, goal).items() if kind == FORWARD.kind)
+    every = {batch for _, batch in first} == {*range(outcome.batches)} and outcome.batches > 1
+    return every and bool(others) and all(one == first for one in others) and len(first) > ours
+
+
 def _unread(unread: Sequence[Held]) -> str:
     groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
     stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
@@ -144,7 +157,11 @@ class Excess:
         flying = [held for held in peak.held if held.memory == "in_flight"]
         self.calls = sorted({held.made if held.last is None else held.last for held in flying})
         self.twice = twice[0] if len(twice) >= len(self.rows) else None
-        known = {*map(id, self.rows)}
+        wholes = [_whole_of(held, peak) for held in rows]
+        self.wholes = [whole for whole in wholes if whole is not None and not self.known]  # beside all of these pieces
+        self.wholes = self.wholes if len(self.wholes) == self.number else []
+        self.all_on_each = runs_all(outcome, puzzle, goal)
+        known = {*map(id, [*self.rows, *self.wholes])}
         self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
 
     def _in_use(self, held: Held) -> bool:
@@ -158,9 +175,14 @@ class Excess:
             others = str(self.known)
         named = _counted(self.number, self.what)
         where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
-        holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, "
+        holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, {self._beside()}"
         said = [f"{holds}the {self.goal}'s program {others}.", self._about(), self._fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def _beside(self) -> str:
+        """Return what is held beside pieces that are cut from it, or an empty text."""
+        whole = self.wholes[0].labels if self.wholes else None
+        return "" if whole is None else f"beside the {KINDS[whole.kind].word}s from which they are cut, "
 
     def _about(self) -> str:
         """Return where the excess comes from, and when it is read next."""
@@ -255,6 +277,8 @@ class Excess:
             return f"await a call before the next one is made, {fewer}"
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."
+        if self.wholes:
+            return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
         if kind == SAVED:
             fewer = "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
             return fewer if "keep" in self.puzzle.words else ""
@@ -287,6 +311,8 @@ class Excess:
             if pieces and made == ALLGATHER.kind:
                 return "leave that gather out: keep this rank's piece of the sum, and update with it."
             return self._fix_of_gradient(held, pieces)
+        if self.all_on_each:
+            return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
         batches = {batch for held in self.rows if held.labels for batch in held.labels.batches}
@@ -306,6 +332,16 @@ class Excess:
         if stream_of(following) == "collective":
             return f"call {following} for each layer right after its backward, and update it."
         return "use each gradient as soon as it is there, before the next layer's backward."
+
+
+def _whole_of(piece: Held, peak: Peak) -> Held | None:
+    """Return what a piece is cut from, if that is in memory at the peak, too."""
+    for held in peak.held:
+        if held.labels is not None and piece.labels is not None and held.made == piece.made:
+            alike = (held.labels.kind, held.labels.step) == (piece.labels.kind, piece.labels.step)
+            if alike and held.labels.is_whole() and not piece.labels.is_whole():
+                return held
+    return None
 
 
 def _twice(rows: Sequence[Held]) -> list[tuple[Held, Held]]:

@@ -4,7 +4,7 @@ its longest chain, and who waits for a message that could have been sent sooner.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ from ..course.outlines import (
 from ..course.specs import Puzzle
 from ..machine.circle import first_round
 from ..machine.outcome import Outcome
-from ..machine.past import Step
+from ..machine.past import Step, dealt
 from ..record.chain import MESSAGES, Chain
+from ..record.collectives import ALLGATHER
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import LISTS
@@ -30,6 +31,7 @@ from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
+from .holding import runs_all
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -142,8 +144,20 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order, self.on_the_chain()]
-        said = [more, self.in_lists(), *(order[::-1] if self._thick() else order), self.late_messages()]
+        said = [self.all_on_each(), more, self.in_lists(), *(order[::-1] if self._thick() else order)]
+        said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def all_on_each(self) -> str:
+        """Return what to do where every rank runs all micro-batches, and those of the goal's program deal them out; or
+        an empty text."""
+        if not runs_all(self.outcome, self.puzzle, self.goal):
+            return ""
+        own = dealt(self.outcome.ranks, self.outcome.batches)
+        return (
+            f"every rank runs all {self.outcome.batches} micro-batches, where one rank is enough for each; {own}. "
+            "Then sum the gradients over the ranks"
+        )
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
@@ -189,16 +203,28 @@ class Slowness:
         }
         if not more:
             return ""
-        said = []
-        for one in dict.fromkeys(tensor for tensor, _ in more):
-            layers = [layer for tensor, layer in more if tensor == one]
-            where = "the first input, which nobody needs" if min(layers) < 0 else numbered("layer", layers)
-            said.append(f"{KINDS[one].word}s of {where}")
         own = [event for event in self.outcome.events if event.rank == rank]
         places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
         lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
         at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
-        return f": {sum(more.values())} more, of {' and '.join(said)}{at}"
+        which, done = self._of(more), calls_of(self.outcome.events)
+        left = [call[1:] for call in known if call[0] == kind and call not in done]
+        said = f", of {self._of(left)}, where these are of {which}{at}" if left else ""
+        said = said or f": {sum(more.values())} more, of {which}{at}"
+        if kind == ALLGATHER.kind and any(tensor == "OptState" for tensor, _ in more):
+            said += ": update this rank's pieces of weight and state, which needs none of these"
+            said += ", and gather what that gives" * any(tensor == "Weight" for tensor, _ in left)
+        return said
+
+    @staticmethod
+    def _of(calls: Collection[tuple[str, int]]) -> str:
+        """Return the tensors of calls in words. ``calls``: the kind and the layer of each."""
+        said = []
+        for one in dict.fromkeys(tensor for tensor, _ in calls):
+            layers = [layer for tensor, layer in calls if tensor == one]
+            where = "the first input, which nobody needs" if min(layers) < 0 else numbered("layer", layers)
+            said.append(f"{KINDS[one].word}s of {where}")
+        return " and ".join(said)
 
     def _own_instead(self) -> str:
         """Return how a rank comes by itself to what it is sent, where the target's program sends nothing."""

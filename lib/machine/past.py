@@ -176,6 +176,16 @@ class Past:
         return self
 
 
+def dealt(ranks: int, batches: int) -> str:
+    """Return which of these ranks has which micro-batch, where all of them train."""
+    if ranks == batches:
+        return "rank r has micro-batch r: model.get_activation([model.rank])"
+    if ranks % batches == 0:
+        share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
+        return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
+    return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+
 # -- what errors ask of the logs of all ranks ---------------------------------------------------------------------
 
 
@@ -304,13 +314,7 @@ class Asked:
 
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
-        ranks, batches = self.mesh.ranks, self.batches
-        if ranks == batches:
-            return "rank r has micro-batch r: model.get_activation([model.rank])"
-        if ranks % batches == 0:
-            share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
-            return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
-        return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+        return dealt(self.mesh.ranks, self.batches)
 
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
