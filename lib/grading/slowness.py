@@ -181,7 +181,9 @@ class Slowness:
                     told = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
-                    yield told + (once or (self._which(kind, first) if has_such and self.goal == "target" else ""))
+                    yield told + (
+                        once or (self._which(kind, first, own.times) if has_such and self.goal == "target" else "")
+                    )
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -190,16 +192,16 @@ class Slowness:
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
                     yield named + PIECES * whole
 
-    def _which(self, kind: str, rank: int) -> str:
+    def _which(self, kind: str, rank: int, times: int) -> str:
         """Return which calls of a verb the target's program has not, or has less often, with the lines that make them;
-        or what a rank could do instead of a message."""
+        or what a rank could do instead of a message. ``times``: how many calls of the verb the rank makes."""
         if kind == SEND.kind:
             return self._own_instead()
         known = solution_calls(self.puzzle, self.goal)
         more = {
-            (tensor, layer): times - known.get((verb, tensor, layer), 0)
-            for (verb, tensor, layer), times in calls_of(self.outcome.events).items()
-            if verb == kind and times > known.get((verb, tensor, layer), 0)
+            (tensor, layer): calls - known.get((verb, tensor, layer), 0)
+            for (verb, tensor, layer), calls in calls_of(self.outcome.events).items()
+            if verb == kind and calls > known.get((verb, tensor, layer), 0)
         }
         if not more:
             return ""
@@ -209,8 +211,12 @@ class Slowness:
         at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
         which, done = self._of(more), calls_of(self.outcome.events)
         left = [call[1:] for call in known if call[0] == kind and call not in done]
-        said = f", of {self._of(left)}, where these are of {which}{at}" if left else ""
-        said = said or f": {sum(more.values())} more, of {which}{at}"
+        number = sum(more.values())
+        said = f": {number} more, of {which}{at}"
+        if left and number == times:
+            said = f", of {self._of(left)}, where these are of {which}{at}"
+        elif left:
+            said = f": {number} of these it has not, of {which}{at}"
         if kind == ALLGATHER.kind and any(tensor == "OptState" for tensor, _ in more):
             said += ": update this rank's pieces of weight and state, which needs none of these"
             said += ", and gather what that gives" * any(tensor == "Weight" for tensor, _ in left)
