@@ -2980,6 +2980,124 @@ ROWS += [
 ]
 """Gradients of which a part is summed over the ranks."""
 
+CUT_BY = """        grad = await model.allreduce(grad, layer, axis="shard")
+        grad = grad.shard(model.axis_index("replica"), model.axis_size("replica"))
+"""
+NODE_SUM = '        grad = await model.scatterreduce(grad, layer, axis="shard")\n'
+ROWS += [
+    Row(
+        changed(
+            "zero1",
+            "the last micro-batch of all is meant to be that of each rank",
+            ("            grad = await model.scatterreduce(grad, layer)\n", ""),
+            (
+                "            if mb != mine[0]:\n",
+                "            grad = await model.scatterreduce(grad, layer)\n            if mb != mine[0]:\n",
+            ),
+            ("if mb != mine[-1]:", "if mb != model.BATCHES - 1:"),
+        ),
+        (
+            "only rank 3 calls allgather(layer 5), and ranks 0-2 go past it: a condition above it is true on rank 3 only",
+            "Make it true on every rank, each at its own last micro-batch",
+        ),
+        ("fake_grad",),
+    ),
+    Row(
+        changed(
+            "ddp",
+            "a broadcast by one rank",
+            (
+                SUMMED,
+                SUMMED + "        if model.rank == 0:\n            await model.allgather(grad.shard(0, 2), layer)\n",
+            ),
+        ),
+        (
+            "only rank 0 calls allgather(layer 1), and ranks 1-3 go past it: a condition above it is true on rank 0 only. Make it true on every rank",
+        ),
+        ("fake_grad", "last micro-batch"),
+    ),
+    Row(
+        changed("hierarchical", "cut by the wrong axis", (NODE_SUM, CUT_BY)),
+        (
+            'ranks 0, 4, 8, 12 are to bring the same piece, and each is cut by its place along axis="replica"',
+            'cut by model.axis_index("shard"), model.axis_size("shard")',
+            'grad = await model.scatterreduce(grad, 7, axis="shard")',
+        ),
+        ("bring whole gradients",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "cut by rank",
+            (
+                NODE_SUM,
+                CUT_BY.replace('model.axis_index("replica"), model.axis_size("replica")', "model.rank, model.RANKS"),
+            ),
+        ),
+        (
+            "ranks 0, 4, 8, 12 are to bring the same piece, and each is cut by its number among all ranks",
+            'cut by model.axis_index("shard"), model.axis_size("shard")',
+        ),
+        ("bring whole gradients",),
+    ),
+    Row(
+        changed(
+            "zero2",
+            "micro-batches by number",
+            ("range(model.rank, model.BATCHES, model.RANKS)", "(model.rank, model.rank + 4)"),
+        ),
+        ("deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)",),
+        ("range(model.BATCHES)",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a list in one call",
+            (
+                'grad = await model.scatterreduce(grad, layer, axis="shard")',
+                '(grad,) = await model.scatterreduce([grad], [layer], axis="shard")',
+            ),
+        ),
+        ("is solved without lists", 'one call for each layer: await model.scatterreduce(grad, layer, axis="shard")'),
+        ("`run` and `draw` take it",),
+    ),
+    Row(
+        changed(
+            "ddp",
+            "a list in one call",
+            ("grad = await model.allreduce(grad, layer)", "(grad,) = await model.allreduce([grad], [layer])"),
+        ),
+        ("one call for each layer: await model.allreduce(grad, layer)",),
+    ),
+    Row(
+        changed(
+            "wsdp",
+            "the updated piece is cut again",
+            (
+                "        model.set_final_weight(layer, model.weights[layer])\n",
+                "        model.set_final_weight(layer, model.weights[layer].shard(model.rank, model.RANKS))\n",
+            ),
+        ),
+        (
+            "on rank 0 update gives shard 0 of 4, and this is a piece of that, 0 of 16",
+            "leave out what cuts it again, .shard(...), and set what update gives: model.set_final_weight(0, weight)",
+        ),
+        ("after update",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "a place by the size of the wrong axis",
+            (
+                "get_activation([model.rank])",
+                'get_activation([model.axis_index("replica") * model.axis_size("replica") + model.axis_index("shard")])',
+            ),
+        ),
+        ("or the size of one axis where another is?", "model.get_activation([model.rank])"),
+    ),
+]
+"""Calls of one rank, pieces of the wrong axis or of a piece, and what is written out for one size."""
+
 COSTS = [
     Row(
         changed("interleaved", "one thick stage a rank", base="one_f_one_b"),
@@ -3227,6 +3345,7 @@ OF_SEVERAL = (
     "pipeline", "pipeline_fsdp", "wsdp", "zero2", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp",
 )  # fmt: skip
 OTHERWISE = (
+    "a list in one call",
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
     "the pieces of the sum are gathered", "the last gather over the other axis", "the last gather over all ranks", "the last gather left out",
     "more forwards than micro-batches", "both halves of a turn at once",

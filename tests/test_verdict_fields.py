@@ -15,7 +15,7 @@ from lib.basics.errors import Place
 from lib.course.outlines import solution_work
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
-from lib.grading.judge import WRITTEN_OUT, judge
+from lib.grading.judge import judge, written_out
 from lib.grading.slowness import Slowness
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
 from lib.record.chain import chain_of
@@ -56,7 +56,11 @@ def told(verdict: Verdict) -> str:
     assert verdict.error is not None
     problem, place, *texts = verdict.error
     error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
-    held = f"right at its own size, but not with {verdict.failed_at}{WRITTEN_OUT}\n" if verdict.failed_at else ""
+    held = (
+        f"right at its own size, but not with {verdict.failed_at}{written_out(verdict.puzzle)}\n"
+        if verdict.failed_at
+        else ""
+    )
     return f"{held}{error}"
 
 
@@ -149,7 +153,7 @@ def test_communication_comes_first_and_what_goes_between_nodes_is_told_apart() -
     from solutions.p08_replica_fsdp import fsdp_on_nodes
 
     assert slow("replica_fsdp", fsdp_on_nodes).startswith(
-        "24 all-gathers between nodes, the target has 6; 12 reduce-scatters between nodes, the target has 6: add up the "
+        "24 all-gathers between nodes, the target has 6; 12 reduce-scatters between nodes, the target has 6: add up "
     )
     alone = slow("ddp", SOLUTIONS["basic"])
     assert "8 forwards of a micro-batch, the target has 2; 8 backwards of a micro-batch, the target has 2; " in alone

@@ -77,7 +77,7 @@ def _judged(
                 check(outcome_there, puzzle, size)
                 check_limits(outcome_there, puzzle, there, watch)
         except PuzzleError as error:
-            message = f"right at its own size, but not with {show_size(size)}{WRITTEN_OUT}\n{error}"
+            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle)}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -137,6 +137,10 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
                     f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(feature, f'`{feature}`')}{about}"
                 )
                 fix = "`run` and `draw` take it, if you want to see what it would do"
+                if feature == LISTS:
+                    axis = f', axis="{event.op[0]}"' if event.op and event.op[0] else ""
+                    name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
+                    fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
                 raise PuzzleError(problem, where=place, fix=fix, line="")
 
 
@@ -152,8 +156,13 @@ def comes_next(outcome: Outcome) -> str:
     return f"{so_far} comes {written(left[0])}"
 
 
-WRITTEN_OUT = " (is there a number where model.RANKS, model.LAYERS or model.BATCHES is meant?)"
 EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+
+
+def written_out(puzzle: Puzzle) -> str:
+    """Return what is asked of a program that is right at its own size only."""
+    axes = ", or the size of one axis where another is" if len(puzzle.size.get("mesh") or ()) > 1 else ""
+    return f" (is there a number where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
 
 
 def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None = None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_set
-from ..record.labels import Labels
+from ..record.labels import Labels, same_pieces, within
 from ..record.shards import union
 from .fingerprints import Fingerprints, piece_of, trained_weights
 from .interface import FinalState, Piece
@@ -95,9 +95,23 @@ def _check_complete(
         if finals and (without := [rank for rank in loaded if rank not in handed_in]):
             fix = f"{numbered('rank', without)} {'has' if len(without) == 1 else 'have'} loaded a piece of it too, and "
             fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
+        if again := next(filter(None, (_cut_again(state, layer) for state in states)), ""):
+            fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
             fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
+
+
+def _cut_again(state: FinalState, layer: int) -> str:
+    """Return which piece of the piece that a rank has loaded it ends with, or an empty text."""
+    final = state.finals[layer].labels if layer in state.finals else None
+    for own in state.began:
+        if final is None or (own.kind, own.layer) != ("Weight", layer) or own.is_whole():
+            continue
+        if within(final, own) and not same_pieces(final, own):
+            loaded, piece = (f"{show_set(one.shards)[1:-1]} of {one.total}" for one in (own, final))
+            return f"on rank {state.rank} update gives shard {loaded}, and this is a piece of that, {piece}"
+    return ""
 
 
 def _wrong_value(rank: int, labels: Labels, adapters: bool) -> PuzzleError:

@@ -203,6 +203,7 @@ class Network:
                 return (
                     _different_experts(meeting, layer, brought)
                     or pieces()
+                    or _cut_by_place(meeting, layer, brought)
                     or _over_axes(meeting, layer, brought)
                     or _summed_before(meeting, layer, brought)
                     or plain
@@ -298,6 +299,7 @@ class Network:
                     got=f"number {meeting.op[2]} of their collectives, counted from 0, differs",
                     fix=self._which_axis(meeting.op[0])
                     or _shared_over(meeting.op[0], one, two)
+                    or _gone_past(calls)
                     or _same_for_all(one, two),
                     line="",
                 )
@@ -786,6 +788,37 @@ def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
     return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
 
 
+def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return how gradients are cut that are summed over an axis, where each rank has cut its own by its place along
+    that axis, or by its number; an empty text for others."""
+    axis, rank = cast("str | None", meeting.op[0]), brought[0].rank
+    mine = [(one.rank.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
+    others = [] if rank is None else [name for name in rank.mesh.axes if name != axis]
+    if (
+        meeting.row is not ALLREDUCE
+        or rank is None
+        or not axis
+        or not others
+        or len(mine) < len(brought)
+        or rank.is_cut(layer)
+    ):
+        return ""
+    position, size = rank.mesh.group(rank.rank, axis).position, rank.mesh.axes[axis]
+    by = ""
+    if all(one.shards == {position[number]} and one.total == size for number, one in mine):
+        by = f'its place along axis="{axis}"'
+    if all(one.shards == {number} and one.total == rank.mesh.ranks for number, one in mine):
+        by = "its number among all ranks"
+    if not by:
+        return ""
+    other = next((name for name in others if name in rank.summed_over(layer, meeting.op)), others[-1])
+    same = f"{numbered('rank', [number for number, _ in mine])} are to bring the same piece, and each is cut by {by}"
+    cut = f'cut by model.axis_index("{other}"), model.axis_size("{other}")'
+    return (
+        f'{same}: {cut}; or let one call sum and cut, grad = await model.scatterreduce(grad, {layer}, axis="{other}")'
+    )
+
+
 def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return over which axis gradients are to be summed or gathered that another collective has brought; an empty text
     for other tensors, and where that is not known."""
@@ -880,6 +913,27 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
         return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
     return f'{own}: ranks that meet along axis="{axis}" work on the same layers'
+
+
+def _gone_past(calls: Sequence[InFlight]) -> str:
+    """Return what to do about a collective that some ranks of a group call while the others are in a sum of gradients
+    that comes to these later; an empty text for other calls."""
+    for call in calls:
+        ahead = [one for one in calls if sums(one.kind) and one.labels and one.labels.kind == "WeightGrad"]
+        if sums(call.kind) or not ahead or ahead[0].layer is None or len({one.what for one in calls}) != 2:
+            continue
+        done = [len(one.rank.has_run(BACKWARD.kind, ahead[0].layer)) for one in (call, ahead[0])]
+        if done[0] < done[1]:
+            alone = [one.rank.rank for one in calls if one.what == call.what]
+            past = [one.rank.rank for one in calls if one.what != call.what]
+            goes = "goes" if len(past) == 1 else "go"
+            last = ", each at its own last micro-batch" * (done[1] > 1)
+            who, others = numbered("rank", alone), numbered("rank", past)
+            return (
+                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*call.what)}, and {others} {goes} past it: "
+                f"a condition above it is true on {who} only. Make it true on every rank{last}"
+            )
+    return ""
 
 
 def _same_for_all(one: InFlight, two: InFlight) -> str:

@@ -663,6 +663,10 @@ class Asked:
         known = [one for one in self.log if one.kind == SCATTERREDUCE.kind and one.layer == layer and one.op != but]
         return any(one.op[0] == axis for one in known)
 
+    def is_cut(self, layer: int) -> bool:
+        """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
+        return bool(self._past().cuts.get(layer))
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
         cuts = [*self._past().cuts.get(layer, {})]

@@ -7,7 +7,7 @@ from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
-from ..basics.errors import PuzzleError, show_layers, show_set
+from ..basics.errors import Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, Event
 from ..record.experts import ALLTOALL
@@ -370,7 +370,8 @@ class LocalSimulator:
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
         alone = "there is one micro-batch only, number 0: model.get_activation([0])"
-        fix_for = {"weights_stay": alone if rank.batches == 1 else every}
+        fix_for: dict[str, Fix] = {"weights_stay": alone if rank.batches == 1 else every, "four_stages": which}
+        fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
         problem = "a micro-batch is out of range"
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
