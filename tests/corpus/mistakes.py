@@ -231,7 +231,7 @@ async def pipeline(model):
     changed("fsdp", "gradients gathered", ("await model.scatterreduce(", "await model.allgather("), says="gradients of different micro-batches are summed"),
     changed("fsdp", "the gathered weight over its shard", ("        weight = await model.allgather(model.weights[layer], layer)\n", "        weight = model.weights[layer] = await model.allgather(model.weights[layer], layer)\n"), says="it was gathered before, and is whole already"),
     changed("fsdp", "shard and total changed places", ("model.rank, model.RANKS", "model.RANKS, model.rank"), says="model.load_weights(layer, shard, total)"),
-    changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="together its ranks must have loaded shards {1} of 2 as well"),
+    changed("fsdp", "weights in twice as many pieces", ("model.rank, model.RANKS", "model.rank, 2 * model.RANKS"), says="each rank loads one of as many pieces as there are ranks"),
     changed("replica_fsdp", "no axis at the gather", ('axis="shard"', "axis=None"), says='hold the same shard, as they have loaded it; the shards differ along axis="shard"'),
     # -- asyncio --------------------------------------------------------------------------------------------------------------------------
     changed("fsdp", "no await at the gather", ("weight = await model", "weight = model"), says="did you forget `await`?"),
