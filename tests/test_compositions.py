@@ -19,8 +19,10 @@ import pytest
 from lib import Cost, Dist, Model, Weight, WeightGrad
 from lib.basics.units import Elements
 from lib.course.specs import COSTS
-from lib.machine.cost import TimeUnits
+from lib.learner.watch import Watch
+from lib.machine.cost import Shape, TimeUnits
 from lib.machine.mesh import Group
+from lib.machine.simulator import new_simulator
 from lib.real.prices import RealCost
 from lib.record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from lib.record.labels import Labels
@@ -209,7 +211,10 @@ class Took(NamedTuple):
 
 def by_messages(moves: Sequence[Move], machine: Machine, cost: Cost, make: Make) -> Took:
     """What the moves take on the machine. A rank sends as soon as it has got all of a move's pieces."""
-    dist = Dist(machine.ranks, node_size=machine.node_size, cost=cost)
+    shape = Shape.of(machine.ranks, node_size=machine.node_size, cost=cost, experts=getattr(cost, "experts", 0))
+    simulator = new_simulator(shape)
+    dist = Dist.of(shape, simulator)
+    dist._watch = Watch(simulator)
 
     async def rank(model: Model) -> None:
         calls = {at: model.receive(src=move.src) for at, move in enumerate(moves) if move.dst == model.rank}

@@ -21,6 +21,7 @@ import pytest
 
 from lib import Cost, Dist, Model, Run
 from lib.course.specs import puzzles
+from lib.course.variants import TABLES
 from solutions import build
 from tests.marks import NO_TORCH, needs_torch
 from tests.programs import COURSE
@@ -183,6 +184,9 @@ def desk(tmp_path: Path) -> Path:
     student = tmp_path / "DIR" / "student"
     student.mkdir(parents=True)
     shutil.copy(tmp_path / "my_fsdp.py", student / "fsdp.py")
+    (tmp_path / "term").mkdir()
+    tables = {name: json.loads((ROOT / "lib" / name).read_text(encoding="utf-8")) for name in TABLES}
+    (tmp_path / "term" / "variants.json").write_text(json.dumps(tables), encoding="utf-8")
     return tmp_path
 
 

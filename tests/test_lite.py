@@ -27,14 +27,15 @@ SITE = build.ROOT / "dist" / "lite"
 SOURCES = {build.notebook_name(path): path for path in build.sources(build.ROOT / "solutions")}
 ERRORS_ON_PURPOSE = "raises-exception"
 """The tag of cells that show an error."""
-OPEN_ALONE = """async name => { const app = window.jupyterapp;
+OPEN_ALONE = """name => { window.opened = false; window.opening = (async () => { const app = window.jupyterapp;
     await app.restored;
     for (const widget of [...app.shell.widgets('main')]) { await widget.sessionContext?.shutdown(); widget.dispose() }
     const panel = await app.commands.execute('docmanager:open', {path: name});
-    await panel.context.ready; await panel.revealed; app.shell.activateById(panel.id) }"""
+    await panel.context.ready; await panel.revealed; app.shell.activateById(panel.id);
+    window.opened = true })() }"""
 RUN_ALL = """() => { window.allRun = false;
     window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => { window.allRun = true }) }"""
-"""Nobody waits for it in the call: a promise that takes long may be collected as garbage there."""
+"""Nobody waits for these in the call: a promise that takes long may be collected as garbage there."""
 CELLS = f"""() => ({NOTEBOOK})().content.widgets.filter(cell => cell.model.type === 'code').map(cell => ({{
     tags: cell.model.getMetadata('tags') ?? [], count: cell.model.executionCount,
     source: cell.model.sharedModel.getSource(), outputs: cell.model.outputs.toJSON() }}))"""
@@ -72,6 +73,7 @@ def play(page: Page, notebook: str) -> list[dict[str, Any]]:
     """Open a notebook, and run it in a kernel that ends with it. Its cells with code, and what came of them."""
     page.wait_for_function("() => window.jupyterapp")
     page.evaluate(OPEN_ALONE, notebook)
+    page.wait_for_function("() => window.opened")
     page.wait_for_function(READY)
     page.evaluate(RUN_ALL)
     page.wait_for_function("() => window.allRun")
