@@ -54,6 +54,8 @@ draw_course(done.solved, done.starred, done.trail)
 # 23. [LoRA](p23_lora.ipynb): when almost nothing is trained, what of all this is still needed?
 # 24. [Compose](p24_compose.ipynb): GPT-3 on a thousand GPUs, in seconds and bytes; you choose what the axes of the mesh
 #     are for
+# 27. [Expert parallel](p27_expert_parallel.ipynb): experts are large and tokens are small, so which of them should travel?
+# 28. [Two batches overlapped](p28_two_batch_overlap.ipynb): what could a GPU do while its tokens travel?
 
 # %% [markdown]
 # Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**
