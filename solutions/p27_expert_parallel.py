@@ -107,7 +107,9 @@ async def expert_parallel(model: Model) -> Model:
             model.grad_weights[layer] = grad
             grads["last"] = await model.alltoall(grads.pop("last"), layer - 1)
         else:
-            grad, grads["last"] = model.backward(layer, acts.pop(layer), grads.pop("last"), weight)
+            grad, grads["last"] = model.backward(
+                layer, acts.pop(layer), grads.pop("last"), weight
+            )
             sums[layer] = model.allreduce(grad, layer)
     del grads["last"]
 
@@ -196,7 +198,9 @@ async def tokens_before_sums(model: Model) -> Model:
     for layer in reversed(range(model.LAYERS)):
         weight = model.weights[layer]
         if not model.experts(layer):
-            grad, grads["last"] = model.backward(layer, acts.pop(layer), grads.pop("last"), weight)
+            grad, grads["last"] = model.backward(
+                layer, acts.pop(layer), grads.pop("last"), weight
+            )
             sums[layer] = grad
             continue
         call = model.alltoall(grads.pop("last"), layer)
@@ -276,9 +280,16 @@ size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 4, "experts": 8}
 ours, early = (run(fn, **size, cost=uneven) for fn in (expert_parallel, tokens_before_sums))
 even = run(expert_parallel, **size, cost=replace(uneven, loads=()))
 fsdp = run(experts_gathered, **size, cost=uneven)
-flat, flat_fsdp = (run(fn, **size, cost=ExpertCost(loads=uneven.loads)) for fn in (expert_parallel, experts_gathered))
+flat, flat_fsdp = (
+    run(fn, **size, cost=ExpertCost(loads=uneven.loads))
+    for fn in (expert_parallel, experts_gathered)
+)
 experts_a_layer, chosen = uneven.experts, uneven.chosen
-loads_in_all, hottest_load, coldest_load = sum(uneven.loads), max(uneven.loads), min(uneven.loads)
+loads_in_all, hottest_load, coldest_load = (
+    sum(uneven.loads),
+    max(uneven.loads),
+    min(uneven.loads),
+)
 total_parameters = published(671 * BILLION, "arXiv 2412.19437")
 active_parameters = published(37 * BILLION, "arXiv 2412.19437")
 deepseek_experts = published(256, "arXiv 2412.19437")

@@ -35,7 +35,7 @@ PUZZLE = {
         "Keep the call of each micro-batch: `on_their_way[turn] = model.alltoall(out, layer + 1)`. In every layer, for each of the two: `await on_their_way.pop(turn)`, "
         "compute, call the next all-to-all. What came for the first is computed while the tokens of the second travel. The inputs of both stay stored, under "
         "`model.activations[turn, layer]`.",
-        "Start the sum of a dense layer's gradient as soon as both micro-batches are through it, and take what came of it at the end. An update may "
+        "The sums of dense gradients can be started all together at the end, before the updates of the experts. For the star, start each as soon as both micro-batches are through its layer. An update may "
         "come as soon as a gradient is complete: then the gradient is gone from memory.",
     ],
 }
@@ -60,7 +60,7 @@ async def two_batch_overlap(model: Model) -> Model:
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
 
     mine = range(model.rank, model.BATCHES, model.RANKS)
-    on_their_way, totals = {}, {}
+    on_their_way = {}
     for layer in range(model.LAYERS):
         verb = model.expert if model.experts(layer) else model.forward
         for turn, mb in enumerate(mine):
@@ -82,11 +82,11 @@ async def two_batch_overlap(model: Model) -> Model:
             grad = grads.pop("last")
             if layer > 0:
                 on_their_way[turn] = model.alltoall(grad, layer - 1)
-        if not model.experts(layer):
-            totals[layer] = model.allreduce(sums.pop(layer), layer)
 
+    dense = [layer for layer in range(model.LAYERS) if not model.experts(layer)]
+    totals = {layer: model.allreduce(sums.pop(layer), layer) for layer in dense}
     experts = [layer for layer in range(model.LAYERS) if model.experts(layer)]
-    for layer in [*reversed(experts), *totals]:
+    for layer in [*experts, *dense]:
         grad = await totals[layer] if layer in totals else sums.pop(layer)
         model.weights[layer], model.opt_states[layer] = model.update(
             layer, grad, model.weights[layer], model.opt_states[layer]
@@ -121,8 +121,9 @@ grade(two_batch_overlap)
 # %% [markdown] tags=["solution"]
 # ## Smaller and faster: updates while tokens travel
 #
-# In every layer some ranks have fewer tokens than the hottest one, and wait for it. An update that is made there costs nothing, and its gradient is gone. One update after the
+# A sum of a dense layer that is started right after its backward runs beside the tokens. And in every layer some ranks have fewer tokens than the hottest one, and wait for it. An update that is made there costs nothing, and its gradient is gone. One update after the
 # backward of each layer takes {{early.time}} ticks and {{early.memory}} elements.
+
 
 # %% tags=["solution"]
 async def updates_while_tokens_travel(model: Model) -> Model:

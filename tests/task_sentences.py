@@ -233,6 +233,19 @@ TASKS = {
         ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "layers gathered in one call"),
     ),
+    "expert_parallel": task(
+        "each dense sum awaited at once",
+        ("Train 8 layers", MACHINE, "dense gradients not summed"),
+        ("Every rank holds all", LAYOUT, "dense weights handed in by rank 0 only"),
+        ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
+        explains="The tokens are not;Of every 16;From a layer;Each token goes;An all-to-all lasts",
+    ),
+    "two_batch_overlap": task(
+        "both micro-batches together",
+        ("Train both", MACHINE, "only the last gradient counts"),
+        ("Again, experts stay", "experts_stay", "the states of experts passed round"),
+        explains="As puzzle 27",
+    ),
     "compose": task(
         "16 stages, eight replicas",
         ("A collective takes one", WORDS, "one call for all layers"),

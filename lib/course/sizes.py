@@ -104,7 +104,7 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     ),
     # as many experts as ranks or more, in whole pairs of layers
     "experts": lambda size: _varied(
-        size, ranks=(2, 4, 8), layers=(2, 4, 6, 10), batches=_a_rank(size["batches"] // size["ranks"])
+        size, ranks=(2, 4, 8), layers=(2, 4, 6, 8, 10, 16), batches=_a_rank(size["batches"] // size["ranks"])
     ),
     "two_stages": lambda size: _varied(size, layers=(2, 4, 6, 8), batches=(1, 2, 3, 4, 8)),
     "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more

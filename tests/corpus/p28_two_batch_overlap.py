@@ -6,7 +6,7 @@ from . import changed
 
 LOAD = "piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)"
 CALL = "on_their_way[turn] = model.alltoall(out, layer + 1)"
-SUM = "totals[layer] = model.allreduce(sums.pop(layer), layer)"
+SUM = "model.allreduce(sums.pop(layer), layer) for layer in dense}"
 ADD = "sums[layer] = sums[layer] + grad if turn else grad"
 TURNS = "for turn in range(len(mine)):\n            grad = await"
 BEGIN = "    for layer in reversed(range(model.LAYERS)):\n        verb"
@@ -20,11 +20,12 @@ HONEST = [
 MISTAKES = [
     changed("two_batch_overlap", "both micro-batches together", base="tokens_before_sums", says="over the target: 86.18 ticks"),
     changed("two_batch_overlap", "only the last gradient counts", (ADD, "sums[layer] = grad"), says="the gradient is missing micro-batch"),
-    changed("two_batch_overlap", "dense gradients not summed", (SUM, "pass"), ("[*reversed(experts), *totals]", "range(model.LAYERS)"), says="the gradient is missing micro-batches"),
-    changed("two_batch_overlap", "gradients of experts summed over all ranks", ("        if not model.experts(layer):\n            totals", "        if True:\n            totals"), says="gradients of different shards do not add up"),
+    changed("two_batch_overlap", "dense gradients not summed", (SUM, "None for layer in []}"), says="the gradient is missing micro-batches"),
+    changed("two_batch_overlap", "gradients of experts summed over all ranks", ("for layer in dense}", "for layer in range(model.LAYERS)}"), says="gradients of different shards do not add up"),
     changed("two_batch_overlap", "the input of the other micro-batch", ("acts.pop((turn, layer))", "acts.pop((1 - turn, layer))"), says="different micro-batches"),
     changed("two_batch_overlap", "one key for both micro-batches", ("acts[turn, layer] = inp", "acts[layer] = inp"), ("acts.pop((turn, layer))", "acts.pop(layer)"), says="different micro-batches|nothing is stored"),
     changed("two_batch_overlap", "gradients stay with the experts", ("on_their_way[turn] = model.alltoall(grad, layer - 1)", "on_their_way[turn] = model.alltoall(grad, layer)"), says="the TokensGrad is of layer 6"),
+    changed("two_batch_overlap", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]"), says="ends without the updated optimizer state"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("two_batch_overlap", "experts gathered", base="experts_gathered", says="it moves the weight of experts, of layer 1"),
     changed("two_batch_overlap", "the states of experts passed round", (BEGIN, "    await model.pass_to((model.rank + 1) % model.RANKS, model.opt_states[1])\n    await model.receive()\n" + BEGIN), says="it moves the optimizer state of experts, of layer 1"),
