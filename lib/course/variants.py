@@ -12,7 +12,7 @@ TABLES = ("specs.json", "outlines.json")
 def use_variants(file: str | Path) -> None:
     """From now on, this process knows the puzzles of a file instead of those of the same names.
 
-    A grader has to be told a file of its own, and not one that lies beside somebody's work. Raise PuzzleError for a
+    A grader names a file of its own, and not one that lies beside somebody's work. Raise PuzzleError for a
     file that cannot be read or has no variants.
     """
     fix = "the file variants.json that python -m tools.variants has written"

@@ -264,17 +264,11 @@ class Excess:
         read = [held for held in self.rows if held.following is not None]
         held = read[0] if 2 * len(read) > len(self.rows) else self.rows[0]
         kind = SAVED if held.labels is None else held.labels.kind
-        row, pop = KINDS[kind], f"model.{KINDS[kind].store}.pop(...)"
+        pop = f"model.{KINDS[kind].store}.pop(...)"
         made = self.events[held.made].kind if 0 <= held.made < len(self.events) else ""
         pieces = "/" not in self.what and any("/" in group.what for group in self.there)
         if self.memory == "in_flight":
-            if len(self.calls) == 1:
-                return "await it before the work that goes on beside it, or let that work need less."
-            fewer = "so that fewer are on their way at a time."
-            if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
-                made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-                return f"{made} A task makes its first call only when the function that has made it awaits something."
-            return f"await a call before the next one is made, {fewer}"
+            return self._fix_in_flight(kind)
         if self.memory == "inbox":
             return "receive it as it comes, or send it later."
         if self.wholes:
@@ -287,15 +281,7 @@ class Excess:
         if held.following is None and (held.stays or self._in_use(held)):
             return ""
         if held.following is None:
-            if len({one.last is None for one in self.rows}) == 2:
-                said = f"do not store what this rank never reads, or del model.{row.store}[...] at once; "
-                if kind == "Weight" and stream_of(made) == "collective":
-                    return f"{said}gather a weight where it is read, and again for its backward."
-                return f"{said}take out the others as you use them last, {pop}."
-            if held.last is None:
-                them = "it" if self.number == 1 else "them"
-                return f"nothing needs {them}: do not store {them}, or del model.{row.store}[...] at once."
-            return f"take each tensor out as you use it last, {pop}."
+            return self._fix_of_unread(held, kind, made)
         if pieces and made in LOADS:
             return f"load a piece only: model.{made}(layer, shard, total)."
         if made in LOADS:
@@ -320,6 +306,30 @@ class Excess:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         following = "" if held.following is None else self.events[held.following].kind
         return f"let {following} come sooner."
+
+    def _fix_in_flight(self, kind: str) -> str:
+        """Return what to do about what unfinished calls carry."""
+        if len(self.calls) == 1:
+            return "await it before the work that goes on beside it, or let that work need less."
+        fewer = "so that fewer are on their way at a time."
+        if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
+            made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
+            return f"{made} A task makes its first call only when the function that has made it awaits something."
+        return f"await a call before the next one is made, {fewer}"
+
+    def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:
+        """Return what to do about what nothing reads again. ``made``: the operation that it comes from."""
+        store = KINDS[kind].store
+        at_once, pop = f"del model.{store}[...] at once", f"model.{store}.pop(...)."
+        if len({one.last is None for one in self.rows}) == 2:
+            said = f"do not store what this rank never reads, or {at_once}; "
+            if kind == "Weight" and stream_of(made) == "collective":
+                return f"{said}gather a weight where it is read, and again for its backward."
+            return f"{said}take out the others as you use them last, {pop}"
+        if held.last is None:
+            them = "it" if self.number == 1 else "them"
+            return f"nothing needs {them}: do not store {them}, or {at_once}."
+        return f"take each tensor out as you use it last, {pop}"
 
     def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
         following = "" if held.following is None or held.joins else self.events[held.following].kind

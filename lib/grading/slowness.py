@@ -178,10 +178,10 @@ class Slowness:
                     first = min(rank for rank in by_rank if by_rank[rank] == own.times)
                     busiest = "" if equal else f" on rank {first}"
                     named = self._times(kind, across, own.times)
-                    told = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
+                    compared = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
-                    yield told + (
+                    yield compared + (
                         once or (self._which(kind, first, own.times) if has_such and self.goal == "target" else "")
                     )
                 elif own.ticks > ours.ticks * (1 + LEAST):

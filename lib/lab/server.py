@@ -70,6 +70,6 @@ def open_lab(folder: Path, options: Sequence[str], command: str) -> int:
         if ended.code not in (None, 0):
             fix = f"Another port: {command} --port 9000"
             if is_root() and ALLOW_ROOT not in options:
-                fix = f"It refuses to run as root unless it is told so: {command} {ALLOW_ROOT}"
+                fix = f"To run it as root all the same: {command} {ALLOW_ROOT}"
             raise NotDone(f"JupyterLab has not started, as it says above. {fix}") from None
     return 0

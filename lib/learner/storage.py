@@ -197,28 +197,7 @@ class Storage(dict[Hashable, Any]):
         call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
         done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
         if done and batches <= done:
-            other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
-            if other is not None and not backward and layer == rank.layers:
-                return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
-            if other is not None:
-                sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
-                back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
-                return sent if backward else sent + back
-            if again := self._of_several(name, layer, done, made) if not batches else "":
-                return again
-            if (
-                not backward
-                and layer == rank.layers
-                and batches <= simulator.has_run(rank, "loss", layer) != frozenset()
-            ):
-                return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
-            if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
-                taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
-                return f"{taken}: with pop it is gone after that, so leave pop to its last use"
-            if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
-                read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
-                return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
-            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+            return self._was_made(name, layer, batches, made, done, call)
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
         if read:
@@ -246,6 +225,32 @@ class Storage(dict[Hashable, Any]):
         if backward:
             return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
         return ""
+
+    def _was_made(
+        self, name: str, layer: int, batches: frozenset[int], made: int, done: frozenset[int], call: str
+    ) -> str:
+        """Return what has become of a tensor that this rank has made by a ``call`` for layer ``made``, which was
+        ``done`` for these micro-batches."""
+        simulator, rank = self._simulator, self._rank
+        backward = ACTIVATIONS[name] == "ActivationGrad"
+        other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
+        if other is not None and not backward and layer == rank.layers:
+            return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
+        if other is not None:
+            sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+            back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+            return sent if backward else sent + back
+        if again := self._of_several(name, layer, done, made) if not batches else "":
+            return again
+        if not backward and layer == rank.layers and batches <= simulator.has_run(rank, "loss", layer) != frozenset():
+            return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
+        if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
+            taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
+            return f"{taken}: with pop it is gone after that, so leave pop to its last use"
+        if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
+            read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
+            return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
+        return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
 
     def _of_last_layer(self, layer: int, batches: frozenset[int]) -> str:
         """Return what to do about a gradient under the key of the last layer, before the backward of that layer: the

@@ -141,7 +141,23 @@ class OptState(Stepped):
     __slots__ = ()
 
 
-class WeightGrad(Sharded):
+class Summed(Sharded):
+    """A tensor that a rank adds up: the gradient of a weight over micro-batches, that of keys over queries."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Self:
+        """Returns the sum of both. Raises PuzzleError when something is in both, or they are of different things."""
+        if type(other) is not type(self):
+            return super().__add__(other)  # type: ignore[no-any-return]
+        return of_token(self._token.add(other._token))  # type: ignore[return-value]
+
+    def __radd__(self, other: object) -> Self:
+        """Lets ``sum(grads)`` begin with 0."""
+        return self if type(other) is int and other == 0 else self + other
+
+
+class WeightGrad(Summed):
     """The gradient of a layer's weight, summed over ``batches`` of ``total_batches`` micro-batches.
 
     It is as large as the weight; of no micro-batches, it is zero and takes no memory. With ``adapter=True`` it is the
@@ -170,16 +186,6 @@ class WeightGrad(Sharded):
     ) -> WeightGrad:
         extra = _of_adapter(cls, adapter)._replace(**_parts_of(cls, parts, of))
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
-
-    def __add__(self, other: object) -> WeightGrad:
-        """Returns the sum over the micro-batches of both. Raises PuzzleError when one is in both."""
-        if type(other) is not WeightGrad:
-            return super().__add__(other)  # type: ignore[no-any-return]
-        return of_token(self._token.add(other._token))  # type: ignore[return-value]
-
-    def __radd__(self, other: object) -> WeightGrad:
-        """Lets ``sum(grads)`` begin with 0."""
-        return self if type(other) is int and other == 0 else self + other
 
 
 class Batched(Sharded):
@@ -231,10 +237,8 @@ class ActivationGrad(Batched):
     __slots__ = ()
 
 
-class KeysValues(Sharded):
-    """The keys and values of ``layer`` for some micro-batches: those of a whole sequence, or of the slices that
-    ``project`` was given. 2 x HIDDEN x LENGTH elements for each micro-batch, or a slice's share of that, unless the
-    cost says otherwise (``keys_values_elements``). It lives in ``activations``."""
+class Unsummed(Sharded):
+    """A tensor of some micro-batches that is no sum of others."""
 
     __slots__ = ()
     batches: frozenset[int]
@@ -252,18 +256,20 @@ class KeysValues(Sharded):
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
-class KeysValuesGrad(Batched):
+class KeysValues(Unsummed):
+    """The keys and values of ``layer`` for some micro-batches: those of a whole sequence, or of the slices that
+    ``project`` was given. 2 x HIDDEN x LENGTH elements for each micro-batch, or a slice's share of that, unless the
+    cost says otherwise (``keys_values_elements``). It lives in ``activations``."""
+
+    __slots__ = ()
+
+
+class KeysValuesGrad(Summed, Batched):
     """The gradient of ``KeysValues``, of the same size. ``parts`` says what the queries of which slices, of how many,
     have added to it: it is complete with all that see these keys. ``+`` adds what other queries give. It lives in
     ``grad_activations``."""
 
     __slots__ = ()
-
-    def __add__(self, other: object) -> KeysValuesGrad:
-        """Returns the sum over the queries of both. Raises PuzzleError when some are in both."""
-        if type(other) is not KeysValuesGrad:
-            return super().__add__(other)  # type: ignore[no-any-return]
-        return of_token(self._token.add(other._token))  # type: ignore[return-value]
 
 
 class Meeting(Batched):
@@ -301,33 +307,15 @@ class AttendedGrad(Meeting):
     __slots__ = ()
 
 
-class Dealt(Sharded):
-    """Tokens of some micro-batches that go to some of a layer's experts: its shards are of all experts."""
-
-    __slots__ = ()
-    batches: frozenset[int]
-    total_batches: int
-
-    def __new__(
-        cls,
-        layer: int,
-        layers: int,
-        batches: Iterable[int],
-        total_batches: int,
-        shards: Iterable[int] = WHOLE,
-        total: int = 1,
-    ) -> Self:
-        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
-
-
-class Tokens(Dealt):
-    """Tokens on their way: what those experts of ``layer`` read, or what those of the layer before have given. An
-    all-to-all makes them of activations, and activations of them."""
+class Tokens(Unsummed):
+    """Tokens on their way to some of a layer's experts, or home; its shards are of all experts. It is what the experts
+    of ``layer`` read, or what those of the layer before have given. An all-to-all makes it of activations, and
+    activations of it."""
 
     __slots__ = ()
 
 
-class TokensGrad(Dealt):
+class TokensGrad(Unsummed):
     """The gradient of such tokens."""
 
     __slots__ = ()
@@ -462,7 +450,7 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return "one tensor of the list: [layer] behind it, where it has one for each layer in their order"
     if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
         return "one tensor of these: what an operation gives is unpacked, one, other = ..."
-    if isinstance(thing, Dealt) and kind in HOMEWARD.values():
+    if isinstance(thing, (Tokens, TokensGrad)) and kind in HOMEWARD.values():
         what = "activation" if isinstance(thing, Tokens) else "gradient"
         layer = thing.layer
         return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"

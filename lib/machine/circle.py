@@ -18,7 +18,7 @@ from .past import Asked, Step
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
 MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others are most often the same
-MOST_WAITS = 3  # of a circle, how many of its ranks are told in full
+MOST_WAITS = 3  # of a circle, how many of its ranks an error describes
 STEPS = {"Activation": (FORWARD.kind, 1), "ActivationGrad": (BACKWARD.kind, -1)}
 """What is sent from stage to stage: the verb that reads it, and how many layers on that is read which this gives."""
 MADE_BY = {"Activation": (FORWARD.kind,), "ActivationGrad": (BACKWARD.kind, BACKWARD_INPUT.kind)}

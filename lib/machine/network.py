@@ -8,7 +8,7 @@ waits: then the earliest possible end of all is certain, because whatever happen
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice, repeat
@@ -829,25 +829,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     axis, kind = meeting.op[0], meeting.row.kind
     sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
     done = [over for over in sums[0] if all(over in others for others in sums)]
-    if meeting.row is ALLGATHER and axis and len({one.labels.batches for one in brought}) > 1 and axis not in done:
-        sums_and_cuts = f'grad = await model.scatterreduce(grad, {layer}, axis="{axis}")'
-        if all(axis not in over for over in sums) and not rank.last_cut(layer):
-            missing = f'these are not summed over axis="{axis}" yet'
-            return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
-    if meeting.row is ALLGATHER and len({one.labels.batches for one in brought}) > 1:
-        by_rank = {one.rank.rank: one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None}
-        some = [axis for axis in rank.mesh.axes if 0 < sum(axis in own for own in by_rank.values()) < len(by_rank)]
-        only = [one for one, own in by_rank.items() if some and some[0] in own]
-        return (
-            f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
-            if some
-            else ""
-        )
     if meeting.row is ALLGATHER:
-        over = rank.last_cut(layer)
-        wrong = not over or over == f', axis="{axis}"'
-        fix = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
-        return "" if wrong else f"{fix}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
+        return _gathered(rank, axis, layer, brought, sums, done)
     if None in done:
         if part := rank.summed_in_part(layer, first.labels):
             return part
@@ -878,6 +861,35 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     fix += f"over {_axes(left)}, "
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'
+
+
+def _gathered(
+    rank: RankState,
+    axis: object,
+    layer: int,
+    brought: Sequence[TensorState],
+    sums: Sequence[Collection[object]],
+    done: Collection[object],
+) -> str:
+    """Return what is wrong with a gather of gradients, over an axis. ``sums``: over which axes each was summed before;
+    ``done``: over which all of them."""
+    over = rank.last_cut(layer)
+    if len({one.labels.batches for one in brought}) > 1:
+        if axis and axis not in done and not over and all(axis not in own for own in sums):
+            sums_and_cuts = f'grad = await model.scatterreduce(grad, {layer}, axis="{axis}")'
+            missing = f'these are not summed over axis="{axis}" yet'
+            return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
+        ranks = [one.rank.rank for one in brought if one.rank is not None]
+        by_rank = dict(zip(ranks, sums, strict=True))
+        some = [one for one in rank.mesh.axes if 0 < sum(one in own for own in by_rank.values()) < len(by_rank)]
+        if not some:
+            return ""
+        only = [one for one, own in by_rank.items() if some[0] in own]
+        return f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
+    if not over or over == f', axis="{axis}"':
+        return ""
+    cut = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
+    return f"{cut}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
 
 
 def _axes(names: Iterable[object]) -> str:

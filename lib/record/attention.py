@@ -6,12 +6,14 @@ they see. Backwards it is ``backward_rest``, ``backward_attend`` for each of the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_set
 from .causal import NOTHING, both, in_both, seeing, seen, share, show_slices
+from .kinds import KINDS
 from .labels import NO_EXTRA, ExtraLabels, Labels, of_batches
 from .operations import Computation, More, Rank, Values
 from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
@@ -21,11 +23,16 @@ MEETS = {
     "AttendedGrad": ("gone back to", "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"),
 }
 """How queries meet keys: in words, and as a call."""
-
-
-def done_with(labels: Labels) -> Any:
-    """Return which slices of the other side queries or keys have met."""
-    return labels.extra.parts, labels.extra.of
+NAMES = {
+    "Activation": "inp",
+    "ActivationGrad": "grad",
+    "Weight": "weight",
+    "Attended": "att",
+    "KeysValues": "kv",
+    "AttendedGrad": "att_grad",
+    "KeysValuesGrad": "kv_grad",
+}
+"""What the operands are called, by their kinds: no operation has two of one kind."""
 
 
 def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Place:
@@ -87,15 +94,14 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
         fix += "or pass them around a ring"
     none = rank.slices_of_none(one.layer, one.batches, unmet)
     if none[0]:
-        problem += f", which no rank has projected: {show_slices(none)}" if none != unmet else ", which no rank has "
-        problem += "" if none != unmet else "projected"
+        problem += ", which no rank has projected" + f": {show_slices(none)}" * (none != unmet)
         fix = f"every slice needs a rank: inp.shard(model.rank, model.RANKS), and model.project({one.layer}, ...) of it"
     raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
 
 
 def _once(where: Place, queries: Labels, keys: Labels) -> None:
     """Raise PuzzleError where queries have met some of these keys before."""
-    twice = in_both(done_with(queries), seen(queries.piece(), keys.piece()))
+    twice = in_both(queries.done(), seen(queries.piece(), keys.piece()))
     if twice[0]:
         problem = f"these queries have attended to {show_slices(twice)} before"
         fix = "let them attend to each slice of the keys once: all of them after a gather, or those that are here and "
@@ -103,53 +109,23 @@ def _once(where: Place, queries: Labels, keys: Labels) -> None:
         raise PuzzleError(problem, where=where, expected="other keys", got=str(keys), fix=fix)
 
 
-def project_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless input and weight are of this layer, and the weight is whole and of step 0."""
-    inp, weight = labels
-    _check(rank, "project", layer, {"inp": inp, "weight": weight})
-
-
-def attend_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless both are of this layer and the same micro-batches, and these keys are new."""
-    att, kv = labels
-    where = _check(rank, "attend", layer, {"att": att, "kv": kv})
-    _once(where, att, kv)
-
-
-def rest_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless all are of this layer and slice, and the queries have attended to all that they see."""
-    inp, weight, att = labels
-    operands = {"inp": inp, "weight": weight, "att": att}
-    where = _check(rank, "rest", layer, operands)
+def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless all operands are of this layer, the same slices and the same micro-batches, the weight
+    is whole and of step 0, and queries and keys have met all that they have to meet."""
+    operands = {NAMES[one.kind]: one for one in labels}
+    where = _check(rank, PROJECT.kind, layer, operands)
     _same_slices(where, operands)
-    _complete(rank, where, att)
+    for one in labels:
+        if KINDS[one.kind].meets:
+            _complete(rank, where, one)
 
 
-def backward_rest_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError for what ``rest`` refuses, and for the gradient of another layer or slice."""
-    inp, grad, weight, att = labels
-    operands = {"inp": inp, "grad": grad, "weight": weight, "att": att}
-    where = _check(rank, "backward_rest", layer, operands)
-    _same_slices(where, operands)
-    _complete(rank, where, att)
-
-
-def backward_attend_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless both are of this layer and the same micro-batches, and these keys are new."""
-    att_grad, kv = labels
-    where = _check(rank, "backward_attend", layer, {"att_grad": att_grad, "kv": kv})
-    _once(where, att_grad, kv)
-
-
-def backward_project_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
-    """Raise PuzzleError unless all are of this layer and slice, the queries have met all keys that they see, and the
-    keys all queries that see them."""
-    inp, grad, weight, att_grad, kv_grad = labels
-    operands = {"inp": inp, "grad": grad, "weight": weight, "att_grad": att_grad, "kv_grad": kv_grad}
-    where = _check(rank, "backward_project", layer, operands)
-    _same_slices(where, operands)
-    _complete(rank, where, att_grad)
-    _complete(rank, where, kv_grad)
+def block_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
+    """Raise PuzzleError unless queries and keys are of this layer and the same micro-batches, and these keys are new to
+    these queries."""
+    queries, keys = labels
+    where = _check(rank, ATTEND.kind, layer, {NAMES[one.kind]: one for one in labels})
+    _once(where, queries, keys)
 
 
 def _slice(labels: Sequence[Labels]) -> Fraction:
@@ -169,7 +145,7 @@ def _nothing_met(labels: Labels, kind: str) -> Labels:
 def _after(labels: Sequence[Labels]) -> Labels:
     """Return the labels of queries that have met some keys more."""
     queries, keys = labels
-    met = both(done_with(queries), seen(queries.piece(), keys.piece()))
+    met = both(queries.done(), seen(queries.piece(), keys.piece()))
     return queries.changed(extra=ExtraLabels(*met))
 
 
@@ -207,6 +183,10 @@ def _of(verb: str) -> Any:
     return value
 
 
+def _operands(*kinds: str) -> dict[str, str]:
+    return {NAMES[kind]: kind for kind in kinds}
+
+
 GRANTED = ("project",)
 """A puzzle grants all six steps by the name of the first."""
 
@@ -216,95 +196,72 @@ PROJECT = Computation(
     word="projection",
     words=GRANTED,
     trains=True,
-    takes={"inp": "Activation", "weight": "Weight"},
+    takes=_operands("Activation", "Weight"),
     unless_given=(FORWARD.kind, 8),
     step_of=FORWARD.kind,
     share=_slice,
-    rule=project_rule,
+    rule=slices_rule,
     makes=_projected,
     value=_of("project"),
 )
 
-ATTEND = Computation(
+ATTEND = replace(
+    PROJECT,
     kind="attend",
     code="A",
     word="attention",
-    words=GRANTED,
-    trains=True,
-    takes={"att": "Attended", "kv": "KeysValues"},
+    takes=_operands("Attended", "KeysValues"),
     unless_given=(FORWARD.kind, 4),
-    step_of=FORWARD.kind,
     share=_block,
-    rule=attend_rule,
+    rule=block_rule,
     makes=lambda rank, layer, labels, more: [_after(labels)],
     value=_of("attend"),
 )
 
-REST = Computation(
+REST = replace(
+    PROJECT,
     kind="rest",
     code="R",
     word="rest of a layer",
-    words=GRANTED,
-    trains=True,
-    takes={"inp": "Activation", "weight": "Weight", "att": "Attended"},
+    takes=_operands("Activation", "Weight", "Attended"),
     unless_given=(FORWARD.kind, Fraction(8, 5)),
-    step_of=FORWARD.kind,
-    share=_slice,
-    rule=rest_rule,
     makes=_output,
     value=_of("rest"),
 )
 
-BACKWARD_REST = Computation(
+BACKWARD_REST = replace(
+    REST,
     kind="backward_rest",
     code="BR",
     word="backward of the rest",
-    words=GRANTED,
-    trains=True,
     backward=True,
-    takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight", "att": "Attended"},
+    takes=_operands("Activation", "ActivationGrad", "Weight", "Attended"),
     unless_given=(BACKWARD.kind, 4),
     step_of=BACKWARD.kind,
-    share=_slice,
-    rule=backward_rest_rule,
     makes=lambda rank, layer, labels, more: [_nothing_met(labels[1].coarse(), "AttendedGrad")],
     value=_of("backward_rest"),
 )
 
-BACKWARD_ATTEND = Computation(
+BACKWARD_ATTEND = replace(
+    ATTEND,
     kind="backward_attend",
     code="BA",
     word="backward of attention",
-    words=GRANTED,
-    trains=True,
     backward=True,
-    takes={"att_grad": "AttendedGrad", "kv": "KeysValues"},
+    takes=_operands("AttendedGrad", "KeysValues"),
     unless_given=(BACKWARD.kind, 4),
     step_of=BACKWARD.kind,
-    share=_block,
-    rule=backward_attend_rule,
     makes=_attended_back,
     value=_of("backward_attend"),
 )
 
-BACKWARD_PROJECT = Computation(
+BACKWARD_PROJECT = replace(
+    BACKWARD_REST,
     kind="backward_project",
     code="BP",
     word="backward of the projection",
-    words=GRANTED,
-    trains=True,
-    backward=True,
-    takes={
-        "inp": "Activation",
-        "grad": "ActivationGrad",
-        "weight": "Weight",
-        "att_grad": "AttendedGrad",
-        "kv_grad": "KeysValuesGrad",
-    },
+    takes=_operands("Activation", "ActivationGrad", "Weight", "AttendedGrad", "KeysValuesGrad"),
     unless_given=(BACKWARD.kind, 2),
-    step_of=BACKWARD.kind,
-    share=_slice,
-    rule=backward_project_rule,
     makes=_both_gradients,
     value=_of("backward_project"),
     weight_grads=True,

@@ -8,6 +8,7 @@ is cut into slices: the tokens of all experts together are the micro-batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..basics.errors import PuzzleError, numbered, show_set
@@ -259,18 +260,16 @@ EXPERT_FORWARD = Computation(
     value=lambda values, given, more: [values.expert(*given)],
 )
 
-EXPERT_BACKWARD = Computation(
+EXPERT_BACKWARD = replace(
+    EXPERT_FORWARD,
     kind="backward_expert",
     code="BE",
     word="experts' backward",
-    words=("expert",),
-    trains=True,
     backward=True,
     like=BACKWARD.kind,
     price=BACKWARD.kind,
     unless_given=(BACKWARD.kind, 1),
     takes={"tokens": "Tokens", "grad": "TokensGrad", "weight": "Weight"},
-    rule=expert_rule,
     makes=_gradients,
     value=lambda values, given, more: values.backward_expert(*given),
     weight_grads=True,

@@ -110,9 +110,14 @@ class Labels(NamedTuple):
         """Return which piece of its whole it is, in coarsest form."""
         return coarsest(self.shards, self.total)
 
+    def done(self) -> Slices:
+        """Return which slices of a sequence it is done with: those of the other side that queries or keys have met, and
+        those over which the gradient of a weight is summed."""
+        return self.extra.parts, self.extra.of
+
     def unmet(self) -> Slices:
         """Return which slices of the other side queries or keys have not met yet, of those that they have to meet."""
-        return missing(to_meet(self.piece(), KINDS[self.kind].meets), (self.extra.parts, self.extra.of))
+        return missing(to_meet(self.piece(), KINDS[self.kind].meets), self.done())
 
     def words(self) -> tuple[str, ...]:
         """Return the features that a puzzle has to grant before a communication may carry this."""
@@ -360,7 +365,7 @@ def _sum_over_slices(parts: Sequence[Labels], where: str, strict: bool) -> Label
     micro-batch once, and the same slices of all of them. Raise PuzzleError for what does not add up."""
     first, slices = parts[0], dict[int, Slices]()
     for part in parts:
-        own = part.extra.parts, part.extra.of
+        own = part.done()
         for batch in part.batches:
             twice = in_both(slices.get(batch, NOTHING), own)
             if strict and twice[0]:
@@ -390,7 +395,7 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         # Queries that see none of these keys have added nothing to their gradient.
-        own = in_both((part.extra.parts, part.extra.of), to_meet(part.piece(), QUERIES))
+        own = in_both(part.done(), to_meet(part.piece(), QUERIES))
         twice = in_both(queries, own)
         if strict and twice[0]:
             problem = f"what the queries of {show_slices(twice)} give would be added twice"

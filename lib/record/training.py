@@ -11,8 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
-from .causal import ALL
-from .causal import missing as lacking
+from . import causal
 from .kinds import SAVED
 from .labels import (
     DEALT,
@@ -445,16 +444,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         summed: dict[str, Fix] = {"no_whole_gradient": cut}
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=summed)
     if grad.extra.of != 1:
-        slices, of = lacking(ALL, (grad.extra.parts, grad.extra.of))
-        problem = "the gradient is of some slices of the sequence only: slices "
-        problem += f"{show_set(slices)} of {of} are missing"
-        fix = (
-            f"add up the gradients of all ranks that have slices of the sequence: await model.allreduce(grad, {layer})"
-        )
-        if none := rank.slices_of_none(layer, grad.batches, (slices, of))[0]:
-            problem += f"; slices {show_set(none)} were computed by no rank"
-            fix = "every slice needs a rank: inp.shard(model.rank, model.RANKS)"
-        raise PuzzleError(problem, where=where, expected="all slices of each micro-batch", got=str(grad), fix=fix)
+        raise _of_some_slices(rank, where, layer, grad)
     if weight.step != opt_state.step:
         problem, expected = "weight and optimizer state are of different steps", f"step {weight.step}"
         fix = f"each update makes both anew: store both, and take both, model.opt_states[{layer}] as well"
@@ -482,6 +472,19 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
+
+
+def _of_some_slices(rank: Rank, where: Place, layer: int, grad: Labels) -> PuzzleError:
+    """Return the error about a gradient that is not summed over the whole sequence."""
+    slices, of = causal.missing(causal.ALL, grad.done())
+    problem = "the gradient is of some slices of the sequence only: slices "
+    problem += f"{show_set(slices)} of {of} are missing"
+    fix = f"add up the gradients of all ranks that have slices of the sequence: await model.allreduce(grad, {layer})"
+    if none := rank.slices_of_none(layer, grad.batches, (slices, of))[0]:
+        problem += f"; slices {show_set(none)} were computed by no rank"
+        fix = "every slice needs a rank: inp.shard(model.rank, model.RANKS)"
+    expected = "all slices of each micro-batch"
+    return PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=fix)
 
 
 def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> str:

@@ -144,7 +144,7 @@ class Loaded:
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
-        """Let the time of a run end with the block. What is no recording is told as that."""
+        """Let the time of a run end with the block. What is no recording is reported as that."""
         try:
             yield
         except ProtocolError as error:
