@@ -10,6 +10,7 @@ machine    the simulator: values, prices, streams and links, memory, right or wr
 real       the prices of real models on real machines, in seconds and bytes
 represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls
+schedules  pipeline schedules as rows of actions, as PyTorch writes them
 running    a function on every rank: the loop, limits, run
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
@@ -34,6 +35,7 @@ from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
 from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
+from .schedules.program import Schedule, schedule
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
@@ -52,7 +54,7 @@ __all__ = [
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
-__all__ += ["start_from", "sweep"]
+__all__ += ["Schedule", "schedule", "start_from", "sweep"]
 __all__ += tensors.__all__
 
 seal()

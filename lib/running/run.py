@@ -27,6 +27,7 @@ from ..record.score import makespan, peak_event
 from ..represent.coordinate import MOST
 from ..represent.links import simulator_of_few
 from ..represent.symmetry import ASKS_NOTHING, Symmetry, Unlike, axes_of
+from ..schedules.written import written
 from .execution import execute, left_over, name_of
 from .limits import TIMEOUT, collector_off, room
 from .workload import Workload
@@ -93,6 +94,11 @@ class Run(Outcome):
             fix = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
             raise PuzzleError(problem, where="Run", fix=fix)
         return self.cost
+
+    def schedule(self) -> str:
+        """Return the work of a pipeline as the CSV that torch.distributed.pipelining loads, a line a rank. Raises
+        PuzzleError for a run that is no pipeline: with a layer on several ranks, or several micro-batches at once."""
+        return written(self.events, self.ranks, self.layers)
 
     def verify(self) -> str:
         """Return a sentence on final weights that are right. Raise PuzzleError if they are not, or the run failed."""

@@ -12,7 +12,7 @@ import pytest
 from solutions import build
 from tests.marks import MISSING, NOT_COMPARED
 
-collect_ignore = ["record.py"]  # a program of its own: it needs torch, and no test is in it
+collect_ignore = ["record.py", "stages.py"]  # programs of their own: they need torch, and no test is in them
 
 
 def recorded(*arguments: str) -> dict[str, Any]:

@@ -1,0 +1,11 @@
+"""Pipeline schedules as rows of actions, in the form that PyTorch prints, writes and loads.
+
+========  ======================================================================
+actions   one action of a row: 0F0, 1SEND_F0, 2UNSHARD, (0F1;1B0)OVERLAP_F_B
+rows      a text or a file becomes one row of actions a rank
+order     where the stages lie, and whether each does each micro-batch once
+messages  what is sent between ranks, and whether the rows come to an end
+program   rows as a function that run, draw, grade and the engines take
+written   a pipeline's run as rows, which PyTorch loads
+========  ======================================================================
+"""

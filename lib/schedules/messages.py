@@ -1,0 +1,172 @@
+"""The messages of a schedule: put into rows that have none, checked in rows that have them; and who waits for whom."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..basics.errors import PuzzleError
+from .actions import BACKWARD, FORWARD, RECEIVES, RECV_B, RECV_F, SEND_F, SENDS, Action
+from .order import Message, Order, parts_of, wrong
+from .rows import Cell, Rows
+
+Pair = tuple[int, int]
+"""The rank that sends, and the rank that receives."""
+IN_ORDER = "between two ranks messages come in the order in which they are sent"
+
+
+def complete(rows: Rows, order: Order, at_once: bool) -> Rows:
+    """Return rows with all messages in them. If a text has some, it has to have all: then they are checked, and
+    PuzzleError is raised for one that is missing, that nobody needs, or that stands in the wrong order.
+
+    If it has none, each result is sent at once. A receive stands where its message is sent, as PyTorch puts it
+    (``_add_send_recv``), so that it is on its way while the rank works. A rank that waits ``at_once`` would lose that
+    time: there a receive stands right before the work that reads what comes.
+    """
+    if any(part.kind in (*SENDS, *RECEIVES) for _, part in parts_of(rows)):
+        _check(rows, order)
+        return rows
+    return _received_at_use(rows, order) if at_once else _received_when_sent(rows, order)
+
+
+def _received_when_sent(rows: Rows, order: Order) -> Rows:
+    """Let the ranks take turns, an action each. What one sends, the other receives then, so no rows can be mixed up."""
+    left = [deque(row) for row in rows]
+    complete: list[list[Cell]] = [[] for _ in rows]
+    received = set[Action]()
+    moved = True
+    while moved:
+        moved = False
+        for rank, row in enumerate(left):
+            if not row or any(read.received not in received for read in _read_by(row[0], order)):
+                continue
+            cell = row.popleft()
+            complete[rank].append(cell)
+            for made in _made_by(cell, order):
+                complete[rank].append(cell._replace(action=made.sent))
+                complete[made.receiver].append(Cell(made.received, made.receiver, cell.column))
+                received.add(made.received)
+            moved = True
+    _refuse_endless([(row[0], _read_by(row[0], order)) for row in left if row])
+    return tuple(map(tuple, complete))
+
+
+def _received_at_use(rows: Rows, order: Order) -> Rows:
+    """Receive each message right before it is read, and with it those that were sent here before it."""
+    coming = defaultdict[Pair, deque[Message]](deque)
+    for row in rows:
+        for made in (made for cell in row for made in _made_by(cell, order)):
+            coming[made.sender, made.receiver].append(made)
+
+    def with_messages(row: Sequence[Cell]) -> Iterator[Cell]:
+        received = set[Action]()
+        for cell in row:
+            for read in _read_by(cell, order):
+                while read.received not in received:
+                    first = coming[read.sender, read.receiver].popleft().received
+                    received.add(first)
+                    yield cell._replace(action=first)
+            yield cell
+            for made in _made_by(cell, order):
+                yield cell._replace(action=made.sent)
+
+    return tuple(tuple(with_messages(row)) for row in rows)
+
+
+def _read_by(cell: Cell, order: Order) -> list[Message]:
+    return [read for part in cell.action.parts() if (read := order.message_before(part)) is not None]
+
+
+def _made_by(cell: Cell, order: Order) -> list[Message]:
+    return [made for part in cell.action.parts() if (made := order.message_after(part)) is not None]
+
+
+def _check(rows: Rows, order: Order) -> None:
+    messages = [made for row in rows for cell in row for made in _made_by(cell, order)]
+    by_action = {action: made for made in messages for action in (made.sent, made.received)}
+    for row in rows:
+        _check_places(row, order, by_action)
+    written = {cell.action: cell for row in rows for cell in row if cell.action.kind in (*SENDS, *RECEIVES)}
+    for made in messages:
+        for action, rank in ((made.sent, made.sender), (made.received, made.receiver)):
+            if action not in written:
+                problem = f"{action} is missing: rank {made.sender} has something for rank {made.receiver}"
+                raise PuzzleError(problem, where=f"the row of rank {rank}", fix=str(action), line="")
+    for pair in {(made.sender, made.receiver) for made in messages}:
+        sent, received = (
+            [cell for cell in rows[rank] if cell.action in by_action and cell.action.kind in kinds]
+            for rank, kinds in zip(pair, (SENDS, RECEIVES), strict=True)
+        )
+        of_pair = [[cell for cell in cells if _pair(by_action[cell.action]) == pair] for cells in (sent, received)]
+        for out, come in zip(*of_pair, strict=True):
+            if (wanted := by_action[out.action].received) != come.action:
+                problem = f"what comes here is another message, {out.action} of rank {out.rank}, column {out.column}"
+                raise wrong(come, problem, f"{wanted}: {IN_ORDER}")
+
+
+def _pair(made: Message) -> Pair:
+    return made.sender, made.receiver
+
+
+def _check_places(row: Sequence[Cell], order: Order, by_action: dict[Action, Message]) -> None:
+    """Raise PuzzleError for a message that does not exist, that stands twice, or too early or too late in its row."""
+    done = set[Action]()
+    for cell in row:
+        for read in _read_by(cell, order):
+            if read.received not in done:
+                raise wrong(cell, f"{read.received} does not come before it", f"{read.received}, {cell.action}")
+        if cell.action.kind in (*SENDS, *RECEIVES):
+            if cell.action in done:
+                raise wrong(cell, "this stands in the row twice", "leave one of them out")
+            if cell.action not in by_action:
+                raise wrong(cell, "there is no such message", _why_none(cell.action, order))
+            if cell.action.kind in SENDS and cell.action not in {made.sent for made in _after(done, order)}:
+                raise wrong(cell, "what it sends is not computed before it", f"compute it, then {cell.action}")
+        done.update(cell.action.parts())
+
+
+def _after(done: Iterable[Action], order: Order) -> list[Message]:
+    return [made for action in done if (made := order.message_after(action)) is not None]
+
+
+def _why_none(action: Action, order: Order) -> str:
+    there = action.stage + (1 if action.kind in (SEND_F, RECV_B) else -1)
+    if there not in order.rank_of:
+        return f"leave it out: there is no stage {there}"
+    if order.rank_of[there] == order.rank_of[action.stage]:
+        return f"leave it out: stages {action.stage} and {there} are both on rank {order.rank_of[there]}"
+    return f"leave it out: stage {action.stage} does nothing with micro-batch {action.micro_batch}"
+
+
+def check_ends(rows: Rows, order: Order, at_once: bool) -> None:
+    """Raise PuzzleError, with what each rank waits for, if the rows come to no end. ``at_once``: a rank waits at a
+    receive until the message has come, and not only at the work that reads it."""
+    sent, left = set[Action](), [deque(row) for row in rows]
+    moved = True
+    while moved:
+        moved = False
+        for row in left:
+            while row and not _not_sent(row[0], order, sent, at_once):
+                sent.update(row.popleft().action.parts())
+                moved = True
+    _refuse_endless([(row[0], _not_sent(row[0], order, sent, at_once)) for row in left if row])
+
+
+def _not_sent(cell: Cell, order: Order, sent: set[Action], at_once: bool) -> list[Message]:
+    """Return the messages that a cell waits for."""
+    action = cell.action
+    if action.kind in RECEIVES and at_once:
+        cell = cell._replace(action=action._replace(kind=READER[action.kind]))
+    return [read for read in _read_by(cell, order) if read.sent not in sent]
+
+
+READER = {RECV_F: FORWARD, RECV_B: BACKWARD}
+"""The work that reads what an action receives."""
+
+
+def _refuse_endless(stuck: Sequence[tuple[Cell, Sequence[Message]]]) -> None:
+    if stuck:
+        waits = [
+            f"rank {cell.rank} waits in column {cell.column}, {cell.action}, for {first.sent} of rank {first.sender}"
+            for cell, (first, *_) in stuck
+        ]
+        problem = f"these rows come to no end: {'; '.join(waits)}"
+        raise PuzzleError(problem, where="schedule", fix="put the work that another rank waits for first", line="")

@@ -1,0 +1,157 @@
+"""What rows of actions say: which rank has which stage, and whether each stage does each micro-batch once, in order.
+
+All of it is looked at before anything runs, so an error names the row and the column."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ..basics.errors import PuzzleError, show_set
+from .actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    COMPUTED,
+    FORWARD,
+    RECV_B,
+    RECV_F,
+    SEND_B,
+    SEND_F,
+    Action,
+)
+from .rows import Cell, Rows
+
+TO_INPUT = (BACKWARD, BACKWARD_INPUT)
+"""The two actions that give a stage's input its gradient."""
+EARLIER = {BACKWARD: FORWARD, BACKWARD_INPUT: FORWARD, BACKWARD_WEIGHT: BACKWARD_INPUT}
+"""What a stage has to do with a micro-batch before it does something else with it."""
+ONCE = "each stage does each micro-batch once forward and once backward: F and B, or F, I and W"
+
+
+class Message(NamedTuple):
+    """A message between stages of two ranks: what sends it, and what receives it."""
+
+    sent: Action
+    received: Action
+    sender: int
+    receiver: int
+
+
+class Order:
+    """Where the stages of a schedule lie, and what goes from one to the next."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.ranks = len(rows)
+        self.rank_of = _ranks_of_stages(rows)
+        self.stages = len(self.rank_of)
+        self.micro_batches = _micro_batches(rows, self.stages)
+        for row in rows:
+            self._check_row(row)
+
+    def message_after(self, action: Action) -> Message | None:
+        """Return the message with the result of a computation, if the stage that reads it is on another rank."""
+        stage, micro_batch = action.stage, action.micro_batch
+        if action.kind == FORWARD:
+            reader, sent, received = stage + 1, SEND_F, RECV_F
+        elif action.kind in TO_INPUT:
+            reader, sent, received = stage - 1, SEND_B, RECV_B
+        else:
+            return None
+        sender, receiver = self.rank_of[stage], self.rank_of.get(reader, self.rank_of[stage])
+        if sender == receiver:
+            return None
+        return Message(Action(stage, sent, micro_batch), Action(reader, received, micro_batch), sender, receiver)
+
+    def message_before(self, action: Action) -> Message | None:
+        """Return the message that a computation reads, if what it reads is made on another rank."""
+        if action.kind == FORWARD:
+            return self.message_after(action._replace(stage=action.stage - 1)) if action.stage else None
+        if action.kind in TO_INPUT and action.stage < self.stages - 1:
+            return self.message_after(action._replace(stage=action.stage + 1))
+        return None
+
+    def _check_row(self, row: Sequence[Cell]) -> None:
+        """Raise PuzzleError if work stands before other work, in the same row, whose result it reads."""
+        done = set[Action]()
+        for cell in row:
+            for part in cell.action.parts():
+                for one_of in self._reads(part):
+                    if not done.intersection(one_of):
+                        raise wrong(cell, f"{one_of[0]} does not come before it", f"{one_of[0]}, {part}")
+                done.add(part)
+
+    def _reads(self, action: Action) -> Iterator[list[Action]]:
+        """What has to be done on the same rank before an action: of each list one."""
+        if action.kind in EARLIER:
+            yield [action._replace(kind=EARLIER[action.kind])]
+        stage = action.stage + (1 if action.kind in TO_INPUT else -1)
+        if action.kind in (FORWARD, *TO_INPUT) and self.rank_of.get(stage) == self.rank_of[action.stage]:
+            kinds = (FORWARD,) if action.kind == FORWARD else TO_INPUT
+            yield [action._replace(stage=stage, kind=kind) for kind in kinds]
+
+
+def parts_of(rows: Rows) -> Iterator[tuple[Cell, Action]]:
+    """Every action, and the cell that it stands in; the two of an overlapped pair one after the other."""
+    return ((cell, part) for row in rows for cell in row for part in cell.action.parts())
+
+
+def wrong(cell: Cell, problem: str, fix: str) -> PuzzleError:
+    """Return the error for an action that cannot stand where it does."""
+    where = f"the row of rank {cell.rank}, column {cell.column}, {cell.action}"
+    return PuzzleError(problem, where=where, fix=fix, line="")
+
+
+def _ranks_of_stages(rows: Rows) -> dict[int, int]:
+    """Return the rank of each stage. Raise PuzzleError for a stage on two ranks, or one that is missing."""
+    first = dict[int, Cell]()
+    for cell, part in parts_of(rows):
+        known = first.setdefault(part.stage, cell)
+        if known.rank != cell.rank:
+            problem = f"stage {part.stage} is on rank {known.rank} already: {known.action} in column {known.column}"
+            raise wrong(cell, problem, "all actions of a stage stand in the row of one rank")
+    if missing := set(range(max(first))) - set(first):
+        problem = f"stage {show_set(missing)} does not occur, but stage {max(first)} does"
+        raise PuzzleError(problem, where="schedule", fix="number the stages from 0, without a gap", line="")
+    return {stage: first[stage].rank for stage in sorted(first)}
+
+
+def _micro_batches(rows: Rows, stages: int) -> int:
+    """Return how many micro-batches there are. Raise PuzzleError if stages work on different ones, if a stage does one
+    twice, or not all of its work."""
+    counted = Counter(part for _, part in parts_of(rows) if part.kind in COMPUTED)
+    if not counted:
+        problem = "these rows have no work in them: no F, no B, no I, no W"
+        raise PuzzleError(problem, where="schedule", fix="0F0, 0F1, 0B0, 0B1", line="")
+    of_stage = [frozenset(part.micro_batch for part in counted if part.stage == stage) for stage in range(stages)]
+    most = Counter(of_stage).most_common(1)[0][0]
+    everyone = range(len(most))
+    for stage, here in enumerate(of_stage):
+        if here != most or here != {*everyone}:
+            problem = f"stage {stage} works on the micro-batches {_shown(here)}"
+            expected = f"{_shown(most)}, as other stages do" if here != most else f"all of {_shown(everyone)}"
+            raise PuzzleError(problem, where="schedule", expected=expected, line="")
+        for micro_batch in everyone:
+            if fault := _fault({kind: counted[Action(stage, kind, micro_batch)] for kind in COMPUTED}):
+                rank = next(cell.rank for cell, part in parts_of(rows) if part.stage == stage)
+                problem = f"{stage}{fault[0]}{micro_batch} {fault[1]}"
+                raise PuzzleError(problem, where=f"the row of rank {rank}", expected=ONCE, line="")
+    return len(everyone)
+
+
+def _shown(micro_batches: Iterable[int | None]) -> str:
+    return show_set({micro_batch for micro_batch in micro_batches if micro_batch is not None})
+
+
+def _fault(here: dict[str, int]) -> tuple[str, str] | None:
+    """Return what is wrong with the number of times that a stage does each kind of work for one micro-batch."""
+    for kind, count in here.items():
+        if count > 1:
+            return kind, f"stands there {count} times"
+    halves = here[BACKWARD_INPUT], here[BACKWARD_WEIGHT]
+    if here[BACKWARD] and any(halves):
+        return BACKWARD, "stands there beside one of its halves, I or W"
+    if not here[FORWARD]:
+        return FORWARD, "is missing"
+    if here[BACKWARD] or all(halves):
+        return None
+    return (BACKWARD if not any(halves) else BACKWARD_WEIGHT if halves[0] else BACKWARD_INPUT), "is missing"

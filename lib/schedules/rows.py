@@ -1,0 +1,103 @@
+"""A schedule's rows of actions, one row a rank, out of a text or a file.
+
+Three forms are read, all of them PyTorch's:
+
+- the CSV that a schedule writes (``_dump_csv``) and loads (``_load_csv``): a line a rank, actions between commas,
+- lists as Python prints them (``get_schedule_ops``): the same between brackets,
+- the table that it prints of a schedule (``_format_pipeline_order``): a column a rank, a line a step.
+"""
+
+import csv
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ..basics.arguments import describe
+from ..basics.errors import PuzzleError
+from .actions import Action, read_action
+
+MOST = 50_000_000  # characters of a file
+ACTIONS = (
+    "a stage, what is done and a micro-batch (0F0, 0B0, 0I0, 0W0, 0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0), a stage "
+    "and what is done with its weights (0UNSHARD, 0RESHARD, 0REDUCE_GRAD), or two that overlap: (0F1;1B0)OVERLAP_F_B"
+)
+EXAMPLE = "0F0, 0F1, 0B0, 0B1"
+
+
+class Cell(NamedTuple):
+    """An action, and where it stands: in the row of which rank, and as which action of that row, counted from 1."""
+
+    action: Action
+    rank: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.action} (rank {self.rank}, column {self.column})"
+
+
+Rows = tuple[tuple[Cell, ...], ...]
+
+
+def read_rows(source: object) -> tuple[str, Rows]:
+    """Return the name of a schedule and its rows, from a text or the path of a file. Raise PuzzleError if it is
+    neither, if the file cannot be read, or with the row and the column of what is no action."""
+    name, text = _text_of(source)
+    table = _by_steps(text) if re.match(r"\s*(Rank \d+\s+)*Rank \d+\s*$", text, re.MULTILINE) else _by_ranks(text)
+    rows = tuple(
+        tuple(Cell(_action(cell, rank, column), rank, column) for column, cell in enumerate(row, 1) if cell.strip())
+        for rank, row in enumerate(table)
+    )
+    if not any(rows):
+        raise PuzzleError("there is no action in this schedule", where="schedule", got=describe(text[:60]), fix=EXAMPLE)
+    return name, rows
+
+
+def _text_of(source: object) -> tuple[str, str]:
+    """A name and a text. A text without a line break and a comma is the path of a file."""
+    if isinstance(source, str) and ("\n" in source or ("," in source and not Path(source).is_file())):
+        return "schedule", source
+    if not isinstance(source, (str, os.PathLike)):
+        problem = "a schedule is a text, or the path of a file"
+        raise PuzzleError(problem, where="schedule", got=describe(source), fix=f'schedule("{EXAMPLE}")')
+    path = Path(source)
+    try:
+        if path.stat().st_size > MOST:
+            problem = f"this file has more than {MOST:,} bytes, which no schedule has"
+            raise PuzzleError(problem, where="schedule", got=str(path))
+        return path.stem, path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        problem = "this file is no text in UTF-8"
+    except OSError as error:
+        problem = f"this file cannot be read: {error.strerror or error}"
+    fix = f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
+    raise PuzzleError(problem, where="schedule", got=str(path), fix=fix)
+
+
+def _by_ranks(text: str) -> list[list[str]]:
+    """A line a rank: as CSV, or as printed lists. An overlapped pair has a semicolon in it and no comma."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    plain = [re.sub(r"^(Rank \d+: *)?\[?|\]?,?$", "", line) for line in lines]
+    return [
+        ["" if cell.strip() == "None" else cell for cell in row] for row in csv.reader(plain, skipinitialspace=True)
+    ]
+
+
+def _by_steps(text: str) -> list[list[str]]:
+    """A line a step under a line with the ranks. An empty place is blank, so columns are found by where they begin."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    begins = [match.start() for match in re.finditer(r"Rank \d+", lines[0])]
+    ends = [*begins[1:], None]
+    return [[line[begin:end] for line in lines[1:]] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _action(text: str, rank: int, column: int) -> Action:
+    action = read_action(text.strip("'\""))
+    if action is None:
+        raise PuzzleError(
+            f"{describe(text.strip())} is no action of a schedule",
+            where=f"the row of rank {rank}, column {column}",
+            expected=ACTIONS,
+            line="",
+        )
+    return action

@@ -1,0 +1,244 @@
+"""Schedules as rows of actions: those of PyTorch run here, and rows that cannot be run say where."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drawing import draw
+from lib import Cost, PuzzleError, run, schedule
+from lib.engines import torch_order
+from lib.engines.torch_order import Rank
+from solutions.p00_basic import basic
+from solutions.p02_ddp import ddp
+from solutions.p05_pipeline import pipeline
+from solutions.p06_gpipe import gpipe
+from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p14_interleaved import interleaved
+from solutions.p16_zero_bubble import zero_bubble
+from tests.marks import compares_with_torch, needs_torch
+
+QUICK = Cost(send=0.1, receive=0.1)
+TWO = "0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F1, 1B1"
+BLOCKING = """
+[0UNSHARD, 2UNSHARD, 0F0, 0SEND_F0, 2RECV_F0, 0F1, 0SEND_F1, 2RECV_F1, 2F0, 2SEND_F0, 2F1, 2SEND_F1, 2RECV_B0, 2B0, 2SEND_B0, 2RECV_B1, 2B1, 2SEND_B1, 2REDUCE_GRAD, 2RESHARD, 0RECV_B0, 0B0, 0RECV_B1, 0B1, 0REDUCE_GRAD, 0RESHARD]
+[1UNSHARD, 3UNSHARD, 1RECV_F0, 1F0, 1SEND_F0, 1RECV_F1, 1F1, 1SEND_F1, 3RECV_F0, 3F0, 3RECV_F1, 3B0, 3SEND_B0, 1RECV_B0, 3F1, 3B1, 3SEND_B1, 1RECV_B1, 3REDUCE_GRAD, 3RESHARD, 1B0, 1SEND_B0, 1B1, 1SEND_B1, 1REDUCE_GRAD, 1RESHARD]
+"""  # noqa: E501 - the rows that PyTorch printed, as they stand in https://github.com/pytorch/pytorch/issues/172668
+STEPS = """
+         Rank 0 Rank 1
+Step 0:  0F0
+Step 1:  0F1    1F0
+Step 2:         1B0
+Step 3:  0B0    1F1
+Step 4:         1B1
+Step 5:  0B1
+"""
+
+
+@pytest.mark.parametrize(("receives", "ticks"), [("at once", 26), ("at use", 17)])
+def test_receives_that_block_cost_half_of_the_step(receives: str, ticks: float) -> None:
+    """The rows of pytorch 172668: with receives that block, a rank waits for what it does not need yet."""
+    plan = schedule(BLOCKING, receives=receives)
+    assert run(plan, **plan.sizes, cost=Cost(send=0.5, receive=0.5)).time == ticks
+
+
+def test_three_forms_are_one_schedule(tmp_path: Path) -> None:
+    file = tmp_path / "rows of mine.csv"
+    file.write_text("0F0,,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    listed = "[0F0, None, 0F1, 0B0, 0B1]\n[1F0, 1B0, 1F1, 1B1]"
+    plans = [schedule(source) for source in (TWO, STEPS, listed, file, str(file))]
+    assert len({str(plan.rows) for plan in plans}) == 1
+    assert [plan.__name__ for plan in plans] == ["schedule"] * 3 + ["rows of mine"] * 2
+    assert str(plans[0]) == "Schedule(schedule: 2 ranks, 2 stages, 2 micro-batches)"
+
+
+def test_stages_of_several_layers_and_on_one_rank() -> None:
+    """A stage has a share of the layers, and between stages of one rank nothing is sent."""
+    folded = "0F0, 3F0, 3B0, 0B0\n1F0, 2F0, 2B0, 1B0"
+    plan = schedule(folded)
+    done = run(plan, ranks=2, layers=8, batches=1)
+    assert [sum(cell.count("SEND") for cell in row) for row in plan.rows] == [2, 2]
+    assert done.verify().startswith("Correct")
+    assert "<svg" in draw(done)._repr_html_()
+
+
+def test_the_halves_keep_what_they_need() -> None:
+    whole, halves = (schedule(rows) for rows in ("0F0, 0B0\n1F0, 1B0", "0F0, 0I0, 0W0\n1F0, 1I0, 1W0"))
+    runs = [run(plan, **plan.sizes, cost=Cost(send=0, receive=0)) for plan in (whole, halves)]
+    assert runs[1].time == runs[0].time - 0.5, "the weight's half of stage 1 is done while stage 0 has its gradient"
+
+
+def test_an_overlapped_pair_is_done_one_after_the_other() -> None:
+    pair = schedule("0F0, (0F1;0B0)OVERLAP_F_B, 0B1")
+    apart = schedule("0F0, 0F1, 0B0, 0B1")
+    assert run(pair, **pair.sizes).time == run(apart, **apart.sizes).time
+
+
+REFUSED = {
+    "": "no action",
+    "0F0, 0X0, 0B0": "the row of rank 0, column 2",
+    "0F0, 0UNSHARD0, 0B0": "column 2",
+    "0F0, (0F1;0SEND_F0)OVERLAP_F_B, 0B0": "column 2",
+    "0F0, 0B0, 0F1": "0B1 is missing",
+    "0F0, 0I0": "0W0 is missing",
+    "0F0, 0W0, 0I0": "0I0 does not come before it",
+    "0F0, 0B0, 0B0": "0B0 stands there 2 times",
+    "0F0, 0B0, 0I0, 0W0": "beside one of its halves",
+    "0B0, 0F0": "0F0 does not come before it",
+    "0UNSHARD, 0RESHARD": "no work in them",
+    "0F0, 0B0\n0F1, 0B1": "stage 0 is on rank 0 already: 0F0 in column 1",
+    "0F0, 0B0\n2F0, 2B0": "stage {1} does not occur",
+    "0F0, 0F1, 0B0, 0B1\n1F1, 1B1, 1F2, 1B2": "stage 1 works on the micro-batches {1, 2}",
+    "0F0, 0F1, 0B0, 0B1\n1F0, 1B0": "stage 1 works on the micro-batches {0}",
+    "1F0, 0F0, 1B0, 0B0": "0F0 does not come before it",
+    "0F0, 1F0, 0B0, 1B0": "1B0 does not come before it",
+    "0F0, 0B0, 0F1, 0B1\n1F1, 1B1, 1F0, 1B0": "these rows come to no end: rank 0 waits in column 2, 0B0, for 1SEND_B0",
+    "0F0, 0SEND_F0, 0RECV_B0, 0B0\n1F0, 1B0, 1SEND_B0": "1RECV_F0 does not come before it",
+    "0F0, 0SEND_F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0": "1SEND_B0 is missing",
+    "0F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0, 1SEND_B0": "0SEND_F0 is missing",
+    "0SEND_F0, 0F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0, 1SEND_B0": "what it sends is not computed before it",
+    "0F0, 0SEND_F0, 0SEND_F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0, 1SEND_B0": "this stands in the row twice",
+    "0F0, 0SEND_B0, 0SEND_F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0, 1SEND_B0": "there is no stage -1",
+    "0F0, 0SEND_F0, 0F1, 0SEND_F1, 0RECV_B0, 0B0, 0RECV_B1, 0B1\n"
+    "1RECV_F1, 1RECV_F0, 1F0, 1F1, 1B0, 1SEND_B0, 1B1, 1SEND_B1": "what comes here is another message, 0SEND_F0",
+}
+
+
+@pytest.mark.parametrize("rows", REFUSED, ids=range(len(REFUSED)))
+def test_rows_that_cannot_be_run_say_where(rows: str) -> None:
+    with pytest.raises(PuzzleError) as refused:
+        schedule(rows + "\n")
+    assert REFUSED[rows] in str(refused.value)
+
+
+def test_a_receive_that_blocks_for_ever_is_found() -> None:
+    """Each rank first receives what the other sends only later: fine at use, and a deadlock at once."""
+    rows = """0F0, 0SEND_F0, 0RECV_B0, 0F1, 0SEND_F1, 0B0, 0RECV_B1, 0B1
+              1RECV_F0, 1RECV_F1, 1F0, 1B0, 1SEND_B0, 1F1, 1B1, 1SEND_B1"""
+    assert run(schedule(rows), ranks=2, layers=2, batches=2).verify().startswith("Correct")
+    with pytest.raises(PuzzleError, match=r"rank 0 waits in column 3, 0RECV_B0, for 1SEND_B0 of rank 1; rank 1 waits"):
+        schedule(rows, receives="at once")
+
+
+@pytest.mark.parametrize("source", [None, 7, ["0F0"], "missing.csv", Path(__file__).parent])
+def test_what_is_no_text_and_no_file_is_refused(source: object) -> None:
+    with pytest.raises(PuzzleError, match=r"a schedule is a text|cannot be read"):
+        schedule(source)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trace.bin"
+    file.write_bytes(bytes(range(128, 256)))
+    with pytest.raises(PuzzleError, match="no text in UTF-8"):
+        schedule(file)
+
+
+@pytest.mark.parametrize("sizes", [{"ranks": 3}, {"layers": 3}, {"batches": 1}])
+def test_a_run_at_another_size_says_which_fits(sizes: dict[str, int]) -> None:
+    plan = schedule(TWO)
+    with pytest.raises(PuzzleError, match=r"for 2 ranks and 2 micro-batches, and the layers are divided") as refused:
+        run(plan, **{**plan.sizes, **sizes})
+    assert "ranks=2" in refused.value.fix
+
+
+# -- written -----------------------------------------------------------------------------------------------------------
+
+PIPELINES = [
+    (pipeline, {"ranks": 4, "layers": 4, "batches": 1}),
+    (gpipe, {"ranks": 4, "layers": 8, "batches": 6}),
+    (one_f_one_b, {"ranks": 4, "layers": 8, "batches": 8}),
+    (interleaved, {"ranks": 2, "layers": 8, "batches": 4}),
+    (zero_bubble, {"ranks": 4, "layers": 4, "batches": 8}),
+]
+
+
+@pytest.mark.parametrize(("solution", "sizes"), PIPELINES, ids=[fn.__name__ for fn, _ in PIPELINES])
+def test_a_pipeline_is_written_and_read_again(solution: Any, sizes: dict[str, int]) -> None:
+    text = run(solution, **sizes).schedule()
+    plan = schedule(text)
+    done = run(plan, **sizes)
+    assert done.verify().startswith("Correct")
+    assert done.schedule() == text
+    assert plan.stages == {"interleaved": 8}.get(solution.__name__, sizes["ranks"]), (
+        "stages are as large as they can be"
+    )
+
+
+@pytest.mark.parametrize("solution", [ddp, basic])
+def test_what_is_no_pipeline_is_not_written(solution: Any) -> None:
+    with pytest.raises(PuzzleError, match=r"not a pipeline|several micro-batches") as refused:
+        run(solution, ranks=2 if solution is ddp else 1, layers=2, batches=2).schedule()
+    assert "puzzles 6 and 13 to 16" in str(refused.value)
+
+
+# -- PyTorch's own schedules -----------------------------------------------------------------------------------------
+
+LOOPED = ("LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+SIZES = ((2, 2), (2, 4), (2, 8), (3, 6), (3, 9), (4, 4), (4, 8), (4, 12), (5, 10), (8, 16))
+
+
+@cache
+def torch_rows(name: str, ranks: int, batches: int, with_messages: bool = False) -> str:
+    """The rows of a schedule of torch, two stages a rank."""
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    ops: Any = get_schedule_ops(name, ranks, batches, num_stages_per_rank=2, with_comms=with_messages)
+    return "\n".join(",".join("" if action is None else str(action) for action in row) for row in ops)
+
+
+@compares_with_torch
+@pytest.mark.parametrize("name", LOOPED)
+def test_schedules_of_torch_are_right_by_value(name: str) -> None:
+    """Each comes in and trains the model, with messages put in as fast and as small as with those of torch."""
+    for ranks, batches in SIZES:
+        if name == "DualPipeV" and batches < 2 * ranks:  # it refuses fewer
+            continue
+        plain, full = (schedule(torch_rows(name, ranks, batches, with_messages)) for with_messages in (False, True))
+        done, theirs = (run(plan, **plan.sizes, cost=QUICK) for plan in (plain, full))
+        assert done.verify().startswith("Correct")
+        assert (done.time, done.memory) == (theirs.time, theirs.memory), (ranks, batches)
+        plan = schedule(torch_rows(name, ranks, batches), receives="at once")
+        assert run(plan, **plan.sizes, cost=QUICK).time >= done.time, (ranks, batches)
+
+
+@compares_with_torch
+def test_the_figures_of_torch_at_the_size_of_puzzle_14() -> None:
+    figures = {}
+    for name in LOOPED:
+        done = run(schedule(torch_rows(name, 4, 8)), ranks=4, layers=8, batches=8, cost=QUICK)
+        figures[name] = done.time, done.memory
+    assert figures == {
+        "LoopedBFS": (43.2, 4_325_376),
+        "Interleaved1F1B": (41.8, 3_276_800),
+        "InterleavedZeroBubble": (39.6, 3_538_944),
+        "ZBVZeroBubble": (38.9, 3_538_944),
+        "DualPipeV": (42.3, 3_145_728),
+    }
+    assert run(interleaved, ranks=4, layers=8, batches=8, cost=QUICK).time > figures["Interleaved1F1B"][0]
+
+
+def single(order: Any, ranks: int, batches: int) -> str:
+    """Rows of a schedule with one stage a rank, as torch was recorded to run them."""
+    rows = []
+    for rank in range(ranks):
+        steps = order(Rank(rank, tuple(range(ranks)), ranks, batches))
+        letters = {"forward": "F", "backward": "B"}
+        rows.append([f"{step.layers[0]}{letters[step.kind]}{step.turn}" for step in steps if step.kind in letters])
+    return "\n".join(", ".join(row) for row in rows)
+
+
+@pytest.mark.parametrize(("ranks", "batches"), SIZES)
+@pytest.mark.parametrize("order", [torch_order.gpipe, torch_order.one_f_one_b])
+def test_schedules_with_one_stage_a_rank(order: Any, ranks: int, batches: int) -> None:
+    plan = schedule(single(order, ranks, batches))
+    assert run(plan, **plan.sizes, cost=Cost(send=0, receive=0)).time == (batches + ranks - 1) * 2 + 0.5
+
+
+@needs_torch
+def test_a_schedule_trains_real_tensors() -> None:
+    plan = schedule("0F0, 0F1, 3F0, 3I0, 3F1, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1")
+    done = run(plan, ranks=2, layers=4, batches=2, engine="local", dtype="float64")
+    assert done.verify().startswith("Correct")

@@ -1,0 +1,52 @@
+"""Whether PyTorch runs what a run of ours writes: real stages in real processes, gradients beside autograd's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib import run, schedule
+from solutions import build
+from solutions.p06_gpipe import gpipe
+from solutions.p13_one_f_one_b import one_f_one_b
+from solutions.p14_interleaved import interleaved
+from solutions.p16_zero_bubble import zero_bubble
+from tests.marks import compares_with_torch
+
+SIZES = {gpipe: (2, 2, 3), one_f_one_b: (2, 4, 4), interleaved: (2, 4, 4), zero_bubble: (2, 2, 4)}
+FOLDED = "0F0, 0F1, 3F0, 3I0, 3F1, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1"
+
+
+@pytest.mark.process
+@pytest.mark.long
+@compares_with_torch
+def test_torch_trains_by_the_rows_that_a_run_writes(tmp_path: Path) -> None:
+    files = []
+    for solution, (ranks, layers, batches) in SIZES.items():
+        files.append(tmp_path / f"{solution.__name__}.csv")
+        files[-1].write_text(run(solution, ranks=ranks, layers=layers, batches=batches).schedule())
+    files.append(tmp_path / "folded.csv")
+    files[-1].write_text(run(schedule(FOLDED), ranks=2, layers=4, batches=2).schedule())
+    commands = [
+        [sys.executable, "-W", "ignore", "-m", "tests.torch_truth.stages", str(rank), str(tmp_path / "meet")]
+        for rank in range(2)
+    ]
+    workers = [
+        subprocess.Popen(
+            [*command, *map(str, files)], cwd=build.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for command in commands
+    ]
+    try:
+        for process in workers:
+            out, said = process.communicate(timeout=120)
+            assert process.returncode == 0, said
+            differences = [float(word) for word in out.split()]
+            assert len(differences) == len(files)
+            assert max(differences) < 1e-14, dict(zip(files, differences, strict=True))
+    finally:
+        for process in workers:
+            process.kill()
