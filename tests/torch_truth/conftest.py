@@ -12,7 +12,11 @@ import pytest
 from solutions import build
 from tests.marks import MISSING, NOT_COMPARED
 
-collect_ignore = ["record.py", "stages.py"]  # programs of their own: they need torch, and no test is in them
+collect_ignore = [
+    "record.py",
+    "schedules.py",
+    "stages.py",
+]  # programs of their own: they need torch, no test is in them
 
 
 def recorded(*arguments: str) -> dict[str, Any]:

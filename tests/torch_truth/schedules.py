@@ -1,0 +1,53 @@
+"""The table of PyTorch's schedules in docs/schedules.md. ``python -m tests.torch_truth.schedules`` prints it anew."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lib import Cost, Run, run, schedule
+
+QUICK = Cost(send=0.1, receive=0.1)
+LOOPED = ("LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+SIZES = ((2, 2), (2, 4), (2, 8), (3, 6), (3, 9), (4, 4), (4, 8), (4, 12), (5, 10), (8, 16))
+"""Ranks, and micro-batches."""
+
+
+def possible(name: str, ranks: int, batches: int) -> bool:
+    """Whether torch makes this schedule at this size."""
+    return name != "DualPipeV" or batches >= 2 * ranks
+
+
+@cache
+def torch_rows(name: str, ranks: int, batches: int, with_messages: bool = False) -> str:
+    """The rows of a schedule of torch, two stages a rank."""
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    ops: Any = get_schedule_ops(name, ranks, batches, num_stages_per_rank=2, with_comms=with_messages)
+    return "\n".join(",".join("" if action is None else str(action) for action in row) for row in ops)
+
+
+@cache
+def done(name: str, ranks: int, batches: int, with_messages: bool = False) -> Run:
+    """A run by rows of torch."""
+    plan = schedule(torch_rows(name, ranks, batches, with_messages))
+    return run(plan, **plan.sizes, cost=QUICK)
+
+
+def table() -> str:
+    """Time, and thousands of elements, of every schedule at every size, as Markdown."""
+
+    def figures(name: str, ranks: int, batches: int) -> str:
+        if not possible(name, ranks, batches):
+            return ""
+        run = done(name, ranks, batches)
+        return f"{run.time:g}, {run.memory / 1000:,.0f}"
+
+    lines = [f"| ranks, micro-batches | {' | '.join(LOOPED)} |", "|---|" + "---|" * len(LOOPED)]
+    for size in SIZES:
+        lines.append(f"| {size[0]}, {size[1]} | {' | '.join(figures(name, *size) for name in LOOPED)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
