@@ -35,6 +35,7 @@ templates          what ranks write alike, once for all of them
 perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
+tokens             which tokens go to which experts: ``draw_tokens``
 outline            half of a schedule: ``draw_sketch``; yours above the target's: ``beside_target``
 time_memory        a chart of time and memory
 attempts           right attempts in that chart: ``draw_attempts``
@@ -62,6 +63,7 @@ from .primitives import draw_primitive
 from .reference import reference
 from .sweep import draw_sweep
 from .tensors import draw_group, draw_tensor
+from .tokens import draw_tokens
 from .trace import Trace
 from .verdict import draw_card
 
@@ -80,6 +82,7 @@ __all__ = [
     "draw_sketch",
     "draw_sweep",
     "draw_tensor",
+    "draw_tokens",
     "explore",
     "perfetto",
     "play",

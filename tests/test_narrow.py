@@ -21,12 +21,14 @@ from drawing import (
     draw_sketch,
     draw_sweep,
     draw_tensor,
+    draw_tokens,
     play,
     reference,
 )
 from drawing.svg import NARROW, READABLE, without_hover
 from lib import Activation, Weight, run, sweep
 from lib.course.specs import puzzles
+from tests import experts
 from tests.browser import PAGE, Browser
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
@@ -88,6 +90,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "tensor": lambda: draw_tensor(Weight(0, 12, 0)),
     "partial sum": lambda: draw_tensor(Activation(0, 3, [0], 1, parts=[1], of=4)),
     "primitive": lambda: draw_primitive("scatterreduce", ranks=4),
+    "tokens": lambda: draw_tokens(run(experts.plain, 4, 2, 4, experts=8)),
     "reference": reference,
     "player": lambda: play(staged_run()),
 }
