@@ -418,12 +418,6 @@ def test_experts_are_asked_for() -> None:
         run(out, experts=-1)
 
 
-@pytest.mark.parametrize("engine", ["local", "processes"])
-def test_real_tensors_have_no_experts_yet(engine: str) -> None:
-    with pytest.raises(PuzzleError, match="layers with experts are simulated only"):
-        run(experts.plain, **SIZE, engine=engine)
-
-
 # -- everything that knows operations knows these ------------------------------------------------------------------
 
 

@@ -5,12 +5,16 @@ precisions and devices differ by rounding only. All functions return tensors of 
 """
 
 import math
+from functools import lru_cache
 from hashlib import sha256
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 
-from ..running.workload import Workload
-from .layers import parameters, shapes_of_adapter, split
+from ..record.labels import experts_of
+from ..running.workload import Workload, units_of
+from .layers import Gates, parameters, shapes_of_adapter, split
 
 RATE, BETAS, EPSILON = 1e-2, (0.9, 0.95), 1e-8
 """Adam's learning rate, the decay of its two moments, and what keeps it from dividing by zero."""
@@ -56,6 +60,45 @@ def adapter(work: Workload, layer: int) -> torch.Tensor:
     numbers = _normal(work, "adapter", layer, sum(map(math.prod, shapes)))
     parts = zip(numbers.split([math.prod(shape) for shape in shapes]), shapes, strict=True)
     return _cast(work, torch.cat([part / math.sqrt(max(shape)) for part, shape in parts]))
+
+
+class Routes(NamedTuple):
+    """Which tokens of a micro-batch go to which experts of a layer: a row for each token and each of its experts,
+    expert by expert, in the order of the tokens."""
+
+    tokens: torch.Tensor  # (rows,): which token it is
+    gates: torch.Tensor  # (rows,): with which weight it goes there; those of a token add up to 1
+
+
+@lru_cache(maxsize=256)
+def routes(work: Workload, layer: int, batch: int) -> Routes:
+    """Return where the tokens of a micro-batch go in a layer: in an order that is drawn, the first ones to the first
+    expert, and so on, until each token has gone to as many as it has chosen."""
+    drawn = _normal(work, f"routes of layer {layer}", batch, 1 + work.chosen, work.length)
+    order, strength = drawn[0].argsort(), drawn[1:].exp()
+    ended = torch.tensor(ends(work, layer))
+    experts = torch.arange(work.experts).repeat_interleave(ended.diff())
+    tokens, gates = order.repeat(work.chosen), (strength / strength.sum(0))[:, order].flatten()
+    in_order = (experts * work.length + tokens).argsort(stable=True)
+    return Routes(tokens[in_order], _cast(work, gates[in_order]))
+
+
+@lru_cache(maxsize=256)
+def ends(work: Workload, layer: int) -> tuple[int, ...]:
+    """Return where the rows of each expert begin, and the end of the last: as many for each as its load says, but for
+    rounding. From a layer with experts to the next the loads are turned by one (``ExpertCost``)."""
+    rows, turn, loads = work.length * work.chosen, layer // 2 % work.experts, work.loads
+    return tuple(rows * upto // sum(loads) for upto in accumulate(loads[turn:] + loads[:turn], initial=0))
+
+
+def gates(work: Workload, layer: int, batch: int) -> Gates:
+    """Return with which weight each token goes through each unit of a layer, (length, units); None for a dense one."""
+    if not experts_of(layer, work.experts):
+        return None
+    tokens, weights = routes(work, layer, batch)
+    experts = torch.arange(work.experts).repeat_interleave(torch.tensor(ends(work, layer)).diff())
+    table = weights.new_zeros(work.length, work.experts).index_put((tokens, experts), weights, accumulate=True)
+    return table.repeat_interleave(units_of(work.hidden) // work.experts, 1)
 
 
 def loss_scale(work: Workload) -> float:

@@ -6,15 +6,19 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from ..running.workload import units_of
+
 Shape = tuple[int, ...]
 Cheap = Callable[..., torch.Tensor]
 """How the part of a layer is computed that is cheap to make again: ``cheap(function, *tensors)``."""
+Gates: TypeAlias = torch.Tensor | None
+"""With which weight each token goes through each unit of a layer with experts, (length, units); None: all with 1."""
 
 
 def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
@@ -33,20 +37,33 @@ class Layer(NamedTuple):
 
     shapes: Callable[[int], tuple[Shape, ...]]
     """The shapes of the parameters for a hidden size, in the order of the flat weight. One dimension: a gain near 1."""
-    function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap], torch.Tensor]
+    function: Callable[[torch.Tensor, Sequence[torch.Tensor], Cheap, Gates], torch.Tensor]
     """The output, for input and parameters."""
-    partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap], torch.Tensor] | None = None
+    partial_sum: Callable[[torch.Tensor, torch.Tensor, Cheap, Gates], torch.Tensor] | None = None
     """What some units, rows of the first parameter, add to the output, for a kind that is computed in pieces."""
 
 
-def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
+def units_of_mlp(x: torch.Tensor, units: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None) -> torch.Tensor:
     """Return ``gelu(x A) B``. Unit j, (2 hidden,), is column j of A and then row j of B: so what some units add to the
     output can be computed without the others (Shoeybi and others, "Megatron-LM", 2019, arXiv 1909.08053)."""
     up, down = units.split(x.shape[-1], 1)
-    return cheap(lambda inner, down: functional.gelu(inner) @ down, x @ up.T, down)
+
+    def through(inner: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        inner = functional.gelu(inner)
+        return (inner if gates is None else inner * gates) @ down
+
+    return cheap(through, x @ up.T, down)
 
 
-def transformer_block(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once) -> torch.Tensor:
+def residual_mlp(x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap, gates: Gates) -> torch.Tensor:
+    """Return ``x + gelu(x A) B``. With gates, which for each token are those of its experts and add up to 1, this is
+    what all experts together give."""
+    return x + units_of_mlp(x, parameters[0], cheap, gates)
+
+
+def transformer_block(
+    x: torch.Tensor, parameters: Sequence[torch.Tensor], cheap: Cheap = at_once, gates: Gates = None
+) -> torch.Tensor:
     """Return causal attention among the tokens of x, then an MLP, each after a layer norm and with a bypass. Cheap to
     make again is what lies between the matrices: the attention of each head, and gelu (Korthikanti and others,
     "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198)."""
@@ -73,12 +90,9 @@ def heads(hidden: int) -> int:
 
 
 LAYERS = {
-    "mlp": Layer(
-        lambda h: (((h + 1) // 2, 2 * h),),  # about as many numbers as a simulated weight has elements
-        lambda x, parameters, cheap: x + units_of_mlp(x, parameters[0], cheap),
-        units_of_mlp,
-    ),
+    "mlp": Layer(lambda h: ((units_of(h), 2 * h),), residual_mlp, units_of_mlp),
     "block": Layer(lambda h: ((h,), (h, 3 * h), (h, h), (h,), (h, 4 * h), (4 * h, h)), transformer_block),
+    "experts": Layer(lambda h: ((units_of(h), 2 * h),), residual_mlp, units_of_mlp),
 }
 """The kinds of layer (``lib.running.workload.KINDS``)."""
 
@@ -139,14 +153,14 @@ class Beside:
 
 
 def apply_adapted(
-    kind: str, x: torch.Tensor, flat: torch.Tensor, adapter: torch.Tensor, cheap: Cheap = at_once
+    kind: str, x: torch.Tensor, flat: torch.Tensor, adapter: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None
 ) -> torch.Tensor:
     """Return the output of a layer with this flat weight, which is frozen, and this flat adapter."""
     pairs = iter(pairs_of(kind, x.shape[-1], adapter))
     parameters: Any = [
         part if part.dim() == 1 else Beside(part, *next(pairs)) for part in split(kind, x.shape[-1], flat)
     ]
-    return LAYERS[kind].function(x, parameters, cheap)
+    return LAYERS[kind].function(x, parameters, cheap, gates)
 
 
 def unit(kind: str, hidden: int) -> int | None:
@@ -161,13 +175,15 @@ def split(kind: str, hidden: int, flat: torch.Tensor) -> list[torch.Tensor]:
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once) -> torch.Tensor:
+def apply(kind: str, x: torch.Tensor, flat: torch.Tensor, cheap: Cheap = at_once, gates: Gates = None) -> torch.Tensor:
     """Return the output of a layer with this flat weight."""
-    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat), cheap)
+    return LAYERS[kind].function(x, split(kind, x.shape[-1], flat), cheap, gates)
 
 
-def apply_units(kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once) -> torch.Tensor:
+def apply_units(
+    kind: str, x: torch.Tensor, flat: torch.Tensor, bypass: bool, cheap: Cheap = at_once, gates: Gates = None
+) -> torch.Tensor:
     """Return what the units of a layer in ``flat``, one after the other, add to its output; with ``bypass`` x, too."""
     partial_sum: Any = LAYERS[kind].partial_sum
-    added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap)
+    added: torch.Tensor = partial_sum(x, flat.view(-1, 2 * x.shape[-1]), cheap, gates)
     return x + added if bypass else added

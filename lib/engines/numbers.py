@@ -6,22 +6,25 @@ gradient of no micro-batches, which adds nothing and fits any shape, is None. Nu
 are missing are nan. That happens only if the rules are switched off.
 """
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements, divided
-from ..machine.cost import Cost
+from ..machine.cost import NO_PRICE, Cost
+from ..record.experts import is_dealt
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
 from .attention import Steps, width
-from .layers import Cheap, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
+from .experts import Experts, rows_of
+from .layers import Cheap, Gates, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
@@ -38,6 +41,7 @@ class Adapted(NamedTuple):
 
     weight: torch.Tensor
     adapter: torch.Tensor
+    layer: int
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,13 @@ class Sizes(Cost):
     """Sizes of the real tensors, by which what is stored is counted."""
 
     attended_grad_elements: int = 0
+    work: Workload = field(default=Workload(), metadata=NO_PRICE)
 
     def elements(self, labels: Labels) -> Elements:
-        """Return the size of a tensor: the gradient of queries is less than twice as large as these."""
+        """Return the size of a tensor: the gradient of queries is less than twice as large as these, and tokens are as
+        many as go to their experts."""
+        if is_dealt(labels.kind):
+            return self.work.hidden * len(labels.batches) * size(rows_of(self.work, labels))
         if labels.kind != "AttendedGrad":
             return super().elements(labels)
         return divided(self.attended_grad_elements * len(labels.batches) * len(labels.shards), labels.total)
@@ -56,7 +64,7 @@ class Sizes(Cost):
 Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
 
 
-class Numbers(Steps):
+class Numbers(Steps, Experts):
     """The arithmetic of one workload on one device."""
 
     zero = None
@@ -78,11 +86,13 @@ class Numbers(Steps):
             keys_values_elements=widths["KeysValues"],
             attended_elements=widths["Attended"],
             attended_grad_elements=widths["AttendedGrad"],
+            work=work,
         )
 
     def weight(self, piece: Labels) -> Pieces:
         flat = (data.adapter if piece.adapter else data.weight)(self.work, piece.layer)
-        whole = Pieces(self.whole_adapter if piece.adapter else self.whole, flat.to(self.device)[None])
+        spans = self.whole_adapter if piece.adapter else self.whole
+        whole = Pieces(spans, flat.to(self.device)[None], layer=piece.layer)
         return self._part(whole, piece)
 
     def opt_state(self, piece: Labels) -> Pieces:
@@ -96,7 +106,7 @@ class Numbers(Steps):
 
     def forward(self, inp: Value, weight: Value, partial: bool = False) -> Value:
         flat, layer = self._layer(weight, partial)
-        return {batch: layer(x, flat) for batch, x in self._inputs(inp).items()}
+        return {batch: layer(batch, x, flat) for batch, x in self._inputs(inp).items()}
 
     def keeping(self, inp: Value, weight: Value, keep: str, partial: bool = False) -> tuple[Value, Graphs]:
         """Return what ``forward`` does, and autograd's graph of it, without what is cheap unless all is kept."""
@@ -132,18 +142,20 @@ class Numbers(Steps):
 
     def adapted(self, weight: Value, adapter: Value) -> Adapted:
         """Return what stands in the place of a weight that has an adapter."""
-        return Adapted(self._complete(weight), select(_pieces(adapter), self.whole_adapter)[0])
+        whole = self._complete(weight)
+        return Adapted(whole, select(_pieces(adapter), self.whole_adapter)[0], _pieces(weight).layer)
 
     def _layer(self, weight: Value, partial: bool, cheap: Cheap = at_once) -> tuple[torch.Tensor, Any]:
-        """Return the numbers of a weight, and the layer as a function of an input and these. Raise PuzzleError for a
-        piece of which no part of the layer can be computed."""
+        """Return the numbers of a weight, and the layer as a function of a micro-batch, its input and these. Raise
+        PuzzleError for a piece of which no part of the layer can be computed."""
         kind, hidden = self.work.layer, self.work.hidden
         if isinstance(weight, Adapted):
-            frozen, flat = weight
-            return flat, lambda x, flat: apply_adapted(kind, x, frozen, flat, cheap)
-        if not partial:
-            return self._complete(weight), lambda x, flat: apply(kind, x, flat, cheap)
+            frozen, flat, of = weight
+            return flat, lambda batch, x, flat: apply_adapted(kind, x, frozen, flat, cheap, self._gates(of, batch))
         pieces, together = _pieces(weight), unit(kind, hidden)
+        gates = functools.partial(self._gates, pieces.layer)
+        if not partial:
+            return self._complete(weight), lambda batch, x, flat: apply(kind, x, flat, cheap, gates(batch))
         if together is None:
             problem, fix = f"a layer of kind {kind!r} is not computed in pieces here", 'layer="mlp"'
             raise PuzzleError(problem, where="partial=True", fix=fix)
@@ -153,7 +165,16 @@ class Numbers(Steps):
             fix = f"a hidden size that is a multiple of twice the pieces of a layer, run(..., hidden={2 * units + 2})"
             raise PuzzleError(problem, where="partial=True", expected="pieces of whole units", fix=fix)
         bypass = bool(pieces.spans) and pieces.spans[0][0] == 0
-        return pieces.flat[0], lambda x, flat: apply_units(kind, x, flat, bypass, cheap)
+        spans = tuple((start // together, stop // together) for start, stop in pieces.spans)
+        return pieces.flat[0], lambda batch, x, flat: apply_units(kind, x, flat, bypass, cheap, gates(batch, spans))
+
+    def _gates(self, layer: int, batch: int, units: Spans | None = None) -> Gates:
+        """Return with which weight each token goes through these units of a layer, or None for a dense layer."""
+        found = data.gates(self.work, layer, batch)
+        if found is None:
+            return None
+        whole = ((0, found.shape[1]),)
+        return select(Pieces(whole, found), whole if units is None else units).to(self.device)
 
     def _graphs(self, inp: Value, flat: torch.Tensor, layer: Any) -> Graphs:
         """Compute a layer for each micro-batch, with what autograd needs of it."""
@@ -161,16 +182,8 @@ class Numbers(Steps):
         for batch, x in self._inputs(inp).items():
             x = x.detach().requires_grad_()
             with torch.enable_grad():
-                found[batch] = x, layer(x, flat)
+                found[batch] = x, layer(batch, x, flat)
         return Graphs(flat, found)
-
-    def expert(self, tokens: Value, weight: Value) -> Value:
-        """Raise PuzzleError: no layer with experts is computed with real tensors."""
-        raise PuzzleError("layers with experts are simulated only", where="expert", fix="leave engine=... out")
-
-    def backward_expert(self, tokens: Value, grad: Value, weight: Value) -> tuple[Value, Value]:
-        """Raise PuzzleError: no layer with experts is computed with real tensors."""
-        raise PuzzleError("layers with experts are simulated only", where="backward_expert", fix="leave engine=... out")
 
     def update(self, weight: Value, opt_state: Value, grad: Value) -> tuple[Pieces, Pieces]:
         """Return weight and state after an optimizer step. The gradient may be of more pieces than the weight."""
@@ -179,7 +192,7 @@ class Numbers(Steps):
         moments = state.flat if state.spans == old.spans else nothing(state.flat, old.spans)
         step = state.step + 1
         flat, moments = adam(old.flat, summed, moments, step)
-        return Pieces(old.spans, flat), Pieces(old.spans, moments, step)
+        return Pieces(old.spans, flat, layer=old.layer), Pieces(old.spans, moments, step)
 
     def add(self, values: Sequence[Value]) -> Value:
         """Return a sum of gradients or partial sums, in their order, or nan if they are of different pieces."""
@@ -190,7 +203,8 @@ class Numbers(Steps):
 
     def cut(self, value: Value, piece: Labels) -> Value:
         if isinstance(value, dict):
-            slices = {batch: self._part(self._in_spans(value[batch]), piece) for batch in sorted(piece.batches)}
+            sent = {batch: self._sent(value[batch], batch, piece) for batch in sorted(piece.batches)}
+            slices = {batch: self._part(self._in_spans(one), piece) for batch, one in sent.items()}
             return {batch: self._sequence(one) for batch, one in slices.items()}
         return value and self._part(_pieces(value), piece)
 
@@ -213,7 +227,7 @@ class Numbers(Steps):
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
         if KINDS[labels.kind].by_batch:
-            return len(labels.batches) * (width(labels.kind, self.work.hidden) or 1), size(self._spans(labels))
+            return len(labels.batches) * (self._width(labels.kind) or 1), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
     def expand(self, value: Value, labels: Labels) -> torch.Tensor:
@@ -234,12 +248,12 @@ class Numbers(Steps):
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
         if KINDS[labels.kind].by_batch:
-            each, spans = flat.split(width(labels.kind, self.work.hidden) or 1), self._spans(labels)
+            each, spans = flat.split(self._width(labels.kind) or 1), self._spans(labels)
             rows = [row.clone() for row in each] if len(each) > 1 else each
             pairs = zip(sorted(labels.batches), rows, strict=True)
             return {batch: self._sequence(Pieces(spans, row)) for batch, row in pairs}
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
-        return Pieces(self._spans(labels), flat, step)
+        return Pieces(self._spans(labels), flat, step, labels.layer if labels.kind == "Weight" else 0)
 
     def empty(self, labels: Labels) -> torch.Tensor:
         """Return room for the numbers of a tensor with these labels, not yet written."""
@@ -249,11 +263,17 @@ class Numbers(Steps):
         """Return which numbers of a flat weight, adapter or sequence these are. Sequences are cut between tokens."""
         if not KINDS[labels.kind].by_batch:
             return spans_of(labels.shards, labels.total, self.of_adapter if labels.adapter else self.parameters)
+        if is_dealt(labels.kind):
+            return rows_of(self.work, labels)
         tokens = spans_of(labels.shards, labels.total, self.work.length)
-        if width(labels.kind, self.work.hidden):  # a column for each token
+        if self._width(labels.kind):
             return tokens
         row = self.work.hidden * KINDS[labels.kind].wide
         return tuple((start * row, stop * row) for start, stop in tokens)
+
+    def _width(self, kind: str) -> int:
+        """Return how many rows of numbers a kind has whose tokens are columns; 0 for other kinds."""
+        return self.work.hidden if is_dealt(kind) else width(kind, self.work.hidden)
 
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
         """Return an activation of one micro-batch as the part of a sequence that it is."""
@@ -271,7 +291,7 @@ class Numbers(Steps):
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
-        return Pieces(spans, select(pieces, spans), pieces.step)
+        return Pieces(spans, select(pieces, spans), pieces.step, pieces.layer)
 
     def _complete(self, weight: Value) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""

@@ -20,6 +20,7 @@ class Pieces(NamedTuple):
     spans: Spans  # which numbers of the whole these are
     flat: torch.Tensor  # (rows, numbers), ascending: one row, or Adam's two, m and v
     step: int = 0  # for an optimizer state, the steps before it
+    layer: int = 0  # for a weight, the layer that it belongs to
 
 
 def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:
@@ -71,7 +72,7 @@ def together(parts: Sequence[Pieces]) -> Pieces:
     if alike and size(spans) == sum(size(part.spans) for part in parts):
         for part in parts:
             _lay(whole, spans, part)
-    return Pieces(spans, whole, first.step)
+    return Pieces(spans, whole, first.step, first.layer)
 
 
 def _lay(flat: torch.Tensor, spans: Spans, part: Pieces) -> None:

@@ -32,9 +32,9 @@ def reference(work: Workload) -> tuple[torch.Tensor, ...]:
         loss = torch.zeros((), dtype=weights[0].dtype)
         for batch in range(work.batches):
             x = data.inputs(work, batch)
-            for weight, fixed in zip(weights, frozen, strict=True):
+            for layer, (weight, fixed) in enumerate(zip(weights, frozen, strict=True)):
                 flat = merged(work.layer, work.hidden, fixed, weight) if adapters else weight
-                x = apply(work.layer, x, flat)
+                x = apply(work.layer, x, flat, gates=data.gates(work, layer, batch))
             loss = loss + (x - data.target(work, batch)).square().sum() / 2 / data.loss_scale(work)
         loss.backward()
     adam.step()

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
             like = "show where it first differs from what PyTorch does for this puzzle (torch need not be there)"
             add("--like", choices=("torch",), help=like)
         add_machine(command)
-        layers = "what a layer is: a residual MLP or a transformer block (mlp)"
+        layers = "what a layer is: a residual MLP, a transformer block, or an MLP that is dealt to experts (mlp)"
         add("--layer", choices=KINDS, default="mlp", help=layers)
         add("--dtype", choices=tuple(TOLERANCES), default="float32", help="precision (float32)")
         add("--hidden", metavar="N", type=int, default=64, help="numbers a token (64)")
@@ -133,4 +133,5 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
     settings = Settings(options.timeout, **_options(options, "pace", "device", "meter", "kill"))
-    work_for(function, Shape.of(**size), work, settings, _show)
+    shape = Shape.of(**size)
+    work_for(function, shape, work.on(shape), settings, _show)

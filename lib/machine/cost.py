@@ -25,7 +25,7 @@ from ..basics.units import (
     show_ticks,
 )
 from ..record.collectives import ALLGATHER
-from ..record.experts import is_dealt
+from ..record.experts import is_dealt, layer_of_experts
 from ..record.kinds import KINDS, SAVED, Kind
 from ..record.labels import NO_EXTRA, ExtraLabels, Labels, experts_of
 from ..record.operations import Computation
@@ -302,6 +302,12 @@ class Cost:
         """Raise PuzzleError if these are the prices of another number of experts in a layer."""
 
     @property
+    def routing(self) -> tuple[tuple[int, ...], int]:
+        """How many tokens go to each expert of a layer, in any unit, and to how many a token goes; () where all
+        experts get as many."""
+        return (), 1
+
+    @property
     def shortest_transfer(self) -> TimeUnits:
         """The shortest time, in time units, from the start of any send to the end of its receive."""
         return min(map(self._fixed.__getitem__, ("send", "send_across", "host_transfer"))) + self.receiving
@@ -421,6 +427,11 @@ class ExpertCost(Cost):
             got = f"experts={experts}"
             raise PuzzleError(problem, where="cost", expected=f"experts={self.experts}", got=got, fix=fix)
 
+    @property
+    def routing(self) -> tuple[tuple[int, ...], int]:
+        """The loads of the experts, and how many of them a token goes to."""
+        return self.loads, self.chosen
+
     def share(self, labels: Labels) -> Fraction:
         """Return which share of all tokens these are, of what is cut by experts.
 
@@ -429,11 +440,8 @@ class ExpertCost(Cost):
         >>> cost.share(tokens), cost.share(tokens.changed(layer=3))
         (Fraction(1, 1), Fraction(1, 4))
         """
-        layer, total = labels.layer, labels.total
-        if not layer % 2:  # of what experts have given, the layer is the next one; of its gradient, that before
-            layer += 1 if labels.kind == "TokensGrad" else -1
-        loads = self.loads or (1,) * self.experts
-        turned = layer // 2
+        total, loads = labels.total, self.loads or (1,) * self.experts
+        turned = layer_of_experts(labels) // 2
         finer = total if total % self.experts == 0 else total * self.experts
         pieces = finer // self.experts
         mine = sum(loads[(piece // pieces + turned) % self.experts] for piece in refined(labels.shards, total, finer))

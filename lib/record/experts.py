@@ -14,8 +14,20 @@ from typing import Any
 from ..basics.errors import PuzzleError, numbered, show_set
 from .collectives import ALLGATHER, ALLREDUCE, dealt
 from .kinds import EXPERT, KINDS
-from .labels import NO_EXTRA, ExtraLabels, Labels, cut, experts_of, join, of_batches, others_than, same_pieces
-from .operations import Collective, Computation, More, Part, Rank, Values
+from .labels import (
+    NO_EXTRA,
+    ExtraLabels,
+    Labels,
+    another_part,
+    cut,
+    experts_of,
+    join,
+    of_batches,
+    others_than,
+    same_pieces,
+    within,
+)
+from .operations import Carrier, Collective, Computation, More, Part, Rank, Value, Values
 from .shards import NONE, coarsest, refined, show_part
 from .training import BACKWARD, FORWARD, named_right, weight_fits
 
@@ -94,6 +106,22 @@ def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list
         problem, fix = "tokens of some experts are missing", "bring those of all experts of each rank, in one tensor"
         raise PuzzleError(problem, expected="all experts", got=show_part(whole.shards, whole.total), fix=fix)
     return dealt((whole, value), [whole.changed(batches=batches) for batches in at_home], values)
+
+
+def move(carrier: Carrier, value: Value, inputs: Sequence[Labels], outputs: Sequence[Labels]) -> Value:
+    """Send each member the tokens that go to it, and no others. Return what has come, as the result is."""
+    values, place = carrier.values, carrier.place
+    going = [between(inputs[place], other) for other in outputs]
+    coming = [between(other, outputs[place]) for other in inputs]
+    came = carrier.exchanged([(values.cut(value, labels), labels) for labels in going], coming)
+    return values.cut(values.join(came), outputs[place])
+
+
+def between(brought: Labels, got: Labels) -> Labels:
+    """Return the labels of what travels from one member of a group to another, which brings this and gets that."""
+    finer = got if within(got, brought) else brought
+    kind = OUTWARD.get(brought.kind, brought.kind)
+    return another_part(brought, finer.shards, finer.total).changed(kind=kind, batches=brought.batches & got.batches)
 
 
 def _came_by(brought: Sequence[Labels]) -> int | None:
@@ -175,6 +203,7 @@ ALLTOALL = Collective(
     takes=("Activation", "ActivationGrad", "Tokens", "TokensGrad"),
     rule=alltoall_rule,
     result=alltoall,
+    move=move,
     example=own_micro_batch,
 )
 
@@ -277,6 +306,14 @@ EXPERT_BACKWARD = replace(
 
 ROWS = (EXPERT_FORWARD, EXPERT_BACKWARD)
 """The operations of the compute stream that only layers with experts have."""
+
+
+def layer_of_experts(labels: Labels) -> int:
+    """Return the layer to whose experts these go, or from which they come: what experts give has the next layer, and
+    the gradient of what they take the one before."""
+    if labels.layer % 2:
+        return labels.layer
+    return labels.layer + (1 if labels.kind in ("TokensGrad", "ActivationGrad") else -1)
 
 
 def is_dealt(kind: str) -> bool:

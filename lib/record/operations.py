@@ -245,6 +245,10 @@ class Carrier(Protocol):
     def my_piece(self, value: Value, pieces: Sequence[Labels]) -> Value:
         """Return this rank's piece of the sum of what all members bring."""
 
+    def exchanged(self, parts: Sequence[tuple[Value, Labels]], coming: Sequence[Labels]) -> Sequence[Value]:
+        """Return what each member has for this rank, whose labels are those in ``coming``, where this rank has one of
+        these ``parts`` for each member."""
+
     def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
         """Return what the member at ``source`` brings."""
 

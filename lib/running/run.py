@@ -179,8 +179,9 @@ def run(
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
     rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
-    transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens
-    per micro-batch) and ``seed`` say what they train. Processes use GPUs if there is one for each rank, unless
+    transformer block; ``"experts"``: the first, of which every other layer is dealt to its experts), ``dtype``
+    (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens per micro-batch) and ``seed``
+    say what they train. Processes use GPUs if there is one for each rank, unless
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
     tensors that are alive, stored or not, which takes time. ``kill=(2, 7)`` kills the process of rank 2 as it begins
     number 7, counted from 1, of the records in its log, to see what is said of a machine that fails.
@@ -204,11 +205,8 @@ def run(
             problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
             raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
         return _timed(fn, shape, work, settings, represent)
-    if engine != "simulated" and experts:
-        problem, fix = "layers with experts are simulated only", "leave engine out"
-        raise PuzzleError(problem, where="run", got=f"engine={engine!r}, experts={experts}", fix=fix)
     if engine != "simulated":
-        return _engine(engine).run(fn, shape, work, settings)  # type: ignore[no-any-return]
+        return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
     if _watched is not None:
         return _watching(fn, shape, work, settings, _watched)
     dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))

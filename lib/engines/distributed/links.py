@@ -154,6 +154,15 @@ class GroupCarrier:
         dist.reduce_scatter(mine, [_filled(piece, longest) for piece in brought], group=self.group)
         return self.numbers.of(pieces[self.place], mine[:, : own.shape[1]].contiguous())
 
+    def exchanged(self, parts: Sequence[tuple[Value, Labels]], coming: Sequence[Labels]) -> list[Value]:
+        shapes = [*map(self.numbers.shape, coming)]
+        sizes = [rows * length for rows, length in shapes]
+        going = [self.numbers.expand(value, labels).reshape(-1) for value, labels in parts]
+        came = going[0].new_empty(sum(sizes))
+        dist.all_to_all_single(came, torch.cat(going), sizes, [*map(len, going)], group=self.group)
+        found = [one.view(shape).clone() for one, shape in zip(came.split(sizes), shapes, strict=True)]
+        return [self.numbers.of(labels, one) for labels, one in zip(coming, found, strict=True)]
+
     def sent_from(self, source: int, value: Value, labels: Labels) -> Value:
         own = self.place == source
         flat = self.numbers.expand(value, labels).clone() if own else self.numbers.empty(labels)
