@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from lib import Model, PuzzleError, run
+from lib import Cost, Model, PuzzleError, run
 from tests.marks import needs_processes, needs_torch
 from tests.slices import gathering, in_steps, ring
 
@@ -68,3 +69,20 @@ def test_real_processes(name: str) -> None:
     assert done.agreement.relative <= 1e-14
     right, counted = done.stored
     assert right == counted > 0
+
+
+@needs_processes
+@pytest.mark.process
+def test_the_sends_of_a_ring_are_measured_beside_its_compute() -> None:
+    """Ring attention hides its sends behind attention. So most of them begin while the rank attends, on each rank: a
+    ring does not send from one rank after the other."""
+    only_attention = Cost(project=0, attend=1, rest=0, backward_rest=0, backward_attend=1, backward_project=0, update=0)
+    how = {"cost": only_attention, "pace": 3.0, "timeout": 60, **SIZE, "layers": 1}
+    done = run(PROGRAMS["ring, zigzag"], ranks=4, engine="processes", dtype="float64", **how)
+    assert done.agreement.relative <= 1e-14
+    for rank in range(4):
+        own = [event for event in done.measured.events if event.rank == rank]
+        pairs = [pair for pair in pairwise(own) if [event.kind for event in pair] == ["pass_to", "attend"]]
+        assert len(pairs) == 3  # one hop less than ranks
+        beside = [send for send, attend in pairs if send.start < attend.end]
+        assert all(event.length > 0 for event, _ in pairs) and len(beside) > len(pairs) / 2

@@ -8,8 +8,7 @@ an engine by its name when it is asked for):
 layers       what a layer computes: a residual MLP, a transformer block
 data         inputs, targets, first weights and optimizer states, from a seed
 pieces       numbers of a part of a weight: cut, joined, cut again
-attention    a layer in three steps, for slices of a sequence
-experts      what experts compute, and tokens on their way to them and home
+divided      layers that are divided by slices of a sequence, or by tokens
 numbers      the arithmetic of real tensors
 pairs        what a tensor carries: a fingerprint, and numbers
 agreement    how far trained weights are from the reference, in figures and words

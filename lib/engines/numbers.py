@@ -22,8 +22,8 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .attention import Steps, width
-from .experts import Experts, rows_of
+from .divided.attention import Steps, width
+from .divided.experts import Experts, rows_of
 from .layers import Cheap, Gates, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 

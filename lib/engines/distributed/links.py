@@ -1,7 +1,9 @@
-"""Moves real tensors between processes with torch.distributed, in a thread of its own.
+"""Moves real tensors between processes with torch.distributed, in threads of their own.
 
 What travels, and in which order, is known from the simulated run. Since that order is the same on every rank, blocking
-calls are enough, and no two ranks can wait for each other. The rank computes meanwhile: that is overlap.
+calls are enough, and no two ranks can wait for each other. The rank computes meanwhile: that is overlap. As on the
+simulated machine it has two lanes, one for collectives and sends, and one for receives. So what goes round a ring moves
+on all ranks at once.
 """
 
 import threading
@@ -25,9 +27,11 @@ class Broken(RuntimeError):
     """Raised when tensors cannot be moved any more, most often because another rank is gone."""
 
 
-class Links(threading.Thread):
-    """A thread that carries out the moves of one rank in order, each as soon as the rank has started it, in a context
-    that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic)."""
+class Links:
+    """Threads that carry out the moves of one rank, those of a lane in order, each as soon as the rank has started it,
+    in a context that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic).
+    On GPUs there is one lane only: there a pair of ranks has one queue for both directions.
+    """
 
     def __init__(
         self,
@@ -37,15 +41,24 @@ class Links(threading.Thread):
         moves: Sequence[Move],
         watch: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        super().__init__(daemon=True, name="links")
         self.rank, self.numbers, self.watch = rank, numbers, watch
-        self.moves = [move for move in moves if rank in move.ranks]
+        self.lanes: tuple[list[Move], list[Move]] = [], []
+        for move in moves:
+            receives = stream_of(move.kind) == "message" and move.ranks[1] == rank and numbers.device == "cpu"
+            if rank in move.ranks:
+                self.lanes[receives].append(move)
         self.groups, self.hosts = _groups(mesh), mesh.beside.keys()
         self.changed = threading.Condition()
         self.started: dict[int, Any] = {}
         self.results: dict[int, Value] = {}
         self.times: dict[int, tuple[float, float]] = {}
         self.trouble: BaseException | None = None
+        self.at_work = len(self.lanes)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for moves in self.lanes:
+            threading.Thread(target=self._carry_out, args=(moves,), daemon=True, name="links").start()
 
     def start_call(self, place: int, value: Value) -> None:
         """The rank has started the call at a place in its log, with what it carries; None if it brings nothing."""
@@ -61,7 +74,8 @@ class Links(threading.Thread):
 
     def finish(self) -> None:
         """Wait until everything was moved. Raise Broken if something cannot be."""
-        self.join()
+        with self.changed:
+            self.changed.wait_for(lambda: not self.at_work or self.trouble is not None)
         if self.trouble is not None:
             raise self._broken()
 
@@ -70,14 +84,16 @@ class Links(threading.Thread):
         broken.__cause__ = self.trouble
         return broken
 
-    def run(self) -> None:
+    def _carry_out(self, moves: Sequence[Move]) -> None:
+        trouble: BaseException | None = None
         try:
-            for move in self.moves:
+            for move in moves:
                 self._do(move, move.places[move.ranks.index(self.rank)])
         except BaseException as error:
-            with self.changed:
-                self.trouble = error
-                self.changed.notify_all()
+            trouble = error
+        with self.changed:
+            self.at_work, self.trouble = self.at_work - 1, self.trouble or trouble
+            self.changed.notify_all()
 
     def _do(self, move: Move, place: int) -> None:
         with self.changed:

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ..record.experts import is_dealt, layer_of_experts
-from ..record.labels import Labels
-from ..running.workload import Workload, units_of
-from .data import ends, routes
-from .layers import parameters, units_of_mlp
-from .pieces import Pieces, Spans, merged, select
+from ...record.experts import is_dealt, layer_of_experts
+from ...record.labels import Labels
+from ...running.workload import Workload, units_of
+from ..data import ends, routes
+from ..layers import parameters, units_of_mlp
+from ..pieces import Pieces, Spans, merged, select
 
 ByBatch = dict[int, Any]
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..basics.errors import PuzzleError
-from ..running.workload import Workload
-from .layers import heads, split
-from .pieces import Pieces, Spans, select
+from ...basics.errors import PuzzleError
+from ...running.workload import Workload
+from ..layers import heads, split
+from ..pieces import Pieces, Spans, select
 
 ByBatch = dict[int, Any]
 
