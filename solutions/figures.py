@@ -403,7 +403,7 @@ ADDRESS = re.compile(r"\]\([^)\s]*\)|https?://\S+")
 MANY = r"\d[\d.]*(?:(?:, and | and | to | or |, )\d[\d.]*)*\b"
 NAMED = re.compile(
     rf"\b(?:puzzles?|layers?|ranks?|micro-batch(?:es)?|stages?|hints?|tables?|figures?|sections?|issues?|rows?|shards?|"
-    rf"pieces?|nodes?|chunks?|keys?|numbers?|versions?|replicas?|pipelines?|arXiv|Llama|RTX|PCIe|PR|FlashAttention-?|GPT|"
+    rf"pieces?|slices?|nodes?|chunks?|keys?|numbers?|versions?|replicas?|pipelines?|arXiv|Llama|RTX|PCIe|PR|FlashAttention-?|GPT|"
     rf"sizes?) \(?{MANY}",
     re.IGNORECASE,
 )

@@ -241,6 +241,16 @@ TASKS = {
         ("All ranks together have", MACHINE, "a layer too few"),
         explains="The 128 ranks;*You decide;If `x` is;If `x` and;If everything;Seconds here;So time and;A run takes",
     ),
+    "context_parallel": task(
+        "each layer updated at once",
+        ("Four ranks train", MACHINE, "gradients of weights not summed"),
+        ("Every rank holds all", LAYOUT, "final weights of rank 0 only"),
+        ("Every rank holds all", HELD, "a weight in shards until it is needed"),
+        ("Every rank holds all", "states_stay", "a layer updated on every second rank, and sent to its neighbor"),
+        ("Each rank trains slices", TARGET, "every rank trains the whole sequence"),
+        ("Keys, values and their", "keys_by_collectives", "keys sent to the next rank"),
+        explains="The machine is;A gather of keys",
+    ),
     "repair_local": task(
         "",
         ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),

@@ -48,6 +48,7 @@ TABLE = {
     "zero_bubble": ("19.5", None),
     "hierarchical": ("28", None),
     "lora": ("12.3", None),
+    "context_parallel": ("28", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 

@@ -257,6 +257,7 @@ WEAK = {
     "compose": "compose",
     "lora": "lora",
     "offload": "offload",
+    "context_parallel": "plain_zigzag",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -15,7 +15,7 @@ from lib import Model, PuzzleError, run
 from lib.course.outlines import SolutionFigures, figures_elsewhere, solution_figures
 from lib.course.sizes import SIZES, Relation, covering, other_sizes, relations, show_size
 from lib.course.specs import Puzzle, cost_named, puzzles
-from lib.grading.judge import HAS_STAGES, check_limits, judge, limits
+from lib.grading.judge import alike, check_limits, judge, limits
 from lib.grading.verdict import FAIL, PASS
 from lib.machine.outcome import Outcome
 from tests.allowed_sizes import allowed, pairs_of_comparisons
@@ -203,7 +203,7 @@ def test_the_limits_of_another_size() -> None:
         check_limits(done, puzzle, there)
 
 
-@pytest.mark.parametrize("name", [name for name in SOLUTIONS if not HAS_STAGES & {*puzzles()[name].rules}])
+@pytest.mark.parametrize("name", [name for name in SOLUTIONS if alike(puzzles()[name])])
 def test_a_call_for_nothing_in_each_layer_is_found_where_all_ranks_do_the_same(name: str) -> None:
     """With a tenth more time at the other sizes, as of such a call, a solution fails at some of them."""
     puzzle = puzzles()[name]

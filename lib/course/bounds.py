@@ -39,7 +39,8 @@ and the updates, F and B of a stage (GPipe and 1F1B, arXiv 1811.06965 and 2104.0
 **All layers on every rank**, in data parallel with states that stay (the rule ``states_stay``), is no pipeline, but has
 a bound of the same form. Whoever ends with all states updated, and gets none from others, has made all updates. And
 among the ranks one has at least its share of all micro-batches' work, beside that. Where weights are in shards (frozen,
-in LoRA), nobody computes before the first gather.
+in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
+micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
 """
 
 from collections.abc import Collection
@@ -49,6 +50,7 @@ from typing import NamedTuple
 from ..basics.units import Elements, exact, show_ticks
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
+from ..record.attention import PROJECT
 from ..record.labels import Labels
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
@@ -145,7 +147,8 @@ def bounds(
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
     if layout in ("whole", "frozen_shards") and states_stay.__name__ in rules and not size.get("hosts"):
         first = _bring(size, cost) if layout == "frozen_shards" and ranks > 1 else Fraction(0)
-        return Bounds(first + _all_layers(prices, layers, Fraction(batches, ranks), 1))
+        share, chain = Fraction(batches, ranks), PROJECT.kind not in features
+        return Bounds(first + _all_layers(prices, layers, share, 1, chain))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
@@ -162,11 +165,12 @@ def bounds(
     return Bounds(time, one_stage if one_stage > time else None)
 
 
-def _all_layers(prices: _Prices, layers: int, share: Fraction, shards: int) -> Fraction:
-    """Return the bound of ranks that have all layers, ``share`` micro-batches for each of them."""
+def _all_layers(prices: _Prices, layers: int, share: Fraction, shards: int, chain: bool = True) -> Fraction:
+    """Return the bound of ranks that have all layers, ``share`` micro-batches for each of them. ``chain``: one
+    rank does all of a micro-batch's work."""
     work = layers * prices.layer - prices.spared + prices.loss
     busy: Fraction = share * work + layers * prices.update / shards
-    return max(busy, prices.chain(layers, 0) + prices.update)
+    return max(busy, prices.chain(layers, 0) + prices.update) if chain else busy
 
 
 def _any_layers(prices: _Prices, several: int, each: int, share: Fraction) -> Fraction:

@@ -168,6 +168,22 @@ def states_stay(outcome: Outcome) -> None:
             raise _broken(event, f"it moves the optimizer state of layer {event.layer}", expected, fix)
 
 
+_KEYS = ("KeysValues", "KeysValuesGrad")
+
+
+def keys_by_collectives(outcome: Outcome) -> None:
+    """Raise PuzzleError for keys and values, or their gradient, that a rank sends: they are gathered."""
+    for event in outcome.events:
+        if event.tensor in _KEYS and event.kind == SEND.kind:
+            expected = (
+                "keys and values come by a gather, and their gradient goes by a reduce-scatter: a ring is puzzle 26"
+            )
+            fix = f"whole = await model.allgather(kv, {event.layer})"
+            if event.tensor == "KeysValuesGrad":
+                fix = f"kv_grad = await model.scatterreduce(kv_grad, {event.layer})"
+            raise _broken(event, f"it sends {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
+
+
 def updates_on_hosts(outcome: Outcome) -> None:
     """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
     fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
@@ -315,5 +331,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             several_kinds,
         ),
         *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
+        keys_by_collectives,
     )
 }

@@ -122,6 +122,8 @@ NONE = {
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
     "compose": "PyTorch has this only put together from parts, and in many ways. Puzzles 9, 14 and 17 say which parts "
     "are compared.",
+    "context_parallel": "PyTorch's context_parallel (torch.distributed.tensor.experimental) takes the place of "
+    "attention alone, and what it starts is not recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

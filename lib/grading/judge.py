@@ -17,6 +17,7 @@ from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.circle import first_round, round_in_words, rounds_of
 from ..machine.outcome import Outcome
+from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
@@ -199,18 +200,24 @@ def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:
     the solution takes there, and also by as much as the target leaves at the puzzle's own size.
 
     In a pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work,
-    hardly anything depends on the size, and what is slower there does something for nothing."""
+    once, hardly anything depends on the size, and what is slower there does something for nothing."""
     known, target = solution_figures(puzzle), puzzle.target
     time = _as_target(there.time, known.time, target["time"])
     memory = _as_target(there.memory, known.memory, target["memory"])
     slowest = SLOWER * there.time
-    if not HAS_STAGES & {*puzzle.rules}:
+    if alike(puzzle):
         slowest = min(slowest, max(ALIKE * time, time + TICK))
     return slowest, math.floor(LARGER * memory)
 
 
 HAS_STAGES = {"own_layers", "four_stages", "several_kinds"}
 """Rules of puzzles in which ranks run different layers."""
+
+
+def alike(puzzle: Puzzle) -> bool:
+    """Return whether all ranks do the same work, and each thing once: there are no stages, and no steps of a layer that
+    a program may do again, in order to keep less."""
+    return not HAS_STAGES & {*puzzle.rules} and PROJECT.kind not in puzzle.words
 
 
 def _as_target(there: float, known: float, target: float) -> float:

@@ -393,6 +393,9 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
             problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
+            if part.layer == first.layer and part.batches == first.batches:
+                fix = "all ranks go back to the keys of all of them: "
+                fix += f"whole = await model.allgather(kv, {first.layer}) comes before backward_attend, too"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
         # Queries that see none of these keys have added nothing to their gradient.
         own = in_both(part.done(), to_meet(part.piece(), QUERIES))

@@ -175,6 +175,25 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     return f"it came from rank {came[0]}; {wanted or own}"
 
 
+def _for_a_slice(name: str, where: Place, layer: int) -> tuple[str, dict[str, Fix]]:
+    """Return what to write instead of a slice where the whole sequence is needed, and in some puzzles."""
+    call = f"await model.allgather(..., {layer})"
+    fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
+    fix += "tensor.shard(model.rank, model.RANKS)"
+    if name == "input" and where.operation != LOSS.kind:
+        fix += ". The weight is not gathered: partial=True takes this rank's piece"
+    uncut = "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
+    whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {layer})"
+    steps = f"a slice goes through a layer in steps: att, kv = model.project({layer}, inp, weight) is the first"
+    if name == "gradient":
+        steps = "a slice goes back in steps: att_grad = model.backward_rest(layer, inp, grad, weight, att) is the first"
+    if where.operation == LOSS.kind:
+        steps = "model.loss(out, sliced=True) takes a slice, and gives a slice"
+    fix_for: dict[str, Fix] = {"project": steps, SLICES: fix, "partial=True": whole}
+    fix_for |= dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
+    return fix, fix_for
+
+
 def _is_whole(name: str, where: Place, labels: Labels) -> None:
     """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
     if labels.of != 1:
@@ -183,18 +202,8 @@ def _is_whole(name: str, where: Place, labels: Labels) -> None:
         fix = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
         raise PuzzleError(problem, where=where, expected="all partial sums, added up", got=got, fix=fix)
     if labels.total != 1:
-        call = f"await model.allgather(..., {labels.layer})"
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
-        fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
-        fix += "tensor.shard(model.rank, model.RANKS)"
-        if name == "input" and where.operation != LOSS.kind:
-            fix += ". The weight is not gathered: partial=True takes this rank's piece"
-        uncut = (
-            "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
-        )
-        whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {labels.layer})"
-        fix_for = {SLICES: fix, "partial=True": whole}
-        fix_for |= dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
+        fix, fix_for = _for_a_slice(name, where, labels.layer)
         raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 

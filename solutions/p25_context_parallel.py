@@ -1,0 +1,480 @@
+# %% [markdown]
+# # Puzzle 25: Context parallel
+#
+# Llama 3 405B was taught, at last, to read {{tokens}} tokens at once (arXiv 2407.21783): a whole book. Its forward pass
+# leaves the input of every layer behind, and of {{tokens}} tokens, in {{layers}} layers, these inputs take
+# **{{left / BILLION:.0f}} GB. That is one sequence, and your GPU has {{CARD}} GB.**
+#
+# Data parallel is no help, since there is only one sequence. Sequence parallel, puzzle 18, divides what is kept, but
+# gathers the whole sequence for every layer. Can a rank keep its slice of the sequence from the first layer to the
+# last? Almost everything in a layer treats each token by itself. In attention, though, each token looks at all
+# before it.
+
+# %%
+from drawing import beside_target, compare, draw, draw_group, play
+from lib import Model, RingCost, grade, hint, run, solution
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": 25,
+    "name": "context_parallel",
+    "title": "Context parallel",
+    "size": {"ranks": 4, "layers": 8, "batches": 1},
+    "other_sizes": "one_for_all",
+    "target": {"time": 47.0, "memory": 8585216},
+    "star": {"time": 32.0, "memory": 8585216},
+    "frontier": [
+        {"time": 31.63, "memory": 8519680, "by": "zigzag_and_ahead"},
+        {"time": 35.88, "memory": 6553600, "by": "only_inputs_kept"},
+    ],
+    "cost": "long_context",
+    "layout": "whole",
+    "rules": ["states_stay", "keys_by_collectives"],
+    "words": ["project", "sliced=True"],
+    "begins_with": "ddp",
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "hard",
+    "minutes": 60,
+    "star_hint": "Which rank works all the time, and which one waits for it at every gather? Each rank could have two "
+    "slices, and its share of the blocks of the triangle. And which gathers could begin before "
+    "they are needed?",
+    "hints": [
+        "Start from data parallel, in which every rank has all weights and all gradients are summed. Here the "
+        "ranks share one micro-batch: each takes its slice of the input, and computes every layer of that. "
+        "Which of the six steps needs something of other ranks, and which gradients do other ranks add to?",
+        "`whole = await model.allgather(kv, layer)` comes before `attend`, and again before `backward_attend`: do not keep "
+        "`whole`, but store `att` and `kv` of your own slice for the backward. After `backward_attend` comes "
+        "`kv_grad = await model.scatterreduce(kv_grad, layer)`. Then `backward_project` gives what your slice "
+        "adds to the gradient of the weight, and `model.allreduce` adds it up.",
+        "The sum of a weight's gradient takes long, and nobody waits for it but the update: start it, go on with the layer below, "
+        "and update later, as in data parallel. Then look at the forwards of attention: the last rank sees all "
+        "keys, and the first one next to none. If a rank had one slice from the front and one from the back, "
+        "`inp.shard(i, n).combine(inp.shard(j, n))`, which pairs would give all ranks the same work?",
+    ],
+}
+
+# %% [markdown]
+# ## New tools: a layer in three steps
+#
+# In attention every token has a *query*, a *key* and a *value*. It compares its query with the keys of other tokens,
+# and takes a mean of their values, in which those count most whose keys fit best. What comes before and after treats
+# each token by itself. So a layer has three steps:
+#
+# 1. `att, kv = model.project(layer, inp, weight)` makes queries, `att`, which have attended to nothing yet, and keys
+#    and values, `kv`.
+# 2. `att = model.attend(layer, att, kv)` lets these queries attend to these keys. The new `att` takes the place of the
+#    old one.
+# 3. `out = model.rest(layer, inp, weight, att)` does all else, and gives the output of the layer.
+#
+# With the whole sequence, the three give what `forward` gives, in the time that `forward` takes. Here they are on one rank, and then one forward.
+# They take {{cost.project}}, {{cost.attend}} and {{cost.rest}} ticks, and a forward takes {{cost.forward}}: half of
+# the work of a layer is attention, as in a model that reads very long texts.
+
+# %%
+long_context = RingCost(
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=524_288,
+    keys_values_elements=262_144,
+    attended_elements=1_048_576,
+    latency=0.01,
+    bandwidth=655_360,
+)
+
+
+def forward_in_steps(model: Model) -> Model:
+    """One layer forward, of a whole sequence: in three steps, and at once."""
+    acts, weight = model.activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    acts["inp"] = model.get_activation([0])
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    acts["att"] = model.attend(0, acts["att"], acts["kv"])
+    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
+    acts["at once"] = model.forward(0, acts["inp"], weight)
+    return model
+
+
+draw(run(forward_in_steps, ranks=1, layers=1, batches=1, cost=long_context))
+
+# %% [markdown]
+# The backward has three steps, too. They go the other way:
+#
+# 1. `att_grad = model.backward_rest(layer, inp, grad, weight, att)` gives the gradient of the queries. It has gone back to no keys yet.
+# 2. `att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)` goes back to these keys and values. `kv_grad` is
+#    what these queries add to the gradient of `kv`.
+# 3. `of_weight, of_inp = model.backward_project(layer, inp, grad, weight, att_grad, kv_grad)` gives both gradients that `backward` gives.
+#
+# The first and the third read the input and the gradient of the output, so both stay in memory until the third is done.
+# `att` and `kv` are what the forward leaves behind. Below is one layer forward and back.
+
+
+# %%
+def there_and_back(model: Model) -> Model:
+    """One layer of a whole sequence, forward and back, in six steps."""
+    acts, grads, weight = model.activations, model.grad_activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    acts["inp"] = model.get_activation([0])
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    acts["att"] = model.attend(0, acts["att"], acts["kv"])
+    grads["out"] = model.loss(model.rest(0, acts["inp"], weight, acts["att"]))
+
+    grads["att"] = model.backward_rest(0, acts["inp"], grads["out"], weight, acts.pop("att"))
+    grads["att"], grads["kv"] = model.backward_attend(0, grads["att"], acts.pop("kv"))
+    model.grad_weights[0], grads["inp"] = model.backward_project(
+        0, acts.pop("inp"), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+    )
+    return model
+
+
+draw(run(there_and_back, ranks=1, layers=1, batches=1, cost=long_context))
+
+# %% [markdown]
+# ## Who sees whom
+#
+# A model learns to say what comes next. So a token sees itself and the tokens before it, and none after it. Attention
+# is *causal*: of all pairs of a query and a key, half count.
+#
+# `inp.shard(i, n)` is slice `i` of `n` of the sequence, as in puzzle 18. All six steps take slices. `project` and
+# `rest` of a slice take its share of the time. In `attend` it depends on who sees whom. Queries of slice 3 of 4 see the keys of
+# slices 0, 1, 2 and 3. Queries of slice 0 see their own alone. So the `attend` of the last slice, with all keys, has
+# {{last_share:word}} of all the work, and that of the first {{first_share:word}}.
+#
+# Queries may attend to some keys now and to others later, in any order, each once. `rest` wants queries that have
+# attended to all that they see. Keys that they do not see cost nothing and add nothing, so nobody can peek.
+#
+# When each rank has a slice of its own, three things are left to say:
+#
+# - `whole = await model.allgather(kv, layer)` joins the keys and values of all ranks, for everyone.
+# - `kv_grad = await model.scatterreduce(kv_grad, layer)` adds up what the queries of all ranks give, and leaves each
+#   rank the gradient of its own keys and values.
+# - `model.loss(out, sliced=True)` takes a slice and gives a slice.
+#
+# Below, each of four ranks has one slice of one layer. In the row of each rank, look for its `attend`.
+
+
+# %%
+async def a_slice_each(model: Model) -> Model:
+    """One layer forward, a slice of the sequence on each rank."""
+    acts, weight = model.activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    acts["whole"] = await model.allgather(acts["kv"], 0)
+    acts["att"] = model.attend(0, acts["att"], acts.pop("whole"))
+    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
+    return model
+
+
+slices = run(a_slice_each, ranks=4, layers=1, batches=1, cost=long_context)
+draw(slices)
+
+# %%
+# What each rank has at its end: `att` says to which slices its queries have attended.
+draw_group({f"rank {m.rank}": m.activations for m in slices.models})
+
+# %% [markdown]
+# ## Your task
+#
+# Four ranks train {{ours.layers}} layers on one micro-batch. Every rank holds all weights and all states, and makes all its
+# updates itself. Each rank trains slices of the sequence, and which ones you decide: several make one with
+# `inp.shard(i, n).combine(inp.shard(j, n))`. Keys, values and their gradients travel by collectives alone: to send
+# them from rank to rank is puzzle 26.
+#
+# The machine is the one above, `cost=long_context`. A gather of keys and values takes {{gather.length}} ticks, a
+# sum of a weight's gradient {{weight_sum.length}}, and an update {{cost.update}}.
+#
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+
+
+# %%
+async def context_parallel(model: Model) -> Model:
+    """Each rank trains a slice of the sequence; keys and values are gathered, forward and back."""
+    ### BEGIN SOLUTION
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    acts[0] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        whole = await model.allgather(acts["kv", layer], layer)
+        acts["att", layer] = model.attend(layer, acts["att", layer], whole)
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        whole = await model.allgather(acts.pop(("kv", layer)), layer)
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)
+        grads["kv"] = await model.scatterreduce(kv_grad, layer)
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await sums[layer]
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+draw(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(context_parallel, ranks=4, layers=8, batches=1, cost=long_context))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("context_parallel")
+grade(context_parallel)
+
+# %% [markdown]
+# ## What it costs
+#
+# Every rank keeps a share of the input of each layer, of its queries and of its keys and values. One rank with the whole sequence would keep
+# {{alone.memory}} elements, and take {{alone.time}} ticks. Here each of four takes {{ours.time}}, and not a quarter of that, since there are gathers and sums to wait for,
+# and since the last rank has more to do than the others.
+#
+# Keys and values are gathered twice, forward and back. A program that keeps what was gathered for the forward takes
+# {{kept.time}} ticks, and {{kept.memory}} elements, more than the target. That the gather is so cheap is due to the model: {{group:word}} heads of
+# queries share one of keys and values. In puzzle 26, each has its own.
+#
+# ## Why not in order
+#
+# Cut a sequence for n ranks in order, and the last rank sees every key. It has (2n - 1)/n² of all pairs of a query and a key that see each other, and the
+# first 1/n²: for four ranks that is {{last_share:word}} and {{first_share:word}}. At each gather the first waits for the last.
+#
+# Cut it into 2n slices, and give each rank one from the front and one from the back, slice r and slice 2n - 1 - r. Each pair of slices sees the same number of keys,
+# whatever r is: what the one sees less, the other sees more. So all ranks have the same work. This order is called *zigzag*. The program above takes
+# {{zigzag.time}} ticks in it, in place of {{ours.time}}.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: zigzag, and gathered ahead
+#
+# In zigzag all ranks are equally fast, and what is left is waiting. The keys and values of the layer below can be
+# gathered as soon as the gradient of these is on its way, while the queries of this layer are still computed. And while
+# that gradient is on its way, there is an update to make: of the layer above, whose sum has come. That takes
+# {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last layer is kept,
+# since its backward is next.
+#
+# And what of the queries and of the keys and values? All of them can be made again from the input of the layer. Only
+# that is kept in the last program below: `project` comes once more, early enough for the gather to be hidden behind the
+# layer above, and `attend`. It takes {{again.time}} ticks and {{again.memory}} elements, far fewer than the star.
+
+# %% tags=["solution"]
+from functools import partial
+
+
+async def zigzag_and_ahead(model: Model) -> Model:
+    """In zigzag; keys and values are gathered a layer ahead, and layers updated while their gradients travel."""
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    n, r = model.RANKS, model.rank
+    inp = model.get_activation([0])
+    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        acts["whole"] = await model.allgather(acts["kv", layer], layer)
+        acts["att", layer] = model.attend(layer, acts["att", layer], acts["whole"])
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+    del acts["kv", model.LAYERS - 1]
+
+    sums, gather = {}, None
+
+    async def update(layer: int) -> None:
+        grad = await sums.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        whole = await gather if gather else acts.pop("whole")
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)
+        scatter = model.scatterreduce(kv_grad, layer)
+        if layer + 1 in sums:
+            await update(layer + 1)
+        if layer > 0:
+            gather = model.allgather(acts.pop(("kv", layer - 1)), layer - 1)
+        grads["kv"] = await scatter
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+    await update(0)
+    return model
+
+
+async def sliced(model: Model, order: str, keep: bool) -> Model:
+    """The answer above, with slices ``"in order"`` or in ``"zigzag"``; ``keep``: what is gathered once is kept."""
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    n, r = model.RANKS, model.rank
+    inp = model.get_activation([0])
+    acts[0] = inp.shard(r, n)
+    if order == "zigzag":
+        acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        whole = await model.allgather(acts["kv", layer], layer)
+        if keep:
+            acts["kv", layer] = whole
+        acts["att", layer] = model.attend(layer, acts["att", layer], whole)
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        whole = acts.pop(("kv", layer))
+        if not keep:
+            whole = await model.allgather(whole, layer)
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)
+        grads["kv"] = await model.scatterreduce(kv_grad, layer)
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await sums[layer]
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+whole_ones_kept = partial(sliced, order="in order", keep=True)
+plain_zigzag = partial(sliced, order="zigzag", keep=False)
+
+
+async def only_inputs_kept(model: Model) -> Model:
+    """In zigzag; of a layer only the input is kept, and projected and attended to again before its backward."""
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    n, r, top = model.RANKS, model.rank, model.LAYERS - 1
+    inp = model.get_activation([0])
+    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att"], kv = model.project(layer, inp, weight)
+        acts["whole"] = await model.allgather(kv, layer)
+        if layer < top:
+            acts["att"] = model.attend(layer, acts["att"], acts.pop("whole"))
+            acts[layer + 1] = model.rest(layer, inp, weight, acts.pop("att"))
+        else:
+            acts["att"] = model.attend(layer, acts["att"], acts["whole"])
+            acts[layer + 1] = model.rest(layer, inp, weight, acts["att"])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums, gather = {}, None
+
+    async def update(layer: int) -> None:
+        grad = await sums.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        if gather:
+            acts["whole"] = await gather
+            acts["att"] = model.attend(layer, acts["att"], acts["whole"])
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, acts.pop("att"))
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts.pop("whole"))
+        scatter = model.scatterreduce(kv_grad, layer)
+        del kv_grad
+        if layer < top:
+            await update(layer + 1)
+        if layer > 0:
+            acts["att"], kv = model.project(
+                layer - 1, acts[layer - 1], model.weights[layer - 1]
+            )
+            gather = model.allgather(kv, layer - 1)
+        grads["kv"] = await scatter
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+    await update(0)
+    return model
+
+
+draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# Llama 3 405B was trained on sequences of {{tokens}} tokens with {{ways}} ways of context parallel, in order of a mesh of {{gpus}} GPUs: {{tensor}} of tensor
+# parallel, {{ways}} of context, {{stages}} stages, {{replicas}} replicas (arXiv 2407.21783). It gathers keys and values, as you did, and cuts the sequence into twice as many
+# slices as ranks, in zigzag. That paper gives two reasons for the gather: masks of all kinds are easy, such as one between documents, and with
+# {{kv_heads}} heads of keys for {{heads}} of queries there is little to gather. Work at attention grows with the square of the
+# sequence, and a gather only with its length: so with long sequences, the gather hardly counts.
+#
+# Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in `torch.distributed.tensor.experimental`,
+# with the gather or a ring.
+
+# %% tags=["figures"]
+from typing import Any
+
+from lib.course.specs import COSTS
+from lib.real import LLAMA_3_405B
+from lib.record.causal import ALL, share
+
+from solutions.p01_grad_accum import grad_accum
+
+cost = COSTS["long_context"]
+assert cost == long_context
+size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1, "cost": cost}
+ours, ahead = run(context_parallel, **size), run(zigzag_and_ahead, **size)
+again = run(only_inputs_kept, **size)
+kept, zigzag = run(whole_ones_kept, **size), run(plain_zigzag, **size)
+alone = run(grad_accum, ranks=1, layers=8, batches=1, cost=cost)
+gather = next(event for event in ours.events if event.kind == "allgather")
+weight_sum = next(event for event in ours.events if event.kind == "allreduce")
+first_share, last_share = (share((frozenset({one}), 4), ALL) for one in (0, 3))
+group = cost.attended_elements // cost.keys_values_elements
+tokens = published(131_072, "arXiv 2407.21783")
+layers, hidden = LLAMA_3_405B.layers, LLAMA_3_405B.hidden
+left = 2 * tokens * hidden * layers
+ways, tensor, stages, replicas = (
+    published(each, "arXiv 2407.21783") for each in (16, 8, 16, 8)
+)
+gpus = ways * tensor * stages * replicas
+heads, kv_heads = LLAMA_3_405B.heads, LLAMA_3_405B.kv_heads
