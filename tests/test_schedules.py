@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,27 @@ def test_a_receive_that_blocks_for_ever_is_found() -> None:
     assert run(schedule(rows), ranks=2, layers=2, batches=2).verify().startswith("Correct")
     with pytest.raises(PuzzleError, match=r"rank 0 waits in column 3, 0RECV_B0, for 1SEND_B0 of rank 1; rank 1 waits"):
         schedule(rows, receives="at once")
+
+
+GATHERED = """0UNSHARD, 0F0, 0F1, 0RESHARD, 0UNSHARD, 0B0, 0B1, 0REDUCE_GRAD, 0RESHARD
+              1UNSHARD, 1F0, 1B0, 1F1, 1B1, 1REDUCE_GRAD, 1RESHARD"""
+
+
+@pytest.mark.parametrize(("rows", "gathers"), [(TWO, 4), (GATHERED, 6)])
+def test_on_a_mesh_the_weights_of_a_stage_are_shards(rows: str, gathers: int) -> None:
+    """Four layers: two on each of two stages. What no row gathers is gathered at its use."""
+    machine = {"ranks": 4, "layers": 4, "batches": 4, "mesh": {"stage": 2, "shard": 2}}
+    done = run(schedule(rows), **machine)
+    assert done.verify().startswith("Correct")
+    kinds = Counter(event.kind for event in done.events if event.rank in (0, 2))
+    assert (kinds["allgather"], kinds["scatterreduce"]) == (gathers, 4)
+
+
+def test_a_mesh_of_other_axes_is_refused() -> None:
+    with pytest.raises(PuzzleError, match="a mesh of stages and shards"):
+        run(schedule(TWO), ranks=4, layers=2, batches=2, mesh={"stage": 2, "replica": 2})
+    with pytest.raises(PuzzleError, match="of which there are 2 times as many"):
+        run(schedule(TWO), ranks=4, layers=2, batches=2, mesh={"stage": 2, "shard": 2})
 
 
 @pytest.mark.parametrize("source", [None, 7, ["0F0"], "missing.csv", Path(__file__).parent])

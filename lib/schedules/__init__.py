@@ -5,6 +5,7 @@ actions   one action of a row: 0F0, 1SEND_F0, 2UNSHARD, (0F1;1B0)OVERLAP_F_B
 rows      a text or a file becomes one row of actions a rank
 order     where the stages lie, and whether each does each micro-batch once
 messages  what is sent between ranks, and whether the rows come to an end
+weights   weights that are whole on their rank, or shards that are gathered
 program   rows as a function that run, draw, grade and the engines take
 written   a pipeline's run as rows, which PyTorch loads
 ========  ======================================================================

@@ -5,12 +5,26 @@ from collections.abc import Awaitable, Callable
 from ..basics.arguments import describe, one_of_names
 from ..basics.errors import PuzzleError
 from ..learner.model import Model
-from ..learner.tensors import WeightGrad
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECV_B, RECV_F, SEND_B, SEND_F, Action
+from .actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    RECV_B,
+    RECV_F,
+    REDUCE_GRAD,
+    RESHARD,
+    SEND_B,
+    SEND_F,
+    UNSHARD,
+    Action,
+)
 from .messages import check_ends, complete
 from .order import Order
 from .rows import read_rows
+from .weights import AXIS, Shards, Weights
 
+STAGE = "stage"
 AWAITED = ("at use", "at once")
 
 
@@ -49,22 +63,35 @@ class Schedule:
         """Train a model by this schedule. Raises PuzzleError if it has other ranks, layers or micro-batches."""
         self._check(model)
         rank = _Rank(model, self)
-        for cell in self.cells[model.rank]:
+        for cell in self.cells[rank.place]:
             for action in cell.action.parts():
                 await rank.do(action)
         await rank.finish()
         return model
 
     def _check(self, model: Model) -> None:
+        shards = _shards(model)
         came = {"ranks": model.RANKS, "layers": model.LAYERS, "batches": model.BATCHES}
-        wanted = self.sizes | {"layers": max(1, model.LAYERS // self.stages) * self.stages}
+        wanted = {
+            "ranks": self.ranks * shards,
+            "layers": max(1, model.LAYERS // self.stages) * self.stages,
+            "batches": self.micro_batches * shards,
+        }
         if came != wanted:
+            problem = f"this schedule is for {self.ranks} ranks and {self.micro_batches} micro-batches"
+            problem += f", of which there are {shards} times as many" if shards > 1 else ""
+            problem += f", and the layers are divided evenly among its {self.stages} stages"
             fix = f"run(..., {', '.join(f'{name}={size}' for name, size in wanted.items())})"
-            problem = (
-                f"this schedule is for {self.ranks} ranks and {self.micro_batches} micro-batches, and the layers are "
-            )
-            problem += f"divided evenly among its {self.stages} stages"
             raise PuzzleError(problem, where=self.__name__, got=describe(came), fix=fix, line="")
+
+
+def _shards(model: Model) -> int:
+    """Return how many ranks share a stage. Raise PuzzleError for a mesh that is not of stages and shards."""
+    axes = dict(model.dist._mesh.axes)
+    if axes and axes.keys() != {STAGE, AXIS}:
+        fix = f'mesh={{"{STAGE}": 4, "{AXIS}": 2}}, or no mesh'
+        raise PuzzleError("a schedule runs on a mesh of stages and shards", got=describe(axes), fix=fix, line="")
+    return axes.get(AXIS, 1)
 
 
 def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
@@ -74,6 +101,10 @@ def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
     ``source``: a text, or the path of a file, with rows of actions as torch.distributed.pipelining prints, writes and
     loads them: ``0F0`` is the forward of stage 0 for micro-batch 0, ``B`` a backward, ``I`` and ``W`` its two halves,
     ``0SEND_F0`` and ``1RECV_F0`` a message. Rows without messages get them. A row belongs to a rank.
+
+    On a mesh such as ``{"stage": 4, "shard": 2}`` the ranks of a stage have a shard of its weights and micro-batches of
+    their own each. ``0UNSHARD`` gathers the weights of stage 0, ``0RESHARD`` keeps the shards only, and
+    ``0REDUCE_GRAD`` sums the gradients; without a mesh, where weights are whole, these do nothing.
 
     ``receives``: whether a receive is awaited ``"at use"``, by the work that reads what comes, or ``"at once"``.
 
@@ -85,7 +116,7 @@ def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
     ...           1F0, 1B0, 1F1, 1B1'''
     >>> done = run(schedule(rows), ranks=2, layers=2, batches=2)
     >>> done.time
-    11.5
+    7.3
     """
     return Schedule(source, receives)
 
@@ -94,13 +125,16 @@ class _Rank:
     """What one rank of a pipeline has at hand while it works through its row."""
 
     def __init__(self, model: Model, plan: Schedule) -> None:
-        self.model, self.plan = model, plan
+        self.model, self.plan, self.shards = model, plan, _shards(model)
+        sharded = STAGE in model.dist._mesh.axes
+        self.place = model.axis_index(STAGE) if sharded else model.rank
         self.per_stage = model.LAYERS // plan.stages
         self.coming: dict[tuple[str, int, int], Awaitable[object]] = {}
         self.sending: list[Awaitable[None]] = []
-        for stage in self.mine():
-            for layer in self.layers(stage):
-                model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        mine = [stage for stage, rank in plan.rank_of.items() if rank == self.place]
+        self.weights = (Shards if sharded else Weights)(
+            model, [layer for stage in mine for layer in self.layers(stage)]
+        )
         self.verbs: dict[str, Callable[[int, int], Awaitable[None]]] = {
             FORWARD: self.forward,
             BACKWARD: self.backward,
@@ -111,30 +145,41 @@ class _Rank:
             RECV_F: self.receive_input,
             RECV_B: self.receive_grad,
         }
+        self.of_weights: dict[str, Callable[[range], Awaitable[None]]] = {
+            UNSHARD: self.weights.unshard,
+            RESHARD: self.weights.reshard,
+            REDUCE_GRAD: self.weights.reduce,
+        }
 
-    def mine(self) -> list[int]:
-        """The stages of this rank."""
-        return [stage for stage, rank in self.plan.rank_of.items() if rank == self.model.rank]
+    def rank_of(self, stage: int) -> int:
+        """The rank of a stage that this rank sends to and receives from."""
+        place = self.plan.rank_of[stage]
+        if self.place == self.model.rank and self.shards == 1:
+            return place
+        return self.model.rank_at(**{STAGE: place, AXIS: self.model.axis_index(AXIS)})
 
     def layers(self, stage: int) -> range:
         """The layers of a stage."""
         return range(stage * self.per_stage, (stage + 1) * self.per_stage)
 
     async def do(self, action: Action) -> None:
-        """Carry out one action. UNSHARD, RESHARD and REDUCE_GRAD do nothing where each weight is whole on its rank."""
-        verb = self.verbs.get(action.kind)
-        if verb is not None and action.micro_batch is not None:
-            await verb(action.stage, action.micro_batch)
+        """Carry out one action."""
+        if action.micro_batch is None:
+            await self.of_weights[action.kind](self.layers(action.stage))
+        else:
+            await self.verbs[action.kind](action.stage, action.micro_batch)
 
     async def forward(self, stage: int, mb: int) -> None:
         """F: all layers of a stage, whose inputs stay until the backward."""
         model, layers = self.model, self.layers(stage)
         if stage == 0:
-            model.activations[0, mb] = model.get_activation([mb])
+            shard = model.axis_index(AXIS) if self.shards > 1 else 0
+            model.activations[0, mb] = model.get_activation([mb * self.shards + shard])
         elif (RECV_F, stage, mb) in self.coming:
             model.activations[layers.start, mb] = await self.coming.pop((RECV_F, stage, mb))
         for layer in layers:
-            model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer])
+            weight = await self.weights.whole(layer)
+            model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], weight)
 
     async def _grad(self, stage: int, mb: int) -> None:
         """Store the gradient of a stage's output: made here, or received."""
@@ -150,10 +195,10 @@ class _Rank:
         await self._grad(stage, mb)
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            of_weight, grad = model.backward(layer, inp, grad, model.weights[layer])
+            of_weight, grad = model.backward(layer, inp, grad, await self.weights.whole(layer))
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
-            self._add(layer, of_weight)
+            self.weights.add(layer, of_weight)
 
     async def backward_input(self, stage: int, mb: int) -> None:
         """I: the gradient of the stage's input; the inputs and gradients of its layers stay until W."""
@@ -161,7 +206,7 @@ class _Rank:
         await self._grad(stage, mb)
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]
-            grad = model.backward_input(layer, inp, grad, model.weights[layer])
+            grad = model.backward_input(layer, inp, grad, await self.weights.whole(layer))
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
 
@@ -170,27 +215,23 @@ class _Rank:
         model = self.model
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            self._add(layer, model.backward_weight(layer, inp, grad, model.weights[layer]))
-
-    def _add(self, layer: int, grad: WeightGrad) -> None:
-        so_far = self.model.grad_weights.get(layer)
-        self.model.grad_weights[layer] = grad if so_far is None else so_far + grad
+            self.weights.add(layer, model.backward_weight(layer, inp, grad, await self.weights.whole(layer)))
 
     async def send_output(self, stage: int, mb: int) -> None:
         """SEND_F: to the rank of the next stage, while this rank goes on."""
-        there = self.plan.rank_of[stage + 1]
+        there = self.rank_of(stage + 1)
         out = self.model.activations.pop((self.layers(stage).stop, mb))
         self.sending.append(self.model.pass_to(there, out))
 
     async def send_grad(self, stage: int, mb: int) -> None:
         """SEND_B: to the rank of the stage before, while this rank goes on."""
-        there = self.plan.rank_of[stage - 1]
+        there = self.rank_of(stage - 1)
         key = self.layers(stage).start, mb
         self.sending.append(self.model.pass_to(there, self.model.grad_activations.pop(key)))
 
     async def receive_input(self, stage: int, mb: int) -> None:
         """RECV_F: from the rank of the stage before."""
-        call = self.model.receive(src=self.plan.rank_of[stage - 1])
+        call = self.model.receive(src=self.rank_of(stage - 1))
         if self.plan.at_once:
             self.model.activations[self.layers(stage).start, mb] = await call
         else:
@@ -198,19 +239,14 @@ class _Rank:
 
     async def receive_grad(self, stage: int, mb: int) -> None:
         """RECV_B: from the rank of the next stage."""
-        call = self.model.receive(src=self.plan.rank_of[stage + 1])
+        call = self.model.receive(src=self.rank_of(stage + 1))
         if self.plan.at_once:
             self.model.grad_activations[self.layers(stage).stop, mb] = await call
         else:
             self.coming[RECV_B, stage, mb] = call
 
     async def finish(self) -> None:
-        """Update all layers of this rank, once every micro-batch is done."""
-        model = self.model
-        for layer in [layer for stage in self.mine() for layer in self.layers(stage)]:
-            model.weights[layer], model.opt_states[layer] = model.update(
-                layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
-            )
-            model.set_final_weight(layer, model.weights[layer])
+        """Update the layers of this rank, and see to it that all has been sent."""
+        await self.weights.update()
         for call in self.sending:
             await call
