@@ -305,6 +305,15 @@ def show_set(numbers: Iterable[int]) -> str:
     return "{" + ", ".join(shown[:50]) + (f", ... in {len(shown):,} ranges" if len(shown) > 50 else "") + "}"
 
 
+def show_axis(axis: object) -> str:
+    """Return an axis of a mesh as it is written in code, or several.
+
+    >>> print(show_axis("replica"), show_axis(("replica", "context")))
+    "replica" ("replica", "context")
+    """
+    return f"({', '.join(map(show_axis, axis))})" if isinstance(axis, tuple) else f'"{axis}"'
+
+
 def numbered(what: str, numbers: Iterable[int]) -> str:
     """Return numbered things as text. Of very many ranges only the first ones are shown.
 

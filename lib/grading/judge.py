@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_call
+from ..basics.errors import Place, PuzzleError, show_axis, show_call
 from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
@@ -21,7 +22,7 @@ from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.labels import DEALT, HOSTS, LISTS, SLICES
+from ..record.labels import AXES, DEALT, HOSTS, LISTS, SLICES
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
@@ -120,7 +121,12 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     check_held(outcome)
 
 
-FEATURE_NAMES = {SLICES: "slices of activations", LISTS: "lists of tensors in one call", HOSTS: "hosts"}
+FEATURE_NAMES = {
+    SLICES: "slices of activations",
+    LISTS: "lists of tensors in one call",
+    HOSTS: "hosts",
+    AXES: "collectives over several axes at once",
+}
 """The names of features that are not keywords or operations."""
 
 
@@ -139,9 +145,13 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
                 )
                 fix = "`run` and `draw` take it, if you want to see what it would do"
                 if feature == LISTS:
-                    axis = f', axis="{event.op[0]}"' if event.op and event.op[0] else ""
+                    axis = f", axis={show_axis(event.op[0])}" if event.op and event.op[0] else ""
                     name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
                     fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
+                if feature == AXES and event.op:
+                    names: Any = event.op[0]
+                    over = " and then ".join(f"axis={show_axis(name)}" for name in names)
+                    fix = f"one collective over each axis, one after the other: {over}"
                 raise PuzzleError(problem, where=place, fix=fix, line="")
 
 

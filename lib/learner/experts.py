@@ -29,15 +29,21 @@ class ExpertVerbs:
         return experts_of(one_of("layer", layer, self.LAYERS, self._place("experts")), self.dist._experts)
 
     @overload
-    def alltoall(self, v: Activation, layer: int, axis: str | None = None) -> Awaitable[Tokens]: ...
+    def alltoall(self, v: Activation, layer: int, axis: str | Sequence[str] | None = None) -> Awaitable[Tokens]: ...
     @overload
-    def alltoall(self, v: ActivationGrad, layer: int, axis: str | None = None) -> Awaitable[TokensGrad]: ...
+    def alltoall(
+        self, v: ActivationGrad, layer: int, axis: str | Sequence[str] | None = None
+    ) -> Awaitable[TokensGrad]: ...
     @overload
-    def alltoall(self, v: Tokens | TokensGrad, layer: int, axis: str | None = None) -> Awaitable[Any]: ...
+    def alltoall(
+        self, v: Tokens | TokensGrad, layer: int, axis: str | Sequence[str] | None = None
+    ) -> Awaitable[Any]: ...
     @overload
-    def alltoall(self, v: Sequence[Any], layer: Sequence[int], axis: str | None = None) -> Awaitable[list[Any]]: ...
+    def alltoall(
+        self, v: Sequence[Any], layer: Sequence[int], axis: str | Sequence[str] | None = None
+    ) -> Awaitable[list[Any]]: ...
     @priced
-    def alltoall(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
+    def alltoall(self, v: Any, layer: int | Sequence[int], axis: str | Sequence[str] | None = None) -> Awaitable[Any]:
         """All-to-all: rank number i of the group, from 0, gets piece i of what each brings. Takes {price}.
 
         It sends the tokens of micro-batches to the experts of a layer, and brings them home: of an ``Activation``, or

@@ -205,19 +205,22 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             f"time={self.time:g}, memory={self.memory()})"
         )
 
-    def axis_index(self, axis: str) -> int:
-        """Returns the position of this rank on a mesh axis, from 0 up. Raises PuzzleError for an unknown axis."""
-        self.dist._mesh.size(axis)
+    def axis_index(self, axis: str | Sequence[str]) -> int:
+        """Returns the position of this rank on a mesh axis, from 0 up; on several, its place in their group. Raises
+        PuzzleError for an unknown axis."""
+        mesh = self.dist._mesh
+        known = mesh.named(axis)
         if self.is_host:
             fix = "the place of a device: model.devices has the ranks of this host's"
             raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), fix=fix)
         if self._watched is not None:
-            return self._watched(lambda rank: self.dist._mesh.coordinates(rank)[axis])
-        return self.dist._mesh.coordinates(self._rank)[axis]
+            return self._watched(lambda rank: mesh.index(rank, known))
+        return mesh.index(self._rank, known)
 
-    def axis_size(self, axis: str) -> int:
-        """Returns how many ranks there are along a mesh axis. Raises PuzzleError for an unknown axis."""
-        return self.dist._mesh.size(axis)
+    def axis_size(self, axis: str | Sequence[str]) -> int:
+        """Returns how many ranks there are along a mesh axis, or along several together. Raises PuzzleError for an
+        unknown axis."""
+        return self.dist._mesh.along(self.dist._mesh.named(axis))
 
     def rank_at(self, **coords: int) -> int:
         """Returns the rank at these mesh coordinates. On an axis that you leave out it is where this rank is."""
@@ -493,17 +496,18 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     # -- communication ---------------------------------------------------------------------------
 
     @overload
-    def allreduce(self, v: Summed, layer: int, axis: str | None = None) -> Awaitable[Summed]: ...
+    def allreduce(self, v: Summed, layer: int, axis: str | Sequence[str] | None = None) -> Awaitable[Summed]: ...
     @overload
     def allreduce(
-        self, v: Sequence[Summed], layer: Sequence[int], axis: str | None = None
+        self, v: Sequence[Summed], layer: Sequence[int], axis: str | Sequence[str] | None = None
     ) -> Awaitable[list[Summed]]: ...
     @priced
-    def allreduce(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
+    def allreduce(self, v: Any, layer: int | Sequence[int], axis: str | Sequence[str] | None = None) -> Awaitable[Any]:
         """All-reduce: sums the gradients of the group, and every rank of the group gets the sum. Takes {price}.
 
         The group is all ranks. With ``axis``, a mesh axis, it is this rank and those that differ from it in that
-        coordinate only. A list of gradients with the list of their layers is one call for all of them: it gives a list.
+        coordinate only, and with several, ``axis=("replica", "context")``, in these only. A list of gradients with
+        the list of their layers is one call for all of them: it gives a list.
         Partial sums of activations and of their gradients are summed in the same way (puzzle 17).
 
         Example, of two ranks that bring the gradients of micro-batches 0 and 1 (in PyTorch: {torch}):
@@ -518,11 +522,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         return self._meet(ALLREDUCE, v, layer, axis)
 
     @overload
-    def allgather(self, v: Cut, layer: int, axis: str | None = None) -> Awaitable[Cut]: ...
+    def allgather(self, v: Cut, layer: int, axis: str | Sequence[str] | None = None) -> Awaitable[Cut]: ...
     @overload
-    def allgather(self, v: Sequence[Cut], layer: Sequence[int], axis: str | None = None) -> Awaitable[list[Cut]]: ...
+    def allgather(
+        self, v: Sequence[Cut], layer: Sequence[int], axis: str | Sequence[str] | None = None
+    ) -> Awaitable[list[Cut]]: ...
     @priced
-    def allgather(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
+    def allgather(self, v: Any, layer: int | Sequence[int], axis: str | Sequence[str] | None = None) -> Awaitable[Any]:
         """All-gather: joins the group's shards of a Weight, OptState or WeightGrad, and every rank of the group gets
         what they make together. Takes {price}. A list of shards with the list of their layers is one call for all of
         them: it gives a list.
@@ -539,13 +545,15 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         return self._meet(ALLGATHER, v, layer, axis)
 
     @overload
-    def scatterreduce(self, v: Summed, layer: int, axis: str | None = None) -> Awaitable[Summed]: ...
+    def scatterreduce(self, v: Summed, layer: int, axis: str | Sequence[str] | None = None) -> Awaitable[Summed]: ...
     @overload
     def scatterreduce(
-        self, v: Sequence[Summed], layer: Sequence[int], axis: str | None = None
+        self, v: Sequence[Summed], layer: Sequence[int], axis: str | Sequence[str] | None = None
     ) -> Awaitable[list[Summed]]: ...
     @priced
-    def scatterreduce(self, v: Any, layer: int | Sequence[int], axis: str | None = None) -> Awaitable[Any]:
+    def scatterreduce(
+        self, v: Any, layer: int | Sequence[int], axis: str | Sequence[str] | None = None
+    ) -> Awaitable[Any]:
         """Reduce-scatter: sums the gradients of the group, and rank number i of the group, from 0, gets piece i.
         Takes {price}. A list of gradients with the list of their layers is one call for them all: it gives a list.
 
@@ -560,7 +568,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """
         return self._meet(SCATTERREDUCE, v, layer, axis)
 
-    def _meet(self, row: Collective, v: Any, layer: Any, axis: str | None) -> Call:
+    def _meet(self, row: Collective, v: Any, layer: Any, axis: Any) -> Call:
         """Start a collective, called by its verb."""
         several = False
         if layer.__class__ is not int or ((v is not None or row.everyone) and type(v).__name__ not in row.takes):
@@ -568,7 +576,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if self._by_hand:
             self._share()
         if axis is not None and axis.__class__ is not str:
-            self.dist._mesh.size(axis)  # says which axes there are
+            axis = self.dist._mesh.named(axis)
         if several:
             tokens = [None if one is None else one._token for one in v]
             handle = self._simulator.meet_list(self._handle, row.kind, tokens, list(layer), axis)

@@ -9,13 +9,13 @@ from operator import attrgetter
 from ..basics.errors import PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.events import Event, make_event
-from ..record.labels import HOSTS, LISTS, Labels
+from ..record.labels import AXES, HOSTS, LISTS, Labels
 from ..record.operations import Collective, Value
 from ..record.shards import NONE
 from ..record.table import SEND
 from .cost import TimeUnits
 from .failure import Wait
-from .mesh import Group
+from .mesh import Axis, Group
 from .rank_state import Origin, RankState, Result, Results, TensorState
 
 
@@ -117,6 +117,8 @@ class InFlight:
         words = labels.words() if labels else ()
         if self.meeting is not None:
             words = (*self.meeting.row.words, *words)
+            if self.meeting.op[0].__class__ is tuple:
+                words = (*words, AXES)
         elif self.with_host:
             words = (*words, HOSTS)
         ends = group.ranks if group else (rank, self.peer) if self.sends else (self.peer, rank)
@@ -312,7 +314,7 @@ class RankLinks:
         self.receive_free: TimeUnits = 0
         self.open: dict[int, InFlight] = {}  # issued and not fetched, by place in the log
         self.sent: dict[int, int] = {}  # messages to each rank
-        self.memberships: dict[str | None, Membership] = {}  # by axis
+        self.memberships: dict[Axis, Membership] = {}  # by axis
         self.version = 0  # of what this rank could receive next
         self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
 

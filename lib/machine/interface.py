@@ -17,6 +17,7 @@ from ..record.events import Event
 from ..record.labels import Labels
 from ..record.operations import NO_OPTIONS, Options, Value
 from .failure import Wait
+from .mesh import Axis
 
 
 class Token:
@@ -119,10 +120,10 @@ class Simulator(Protocol[R, T, C]):
     def set_final_weight(self, rank: R, layer: int, weight: T) -> None:
         """Note what the rank answers for a layer. It is no operation and no storage."""
 
-    def meet(self, rank: R, kind: str, operand: T | None, layer: int, axis: str | None) -> C:
+    def meet(self, rank: R, kind: str, operand: T | None, layer: int, axis: Axis) -> C:
         """Start a collective; ``operand`` is None for a rank that brings nothing."""
 
-    def meet_list(self, rank: R, kind: str, operands: Sequence[T | None], layers: Sequence[int], axis: str | None) -> C:
+    def meet_list(self, rank: R, kind: str, operands: Sequence[T | None], layers: Sequence[int], axis: Axis) -> C:
         """Start one collective of several layers, to which the rank brings a tensor of each."""
 
     def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:

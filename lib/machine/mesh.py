@@ -1,13 +1,17 @@
 """Where ranks sit: axes, groups and nodes, and hosts beside their devices."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..basics.arguments import whole_number
-from ..basics.errors import PuzzleError, numbered
+from ..basics.errors import PuzzleError, numbered, show_axis
+
+Axis = str | tuple[str, ...] | None
+"""Along which axes of a mesh ranks form a group: one, several in the order of the mesh, or None for all ranks."""
 
 
 class Group(NamedTuple):
@@ -45,7 +49,7 @@ class Mesh:
             wrong = f"{factors} = {prod(self.axes.values())}, not {self.ranks}"
             fix = "choose axis sizes whose product is the number of ranks"
             raise PuzzleError(f"the mesh does not multiply to the ranks: {wrong}", where="mesh", fix=fix)
-        self._groups: dict[tuple[str | None, int], Group] = {}
+        self._groups: dict[tuple[Axis, int], Group] = {}
         self.run: frozenset[int] | None = None
         """The ranks that are run, if they stand for others (``represent``). None: all of them."""
         self.hosts = whole_number("hosts", hosts, least=0)
@@ -91,7 +95,7 @@ class Mesh:
             rank = rank * size + coordinates[axis]
         return rank
 
-    def size(self, axis: str) -> int:
+    def size(self, axis: object) -> int:
         """Ranks along an axis. Raises PuzzleError for an unknown axis."""
         if not isinstance(axis, str) or axis not in self.axes:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
@@ -104,20 +108,70 @@ class Mesh:
             raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
         return self.axes[axis]
 
-    def group(self, rank: int, axis: str | None) -> Group:
-        """The ranks that differ from ``rank`` in this axis only; None: all ranks."""
+    def named(self, axis: object) -> Axis:
+        """The name of a group's axes: of one its name, of several their names in the order of the mesh, of all of them
+        None, as of all ranks. Raises PuzzleError for an unknown axis, one that comes twice, and for none."""
+        if axis is None:
+            return None
+        if not isinstance(axis, (tuple, list)):
+            self.size(axis)
+            return cast("str", axis)
+        for name in axis:
+            self.size(name)
+        names = tuple([name for name in self.axes if name in axis])
+        if len(names) < len(axis) or not names:
+            twice = next((name for name in names if axis.count(name) > 1), "")
+            problem = f"the mesh axis {twice!r} comes twice" if twice else "no mesh axis is named"
+            fix = f"axis={show_axis(names)}" if len(names) > 1 else f"axis={show_axis(twice)}"
+            fix = fix if names else "leave out axis, and all ranks take part"
+            raise PuzzleError(problem, expected="each axis once", got=repr(axis), fix=fix)
+        if len(names) == 1:
+            return names[0]
+        return None if len(names) == len(self.axes) else names
+
+    def index(self, rank: int, axis: Axis) -> int:
+        """The place of a rank in its group along axes that are ``named``."""
+        here, place = self.coordinates(rank), 0
+        for name in self.names(axis):
+            place = place * self.axes[name] + here[name]
+        return place
+
+    def names(self, axis: Axis) -> tuple[str, ...]:
+        """The axes that a group has, by the name of these."""
+        if axis is None:
+            return tuple(self.axes)
+        return (axis,) if isinstance(axis, str) else axis
+
+    def among(self, axes: Iterable[Axis]) -> set[str]:
+        """All axes that these name."""
+        return {name for axis in axes for name in self.names(axis)}
+
+    def along(self, axis: Axis) -> int:
+        """How many ranks a group along axes has that are ``named``."""
+        return self.ranks if axis is None else prod(map(self.size, self.names(axis)))
+
+    def group(self, rank: int, axis: Axis) -> Group:
+        """The ranks that differ from ``rank`` in this axis only, or in these, in the order of their numbers; None: all
+        ranks."""
         first, step, count = 0, 1, self.ranks
-        if axis is not None:
+        if isinstance(axis, str):
             count, names = self.size(axis), list(self.axes)
             step = prod(self.axes[name] for name in names[names.index(axis) + 1 :])
             first = rank - self.coordinates(rank)[axis] * step
+        elif axis is not None:
+            first = self.rank_at({**self.coordinates(rank), **dict.fromkeys(axis, 0)})
         group = self._groups.get((axis, first))
         if group is None:
             ranks = tuple(range(first, first + count * step, step))
+            if isinstance(axis, tuple):
+                places = product(*[range(self.size(name)) for name in axis])
+                here = self.coordinates(rank)
+                ranks = tuple([self.rank_at({**here, **dict(zip(axis, place, strict=True))}) for place in places])
             per_node = max(Counter(map(self.node, ranks)).values())
             present = (member for member in ranks if self.run is None or member in self.run)
             positions = {member: place for place, member in enumerate(present)}
-            group = self._groups[axis, first] = Group(ranks, positions, per_node, axis or "")
+            name = "" if axis is None else ", ".join(self.names(axis))
+            group = self._groups[axis, first] = Group(ranks, positions, per_node, name)
         return group
 
     def node(self, rank: int) -> int:

@@ -15,7 +15,7 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import NO_OTHERS, Deadlock, Fix, Place, PuzzleError, numbered, show_call, show_layers
+from ..basics.errors import NO_OTHERS, Deadlock, Fix, Place, PuzzleError, numbered, show_axis, show_call, show_layers
 from ..basics.units import Elements
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.kinds import IN_FLIGHT, KINDS
@@ -26,7 +26,7 @@ from ..record.training import BACKWARD, FORWARD, LOSS
 from .circle import Circle, after, against_rounds, carried, missing_send, send_to, unsent_of
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
-from .mesh import Mesh
+from .mesh import Axis, Mesh
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
 
@@ -94,7 +94,7 @@ class Network:
     # -- collectives --------------------------------------------------------------------
 
     def meet(
-        self, links: RankLinks, row: Collective, layer: int | tuple[int, ...], axis: str | None, operand: Any
+        self, links: RankLinks, row: Collective, layer: int | tuple[int, ...], axis: Axis, operand: Any
     ) -> InFlight:
         """Join the next collective of a rank's group along an axis, with a tensor or None, or one for each layer."""
         membership = links.memberships.get(axis)
@@ -123,7 +123,7 @@ class Network:
             self._advance(call)
         return call
 
-    def _join(self, rank: int, axis: str | None) -> Membership:
+    def _join(self, rank: int, axis: Axis) -> Membership:
         """Return what a rank is in its group along an axis."""
         group = self.mesh.group(rank, axis)
         return Membership(group, rank, self.meetings.setdefault((axis, group.ranks[0]), {}))
@@ -192,7 +192,7 @@ class Network:
             error.place = _held_at(meeting, layer, error.place)
             plain = error.fix or self._which_axis(axis) or EACH_ITS_OWN * (meeting.row is ALLGATHER)
             if axis is not None:  # a rank's place in such a group is not its number
-                place, size = f'model.axis_index("{axis}")', f'model.axis_size("{axis}")'
+                place, size = f"model.axis_index({show_axis(axis)})", f"model.axis_size({show_axis(axis)})"
                 plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
             pieces = partial(
                 _first_of, partial(self._pieces, meeting, layer, brought), _whole_already(meeting, brought)
@@ -250,13 +250,15 @@ class Network:
             if any(loaded) or whole:
                 return ""
         elif any(loaded):
-            over = f'along axis="{right}"' if right else "over all ranks"
-            call = f"await model.allgather(..., {layer}" + (f', axis="{right}")' if right else ")")
+            over = f"along axis={show_axis(right)}" if right else "over all ranks"
+            call = f"await model.allgather(..., {layer}" + (f", axis={show_axis(right)})" if right else ")")
             pieces = [(one.shards, one.total) for one in labels]
             twice = next((one for one in pieces if pieces.count(one) > 1), pieces[0])
             same = numbered("rank", [rank.rank for rank, one in zip(ranks, pieces, strict=False) if one == twice])
             return f"{same} hold the same shard, as they have loaded it; the shards differ {over}: {call}"
-        index = f'model.axis_index("{axis}"), model.axis_size("{axis}")' if axis else "model.rank, model.RANKS"
+        index = "model.rank, model.RANKS"
+        if axis:
+            index = f"model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)})"
         fix = f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
         for name, size in self.mesh.axes.items():
             places = [self.mesh.group(rank.rank, name).position[rank.rank] for rank in ranks]
@@ -732,8 +734,8 @@ def _cut_along(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return ""
     if first.rank.axis_of_pieces(layer) in (None, axis):
         return ""
-    piece = f'model.load_weights({layer}, model.axis_index("{axis}"), model.axis_size("{axis}"))'
-    return f'here the ranks along axis="{axis}" have the pieces of a weight: each loads its own, {piece}'
+    piece = f"model.load_weights({layer}, model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)}))"
+    return f"here the ranks along axis={show_axis(axis)} have the pieces of a weight: each loads its own, {piece}"
 
 
 def _text(fix: Fix) -> str:
@@ -791,9 +793,9 @@ def _held_at(meeting: Meeting, layer: int, place: Place) -> Place:
 def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return how gradients are cut that are summed over an axis, where each rank has cut its own by its place along
     that axis, or by its number; an empty text for others."""
-    axis, rank = cast("str | None", meeting.op[0]), brought[0].rank
+    axis, rank = cast(Axis, meeting.op[0]), brought[0].rank
     mine = [(one.rank.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
-    others = [] if rank is None else [name for name in rank.mesh.axes if name != axis]
+    others = [] if rank is None else [name for name in rank.mesh.axes if name not in rank.mesh.names(axis)]
     if (
         meeting.row is not ALLREDUCE
         or rank is None
@@ -803,19 +805,20 @@ def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) 
         or rank.is_cut(layer)
     ):
         return ""
-    position, size = rank.mesh.group(rank.rank, axis).position, rank.mesh.axes[axis]
+    position, size = rank.mesh.group(rank.rank, axis).position, rank.mesh.along(axis)
     by = ""
     if all(one.shards == {position[number]} and one.total == size for number, one in mine):
-        by = f'its place along axis="{axis}"'
+        by = f"its place along axis={show_axis(axis)}"
     if all(one.shards == {number} and one.total == rank.mesh.ranks for number, one in mine):
         by = "its number among all ranks"
     if not by:
         return ""
     other = next((name for name in others if name in rank.summed_over(layer, meeting.op)), others[-1])
     same = f"{numbered('rank', [number for number, _ in mine])} are to bring the same piece, and each is cut by {by}"
-    cut = f'cut by model.axis_index("{other}"), model.axis_size("{other}")'
+    cut = f"cut by model.axis_index({show_axis(other)}), model.axis_size({show_axis(other)})"
     return (
-        f'{same}: {cut}; or let one call sum and cut, grad = await model.scatterreduce(grad, {layer}, axis="{other}")'
+        f"{same}: {cut}; or let one call sum and cut, grad = await model.scatterreduce(grad, {layer}, "
+        f"axis={show_axis(other)})"
     )
 
 
@@ -826,7 +829,7 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
     rank = first.rank
     if rank is None or not all(one.brought and one.labels.kind == "WeightGrad" for one in brought):
         return ""
-    axis, kind = meeting.op[0], meeting.row.kind
+    axis, kind = cast(Axis, meeting.op[0]), meeting.row.kind
     sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
     done = [over for over in sums[0] if all(over in others for others in sums)]
     if meeting.row is ALLGATHER:
@@ -838,7 +841,7 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
             return summed
         again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
         return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
-    left = [one for one in rank.mesh.axes if one not in done]
+    left = [one for one in rank.mesh.axes if one not in rank.mesh.among(done)]
     if (
         done
         and not left
@@ -846,7 +849,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         and meeting.row is SCATTERREDUCE
         and not rank.has_cut_over(layer, axis, meeting.op)
     ):
-        over = f'the gradient of layer {layer} has been summed over axis="{axis}" before: sum once over each axis'
+        over = f"the gradient of layer {layer} has been summed over axis={show_axis(axis)} before: sum once over each "
+        over += "axis"
         return f"{over}, so leave one of these two calls out"
     if done and not left:
         again = f"the gradient of layer {layer} has been summed over all axes already"
@@ -855,12 +859,12 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
-    if not done or axis in left:
+    if not done or {*rank.mesh.names(axis)} <= {*left}:
         return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
     fix += f"over {_axes(left)}, "
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
-    return f'{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis="{left[0]}")'
+    return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 
 
 def _gathered(
@@ -876,8 +880,8 @@ def _gathered(
     over = rank.last_cut(layer)
     if len({one.labels.batches for one in brought}) > 1:
         if axis and axis not in done and not over and all(axis not in own for own in sums):
-            sums_and_cuts = f'grad = await model.scatterreduce(grad, {layer}, axis="{axis}")'
-            missing = f'these are not summed over axis="{axis}" yet'
+            sums_and_cuts = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
+            missing = f"these are not summed over axis={show_axis(axis)} yet"
             return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
         ranks = [one.rank.rank for one in brought if one.rank is not None]
         by_rank = dict(zip(ranks, sums, strict=True))
@@ -886,14 +890,14 @@ def _gathered(
             return ""
         only = [one for one, own in by_rank.items() if some[0] in own]
         return f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
-    if not over or over == f', axis="{axis}"':
+    if not over or over == f", axis={show_axis(axis)}":
         return ""
     cut = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
     return f"{cut}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
 
 
 def _axes(names: Iterable[object]) -> str:
-    return " and ".join(f'axis="{name}"' for name in names)
+    return " and ".join(f"axis={show_axis(name)}" for name in names)
 
 
 def _count(layer: int | tuple[int, ...]) -> int:
@@ -921,10 +925,11 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
     if axis is None or right == axis or other.has_loaded(one.layer):
         return ""
     if right:
-        have = f'ranks along axis="{axis}" have different layers, and those along axis="{right}" share them'
-        return f'{have}: await model.{one.kind}(..., {one.layer}, axis="{right}")'
+        have = f"ranks along axis={show_axis(axis)} have different layers, and those along axis={show_axis(right)} "
+        have += "share them"
+        return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
-    return f'{own}: ranks that meet along axis="{axis}" work on the same layers'
+    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers"
 
 
 def _gone_past(calls: Sequence[InFlight]) -> str:

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, cast
 
-from ..basics.errors import numbered, show_set
+from ..basics.errors import numbered, show_axis, show_set
 from ..record.attention import PROJECT
 from ..record.causal import NOTHING, Slices, missing
 from ..record.collectives import SCATTERREDUCE
@@ -19,7 +19,7 @@ from ..record.labels import Labels, experts_of, same_pieces, within
 from ..record.shards import NONE
 from ..record.table import OPERATIONS, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
-from .mesh import Group, Mesh
+from .mesh import Axis, Group, Mesh
 
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
@@ -530,11 +530,12 @@ class Asked:
         own = self._loaded_piece(weight.layer, weight.adapter)
         return own is not None and same_pieces(own, weight)
 
-    def axis_of_pieces(self, layer: int, adapter: bool = False) -> str | None:
-        """Return the axis along which ranks have loaded different pieces of a weight that are all of it together, an
-        empty text where these are all ranks, and None where that is not so, or not known."""
+    def axis_of_pieces(self, layer: int, adapter: bool = False) -> str | tuple[str, ...] | None:
+        """Return the axis, or several, along which ranks have loaded different pieces of a weight that are all of it
+        together, an empty text where these are all ranks, and None where that is not so, or not known."""
         mesh = self.mesh
-        for axis in (None, *mesh.axes):
+        several = [names for size in range(2, len(mesh.axes)) for names in combinations(mesh.axes, size)]
+        for axis in (None, *mesh.axes, *several):
             group = mesh.group(self.rank, axis).ranks if not self.is_host else ()
             known = [self.ranks[rank]._loaded_piece(layer, adapter) for rank in group if rank in self.ranks]
             pieces = [(one.shards, one.total) for one in known if one is not None]
@@ -552,10 +553,10 @@ class Asked:
         cuts, own = self._past().cuts.get(layer, {}), self.axis_of_pieces(layer)
         if own is None or not self.mesh.axes or [*cuts] == [own or None] or not cuts:
             return ""
-        over = ", then ".join(f'axis="{axis}"' if axis else "all ranks" for axis in cuts)
-        right = f'over axis="{own}"' if own else "over all ranks"
+        over = ", then ".join(f"axis={show_axis(axis)}" if axis else "all ranks" for axis in cuts)
+        right = f"over axis={show_axis(own)}" if own else "over all ranks"
         has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
-        return f'{has}: reduce-scatter over axis="{own}" first' if own and next(iter(cuts)) != own else has
+        return f"{has}: reduce-scatter over axis={show_axis(own)} first" if own and next(iter(cuts)) != own else has
 
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
@@ -563,7 +564,8 @@ class Asked:
         axis, verb = self.axis_of_pieces(layer), self._past().summed.get(layer)
         if not axis or None not in self._past().axes.get(layer, {}):
             return ""
-        return f'model.{verb} without an axis is over all ranks: first over axis="{axis}", then over the other one'
+        first = f"first over axis={show_axis(axis)}, then over the other one"
+        return f"model.{verb} without an axis is over all ranks: {first}"
 
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
@@ -573,11 +575,11 @@ class Asked:
         loaded, comes = show_set(own.shards), show_set(grad.shards)
         return f"this rank has loaded shard {loaded} of {own.total}, and shard {comes} of the gradient comes to it"
 
-    def summed_over(self, layer: int, but: object = None) -> list[str | None]:
+    def summed_over(self, layer: int, but: object = None) -> list[Axis]:
         """Return the axes over which this rank has summed a gradient of a layer, None for all ranks, in order.
         ``but``: the ``op`` of a call that does not count."""
         ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
-        return [*dict.fromkeys(cast("tuple[str | None]", op)[0] for op in ops)]
+        return [*dict.fromkeys(cast("tuple[Axis]", op)[0] for op in ops)]
 
     def sums_over_all(self, layer: int) -> Iterator[tuple[str, frozenset[int]]]:
         """Yield the reductions over all ranks to which this one has brought a gradient of a layer, and the micro-
@@ -622,11 +624,11 @@ class Asked:
         axis = self.axis_of_pieces(layer)
         if not experts_of(layer, self.experts) or not axis:
             return []
-        return [name for name, size in self.mesh.axes.items() if name != axis and size > 1]
+        return [name for name, size in self.mesh.axes.items() if name not in self.mesh.names(axis) and size > 1]
 
     def over_copies(self, layer: int) -> str:
         """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""
-        left = [axis for axis in self.axes_of_copies(layer) if axis not in self.summed_over(layer)]
+        left = [axis for axis in self.axes_of_copies(layer) if axis not in self.mesh.among(self.summed_over(layer))]
         call = f"grad = await model.allreduce(grad, {layer}, axis="
         return f'sum it over the copies of these experts, before the update: {call}"{left[0]}")' if left else ""
 
@@ -636,7 +638,7 @@ class Asked:
             return ""
         copies = self.axes_of_copies(layer)
         said = "these are gradients of different experts, each with the tokens of all micro-batches "
-        over = " and ".join(f'axis="{axis}"' for axis in copies)
+        over = " and ".join(f"axis={show_axis(axis)}" for axis in copies)
         if copies:
             return f"{said}of its group already: sum them over the copies of these experts only, {over}"
         return f"{said}already: no sum is needed, so update with what model.backward_expert gives"
@@ -645,16 +647,16 @@ class Asked:
         """Return how a rank goes on with a gradient of a layer that is a sum over some axes of the mesh only, or an
         empty text."""
         done = self.summed_over(layer)
-        left = [axis for axis in self.mesh.axes if axis not in done]
+        left = [axis for axis in self.mesh.axes if axis not in self.mesh.among(done)]
         if not done or None in done or not left or len(grad.batches) < 2:
             return ""
-        over = " and ".join(f'axis="{axis}"' for axis in done)
+        over = " and ".join(f"axis={show_axis(axis)}" for axis in done)
         if self.axis_of_pieces(layer) == "":
             call = f"grad = await model.scatterreduce(grad, {layer})"
             return (
                 f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
             )
-        call = f'grad = await model.allreduce(grad, {layer}, axis="{left[0]}")'
+        call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
     def has_cut_over(self, layer: int, axis: object, but: object) -> bool:
@@ -670,7 +672,7 @@ class Asked:
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
         cuts = [*self._past().cuts.get(layer, {})]
-        return f', axis="{cuts[-1]}"' if cuts and cuts[-1] else ""
+        return f", axis={show_axis(cuts[-1])}" if cuts and cuts[-1] else ""
 
     def whole_from_pieces(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces."""
@@ -681,7 +683,7 @@ class Asked:
             load = f"model.load_weights({layer}, model.rank, model.RANKS)"
             return f"each rank loads one of as many pieces as there are ranks, and then they are all of it: {load}"
         axis = self.axis_of_pieces(layer, weight.adapter)
-        over = f', axis="{axis}"' if axis else ""
+        over = f", axis={show_axis(axis)}" if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"
         if own is None or same_pieces(own, weight):
             return fix
@@ -712,7 +714,7 @@ class Asked:
         it together."""
         if self.axis_of_pieces(weight.layer, weight.adapter) == "" and self.mesh.axes:
             axis = [*self.mesh.axes][-1]
-            piece = f'model.axis_index("{axis}"), model.axis_size("{axis}")'
+            piece = f"model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)})"
             return f"load the piece of this place along the axis, model.load_weights({weight.layer}, {piece})"
         return self.whole_from_pieces(weight)
 

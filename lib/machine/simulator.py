@@ -24,7 +24,7 @@ from .failure import Wait
 from .fingerprints import Fingerprints
 from .in_flight import InFlight, labels_of_each
 from .interface import AnySimulator, Simulator
-from .mesh import Mesh
+from .mesh import Axis, Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
@@ -209,7 +209,7 @@ class LocalSimulator:
 
     # -- communication ----------------------------------------------------------------------
 
-    def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
+    def meet(self, rank: RankState, kind: str, operand: TensorState | None, layer: int, axis: Axis) -> InFlight:
         row = collective(kind)
         if operand is None:
             if row.everyone:
@@ -236,7 +236,7 @@ class LocalSimulator:
         kind: str,
         operands: Sequence[TensorState | None],
         layers: Sequence[int],
-        axis: str | None,
+        axis: Axis,
     ) -> InFlight:
         row = collective(kind)
         if rank.is_host:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..basics.errors import PuzzleError, numbered, show_set
+from ..basics.errors import PuzzleError, numbered, show_axis, show_set
 from .collectives import ALLGATHER, ALLREDUCE, dealt
 from .kinds import EXPERT, KINDS
 from .labels import (
@@ -259,7 +259,8 @@ def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> Pu
     def fix() -> str:
         axis = rank.axis_of_pieces(layer)
         if axis:
-            return f'the experts are divided along axis="{axis}": await model.alltoall(..., {layer}, axis="{axis}")'
+            own = f"axis={show_axis(axis)}"
+            return f"the experts are divided along {own}: await model.alltoall(..., {layer}, {own})"
         said = f"piece i of the tokens goes to the i-th rank of the group, and so do its experts: {load}"
         return f"{said}, with the place and the size of an axis where the group is one"
 

@@ -20,9 +20,10 @@ from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, re
 
 DEALT = "dealt_like_cards"
 """The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
-PARTIAL, SLICES, LISTS, ADAPTER, HOSTS = "partial=True", "slices", "lists", "adapter", "hosts"
+PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
-communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), and hosts."""
+communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), hosts, and
+collectives over several axes of a mesh at once."""
 
 
 class ExtraLabels(NamedTuple):

@@ -178,9 +178,9 @@ class Rank(Protocol):
         """What to do about the output of a layer that goes to the loss, where no rank has run the next one: who
         reads it, or that no rank has that layer."""
 
-    def axis_of_pieces(self, layer: int) -> str | None:
-        """Return the axis along which ranks have loaded different pieces of a weight that are all of it together, an
-        empty text where these are all ranks, and None where that is not so, or not known."""
+    def axis_of_pieces(self, layer: int) -> str | tuple[str, ...] | None:
+        """Return the axis, or several, along which ranks have loaded different pieces of a weight that are all of it
+        together, an empty text where these are all ranks, and None where that is not so, or not known."""
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is

@@ -7,7 +7,7 @@ from .attention import ROWS as STEPS
 from .collectives import ROWS as COLLECTIVES
 from .experts import ALLTOALL
 from .experts import ROWS as OF_EXPERTS
-from .labels import HOSTS, LISTS, SLICES
+from .labels import AXES, HOSTS, LISTS, SLICES
 from .operations import Collective, Computation, Message, Operation
 from .training import ROWS as COMPUTATIONS
 
@@ -78,7 +78,7 @@ def grantable() -> tuple[str, ...]:
             found += row.grants(row.may_take, {name: values[0] for name, values in row.options.items()})
         else:
             found += row.words
-    return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS]))
+    return tuple(dict.fromkeys([*found, SLICES, LISTS, HOSTS, AXES]))
 
 
 def stream_of(kind: str) -> str:

@@ -12,6 +12,7 @@ from ..basics.errors import Deadlock, PuzzleError, witnessed
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
 from ..machine.lives import WatchedTensor
+from ..machine.mesh import Axis
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
 from ..machine.simulator import LocalSimulator
@@ -149,15 +150,19 @@ class Replay:
                 raise ProtocolError("other operands than those of the operation")
         return self.simulator.compute(state, kind, layer, operands, options)
 
-    def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: int, axis: str | None) -> InFlight:
+    def _meet(self, state: RankState, kind: str, operand: TensorState | None, layer: int, axis: Axis) -> InFlight:
         self._check_brought(kind, [operand])
-        return self.simulator.meet(state, kind, operand, layer, axis)
+        return self.simulator.meet(state, kind, operand, layer, self._named(axis))
 
     def _meet_list(
-        self, state: RankState, kind: str, operands: Sequence[TensorState | None], layers: list[Any], axis: str | None
+        self, state: RankState, kind: str, operands: Sequence[TensorState | None], layers: list[Any], axis: Axis
     ) -> InFlight:
         self._check_brought(kind, operands)
-        return self.simulator.meet_list(state, kind, operands, layers, axis)
+        return self.simulator.meet_list(state, kind, operands, layers, self._named(axis))
+
+    def _named(self, axis: Axis) -> Axis:
+        """Return axes as a Model names them: anybody may have written these."""
+        return self.simulator.mesh.named(axis) if isinstance(axis, tuple) else axis
 
     def _check_brought(self, kind: str, operands: Sequence[TensorState | None]) -> None:
         row = collective(kind)

@@ -173,6 +173,12 @@ def _read_lines(reader: Reader, rows: object) -> dict[int, str]:
     return {number(rank): shown(line, 200) for rank, line in rows}
 
 
+def _read_axis(reader: Reader, value: object) -> str | tuple[str, ...]:
+    if type(value) is not list:
+        return shown(_of_type(str)(reader, value), 200)
+    return tuple([shown(_of_type(str)(reader, name), 200) for name in value])
+
+
 def _read_trip(sets: Any) -> tuple[frozenset[int], ...]:
     if type(sets) is not list:
         raise ProtocolError("no labels")
@@ -245,7 +251,7 @@ CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),
     lambda writer, call: writer.numbers_of_calls.get(call) or writer.number_of_call(call),
 )
-AXIS = _or_none(Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200)))
+AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis, tuple) else axis))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
 PLAIN, LABELS = Kind(_read_plain), Kind(_read_labels, _write_labels)
 LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:200]] for rank, line in lines.items()])

@@ -9,7 +9,7 @@ from ..machine.check import NOT_COMPUTED
 from ..machine.cost import Shape
 from ..machine.in_flight import Meeting, Membership, Message, RankLinks
 from ..machine.interface import AnySimulator
-from ..machine.mesh import Mesh
+from ..machine.mesh import Axis, Mesh
 from ..machine.network import Network, Watcher
 from ..machine.rank_state import TensorState, Terms
 from ..machine.simulator import LocalSimulator
@@ -40,10 +40,10 @@ class Represented(Network):
     def __init__(self, symmetry: Symmetry, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         super().__init__(mesh, terms, watcher)
         self.symmetry = symmetry
-        self.checked: set[str] = set()  # axes
+        self.checked: set[Axis] = set()  # axes
         self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, of a layer with experts or without
 
-    def _join(self, rank: int, axis: str | None) -> Membership:
+    def _join(self, rank: int, axis: Axis) -> Membership:
         """Return what a rank is in its group along an axis."""
         if axis is not None and axis not in self.checked:
             self.symmetry.check_links(axis)

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product, repeat
 from math import lcm
+from typing import cast
 
 from ..basics.arguments import describe
 from ..basics.errors import NOWHERE, PuzzleError
 from ..basics.errors import Place as Where
 from ..machine.log import Log
-from ..machine.mesh import Group, Mesh
+from ..machine.mesh import Axis, Group, Mesh
 from ..record.events import Event, make_event
 from ..record.labels import Labels
 from ..record.shards import Shards, coarsest, refined
@@ -82,7 +83,7 @@ class Symmetry:
         ]:
             raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
         self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
-        self._paths: dict[tuple[str | None, int], list[tuple[int, Steps]]] = {}
+        self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
         mesh.run = self.run
 
@@ -120,7 +121,7 @@ class Symmetry:
         steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
         return self.moved(rank, first), steps
 
-    def check_links(self, axis: str) -> None:
+    def check_links(self, axis: Axis) -> None:
         """Raise Unlike unless groups along an axis share nodes in the same way at all places of the folded axes."""
         known: dict[int, Group] = {}
         for rank in range(self.mesh.ranks):
@@ -149,12 +150,12 @@ class Symmetry:
 
     # -- what a whole group brings ----------------------------------------------------------
 
-    def derived(self, group: Group, axis: str | None, brought: Sequence[Labels]) -> list[Labels]:
+    def derived(self, group: Group, axis: Axis, brought: Sequence[Labels]) -> list[Labels]:
         """Return what all ranks of a group bring to a collective, given what those of them bring that are run. Raise
         Unlike where these do not follow from each other."""
         paths = self._paths.get((axis, group.ranks[0]))
         if paths is None:
-            along = [one for one in self.axes if axis is None or one == axis or not self.mesh.axes]
+            along = [one for one in self.axes if one in self.mesh.names(axis) or not self.mesh.axes]
             paths = list[tuple[int, Steps]]()
             for rank in group.ranks:
                 base, further = self.stands_for(rank, along)
@@ -220,15 +221,15 @@ class Story:
         first, steps = self.symmetry.stands_for(rank, self.symmetry.axes)
         moves = [[move * count for move in self.moves(first, second)] for second, count in steps]
         place, events = self.symmetry.place(rank), []
-        of_axis: dict[object, tuple[int, ...]] = {}  # the rank's groups
+        of_axis: dict[Axis, tuple[int, ...]] = {}  # the rank's groups
         together = map(sum, zip(*moves, strict=True)) if moves else repeat(0)
         for event, move in zip(self.own[first], together, strict=False):
             _, kind, layer, batches, issued, start, end, held, op, group, *rest = event
             if move:
                 batches = frozenset([batch + move for batch in batches])
             if op is not None:
-                axis, number = op[0], op[2]
-                if axis is None or isinstance(axis, str):  # a collective is named by its axis and its first rank
+                axis, number = cast("Axis | int", op[0]), op[2]
+                if not isinstance(axis, int):  # a collective is named by its axes and its first rank
                     if axis not in of_axis:
                         of_axis[axis] = self.symmetry.mesh.group(rank, axis).ranks
                     group = of_axis[axis]

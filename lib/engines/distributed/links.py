@@ -47,7 +47,7 @@ class Links:
             receives = stream_of(move.kind) == "message" and move.ranks[1] == rank and numbers.device == "cpu"
             if rank in move.ranks:
                 self.lanes[receives].append(move)
-        self.groups, self.hosts = _groups(mesh), mesh.beside.keys()
+        self.groups, self.hosts = _groups(mesh, moves), mesh.beside.keys()
         self.changed = threading.Condition()
         self.started: dict[int, Any] = {}
         self.results: dict[int, Value] = {}
@@ -134,9 +134,9 @@ class Links:
         return None if labels is None else self.numbers.of(labels, buffer.to(self.numbers.device))
 
 
-def _groups(mesh: Mesh) -> dict[tuple[int, ...], Any]:
-    """Return a process group for every group of ranks that can meet. All ranks make all of them, in the same order."""
-    parts = dict.fromkeys(mesh.group(rank, axis).ranks for axis in mesh.axes for rank in range(mesh.ranks))
+def _groups(mesh: Mesh, moves: Sequence[Move]) -> dict[tuple[int, ...], Any]:
+    """Return a process group for every group of ranks that meets. All ranks make all of them, in the same order."""
+    parts = dict.fromkeys(move.ranks for move in moves if stream_of(move.kind) == "collective")
     groups = {ranks: dist.new_group(list(ranks)) for ranks in parts if len(ranks) < mesh.ranks}
     everyone = tuple(range(mesh.ranks))
     return {**groups, everyone: dist.new_group(list(everyone)) if mesh.hosts else dist.group.WORLD}
