@@ -93,8 +93,8 @@ prices
 # ## Your task
 #
 # The 128 ranks are a mesh of 16 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A
-# collective takes one axis here, or all ranks; messages go wherever you like. If `x` is for replicas, the other two make a
-# pipeline of eight stages, of which there are 16. If `x` and `y` are for replicas, there are
+# collective takes one axis here, or all ranks; messages go wherever you like. If `x` is for replicas, the other two
+# make a pipeline of eight stages, of which there are 16. If `x` and `y` are for replicas, there are
 # {{mesh["x"] * mesh["y"]}} pipelines of four stages, and a sum goes over one axis and then over the other. If
 # everything is sharded over all ranks, that is FSDP.
 #
