@@ -27,6 +27,7 @@ from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -45,11 +46,12 @@ from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
 from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages, order_of
 from lib.learner.tensors import Weight
-from lib.real import GPT_175B
+from lib.real import A100_MEGATRON, GPT_175B, H100_DGX
 from lib.real.hardware import FITS
 from lib.record.chain import chain_of
 from lib.record.score import peak_event
 from lib.record.table import OPERATIONS, grantable
+from tools import foundry
 from tools.published import MEGATRON
 
 from . import figures, gallery, priced
@@ -977,9 +979,31 @@ def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
     return {
         **programs,
         "measured": row.present,
+        "off": _how_far_off(),
         "FITS": FITS,
+        "A100_MEGATRON": A100_MEGATRON,
+        "H100_DGX": H100_DGX,
         "gpipe": shown,
         "longest": longest,
+    }
+
+
+def _how_far_off() -> dict[str, Any]:
+    """How far LLM Foundry's rows are off in percent, by the prices alone, and on how many."""
+    rows = foundry.rows()
+    some = {
+        "all": rows,
+        "kept back": [row for row in rows if row.held_back],
+        "long": [row for row in rows if row.model.sequence > 8192],
+    }
+    found = {
+        name: foundry.errors(name, map(foundry.estimated, each)) for name, each in some.items()
+    }
+    return {
+        name: SimpleNamespace(
+            rows=one.rows, median=round(100 * one.median, 1), worst=round(abs(100 * one.worst))
+        )
+        for name, one in found.items()
     }
 
 

@@ -28,12 +28,11 @@ PUZZLE = {
         "mesh": {"x": 16, "y": 2, "z": 4},
     },
     "other_sizes": "grid",
-    "target": {"time": 15.0, "memory": 73_000_000_000},
-    "star": {"time": 13.0, "memory": 45_000_000_000},
+    "target": {"time": 14.0, "memory": 79_000_000_000},
+    "star": {"time": 13.0, "memory": 47_000_000_000},
     "frontier": [
-        {"time": 13.0, "memory": 45_000_000_000, "by": "compose_overlapped"},
-        {"time": 14.0, "memory": 39_000_000_000, "by": "eight_stages"},
-        {"time": 15.0, "memory": 35_000_000_000, "by": "eight_small_stages"},
+        {"time": 13.0, "memory": 47_000_000_000, "by": "compose_overlapped"},
+        {"time": 14.0, "memory": 36_000_000_000, "by": "eight_small_stages"},
     ],
     "cost": "gpt_3_on_a100",
     "layout": "anywhere",
@@ -104,7 +103,8 @@ prices
 # this machine they are within {{off}} percent of what was measured. So time and memory count in two digits:
 # {{ours.time:.1f}} seconds are {{ours.time:.0f}}.
 #
-# Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits ({{FITS:percent}} of {{CARD}} GB).
+# Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits
+# ({{FITS:percent}} of the {{card:.1f}} GB that the card has).
 # The star: **{{star.time}}** seconds, **{{star.memory / BILLION}} GB**. A run takes some seconds of your own time, too.
 
 
@@ -515,6 +515,7 @@ node, read, gradient = 8, 300e9, 4  # tokens: arXiv 2005.14165
 steps = read / (2 * batches * GPT_SEQUENCE)
 bytes_each = WEIGHT + gradient + STATE
 nic, used, off = 25e9, 0.8, 8  # A100_MEGATRON; its error: `make papers`
+card = prices.cluster.memory / BILLION
 
 
 def timed(fn: Callable[[Model], Any]) -> Run:
@@ -525,8 +526,9 @@ def timed(fn: Callable[[Model], Any]) -> Run:
 def row(fn: Callable[[Model], Any]) -> str:
     """Seconds and GB, in two digits, and whether that fits."""
     done = timed(fn)
-    fits = done.memory <= FITS * CARD * BILLION
-    return f"{done.time:.0f} | {done.memory / BILLION:.0f} | {'' if fits else 'does not fit'}"
+    return (
+        f"{done.time:.0f} | {done.memory / BILLION:.0f} | {'' if done.fits else 'does not fit'}"
+    )
 
 
 ours, best, two_at_once, deep = map(

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lib import Plan, plan, run
-from lib.real import A100_MEGATRON, GPT_175B, Cluster, Transformer
+from lib.real import A100_MEGATRON, EAGER, GPT_175B, Cluster, Transformer
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
-from tools import papers, published
+from tools import foundry, papers, published
 from tools.papers import Line, Stack, adapter_ratio, cluster_ratios, exact, interleaved_ratio, recompute_ratio
+from tools.programs import fsdp_accumulating
 
 AIM = 0.05
 
@@ -27,9 +29,11 @@ def holds(line: Line) -> None:
     assert abs(line.ours - line.published) < abs(line.without - line.published), line
 
 
-def test_what_must_come_out_exactly_does() -> None:
-    lines = [*exact()]
-    assert len(lines) == 12 + 2 + 4 + 1
+@pytest.mark.parametrize(("first", "count"), [(0, 2), pytest.param(2, 2, marks=pytest.mark.slow("large"), id="large")])
+def test_what_must_come_out_exactly_does(first: int, count: int) -> None:
+    """Memory of figure 1 is that of runs."""
+    lines = [*exact(published.MEGATRON[first : first + count])]
+    assert len(lines) == 3 * count + 2 + 4 + 1
     assert [line for line in lines if line.ours != line.published] == []
 
 
@@ -162,7 +166,7 @@ def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
 @pytest.mark.slow("large")
 def test_megatrons_choice_for_gpt_3_is_as_fast_as_the_fastest_interleaved_pipeline() -> None:
     made = papers.choice(published.CHOSEN[0], {"interleaved": interleaved})
-    assert 0 <= made.behind < 0.02 and made.place <= made.ties
+    assert 0 <= made.behind < 0.05 and made.place <= made.ties
     assert (made.first.stages, made.first.tensor, made.first.recompute) == (8, 8, "selective")
 
 
@@ -179,3 +183,62 @@ def test_choices_are_written_as_text_and_csv(tmp_path: Path) -> None:
         head, theirs, first = csv.reader(file)
     assert theirs[:6] == ["tiny", "8", "16", "theirs", "sharded", "8"] and len(head) == len(theirs) == len(first)
     assert (theirs[-2], first[3], first[4]) == (str(made.place), "first", made.first.name)
+
+
+# -- the open rows, and what fits --------------------------------------------------------------------------
+
+
+def test_open_rows_are_within_what_the_documents_say() -> None:
+    """Without runs, since all but one percent of a step is the price of what is computed."""
+    rows = foundry.rows()
+    assert len(rows) == 139 and sum(row.held_back for row in rows) == 46
+    for some in (rows, [row for row in rows if row.held_back], [row for row in rows if row.model.sequence > 8192]):
+        found = foundry.errors("", map(foundry.estimated, some))
+        assert found.median < 0.05 and abs(found.worst) < 0.3 and abs(found.signed) < 0.03, found
+
+
+@pytest.mark.parametrize(("cause", "least"), [("attention", 0.1), ("smallest dimension", 0.08)])
+def test_what_belongs_to_the_stack_is_why_they_are(cause: str, least: float) -> None:
+    """Each idea switched off: attention as fast as large products, or all products as fast as large ones."""
+    without: dict[str, dict[str, Any]] = {
+        "attention": {"attention_reached": None, "attention_back_reached": None},
+        "smallest dimension": {"half_reached_at": 0.0},
+    }
+    rows = [row._replace(cluster=replace(row.cluster, **without[cause])) for row in foundry.rows()]
+    assert foundry.errors("", map(foundry.estimated, rows)).median > least
+
+
+@pytest.mark.parametrize("name", ["MPT 125m", "MPT 7b", "MPT 70b"])
+def test_a_step_of_many_micro_batches_is_known_from_two_short_ones(name: str) -> None:
+    row = next(row for row in foundry.rows() if row.model.name == name and row.batches > 2)._replace(gpus=4, batches=5)
+    cost = replace(row.cost, cluster=replace(row.cluster, memory=1e13))
+    whole = run(fsdp_accumulating, 4, row.model.layers, 20, cost=cost, represent=True, timeout=None)
+    ours = foundry.done(row)
+    assert ours.seconds == pytest.approx(whole.seconds, abs=1e-6) and ours.memory == whole.bytes
+    assert ours.off - foundry.estimated(row) == pytest.approx(0, abs=0.05)
+
+
+def test_what_ran_fits_and_what_did_not_does_not() -> None:
+    """Of the open rows those with the fullest memory: nothing computed again, on 8 GPUs. With another loss most of them
+    would not fit."""
+    full = [row for row in foundry.rows() if row.recompute == "none" and row.gpus == 8 and row.model.sequence == 8192]
+    assert len(full) == 10 and sum(foundry.fits(row) for row in full) >= 9
+    eager = [row._replace(cluster=replace(row.cluster, loss_bytes=EAGER)) for row in full]
+    assert sum(map(foundry.fits, eager)) <= 4
+    known = [*papers.room([], published.MEGATRON[:2])]
+    assert [each.name for each in known if each.fits != each.fitted] == [] and sum(
+        not each.fitted for each in known
+    ) == 4
+    said = papers.room_text([*known, papers.Fit("a model", True, 90 * 10**9, False)])
+    assert "1 of them do not fit here: a model, 90 GB" in said and "0 of them fit here" in said
+
+
+def test_errors_are_written_as_a_table() -> None:
+    said = foundry.text([foundry.errors("one", [0.1, -0.3, 0.02], 1), foundry.errors("two", [-0.01])]).splitlines()
+    assert said[1].split() == ["one", "3", "10.0", "-30", "+2.0", "1"] and said[2].split() == [
+        "two",
+        "1",
+        "1.0",
+        "-1",
+        "-1.0",
+    ]

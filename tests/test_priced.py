@@ -24,7 +24,7 @@ SOURCES = [
     for path in build.sources(build.ROOT / "solutions")
     if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF
 ]
-NOT_FITTING = {"ddp", "pipeline", "gpipe", "tensor_parallel"}
+NOT_FITTING = {"ddp", "pipeline", "gpipe"}
 """What these take too much of is what the puzzles after them save."""
 
 

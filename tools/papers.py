@@ -1,9 +1,10 @@
 """Published figures beside what the programs of the course give: ``python -m tools.papers``, or ``make papers``.
 
-Five tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
-software stack (the part of the peak that matrix products reach) fitted on one row; what is only shown; and what the
-planner would choose beside what others chose. They are printed, and written as ``papers.csv``, ``planner.csv`` and
-``papers.svg`` into the folder that is named, or ``dist``.
+Tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
+software stack (the part of the peak that matrix products reach) fitted on one row; how far each set is off, with the
+139 rows of ``tools/foundry.py``; what fits; what is only shown; and what the planner would choose beside what others
+chose. They are printed, and written as ``papers.csv``, ``planner.csv`` and ``papers.svg`` into the folder that is
+named, or ``dist``.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from lib.real import (
     Cluster,
     Transformer,
 )
+from lib.real.prices import RealCost
+from lib.record.kinds import MEMORY_KINDS
 from lib.running.plan import Search
-from tools import published
+from tools import foundry, published
 from tools.papers_picture import picture
 
 with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one what a step takes
@@ -40,7 +43,6 @@ with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one w
     from solutions.p13_one_f_one_b import one_f_one_b
     from solutions.p14_interleaved import interleaved
 
-GIB = 2**30
 TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a box
 FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
 """Bytes of a number: weights and gradients are kept in 4, weights are gathered in 2, gradients reduced in 4."""
@@ -66,6 +68,11 @@ class Line(NamedTuple):
 # -- runs ---------------------------------------------------------------------------------------------
 
 
+def in_gb(gib: float) -> float:
+    """Return the GB of what was published in GiB."""
+    return round(gib * 2**30) / 1e9
+
+
 def pipeline_seconds(cluster: Cluster, row: published.Pipeline, present: bool, batches: int | None = None) -> float:
     """Return the seconds of a step on a pipeline, of the programs of puzzles 13 and 14.
 
@@ -73,14 +80,7 @@ def pipeline_seconds(cluster: Cluster, row: published.Pipeline, present: bool, b
     stages on (tests/test_real_prices.py), in steps of as many with several chunks: two short runs tell that of a long
     one.
     """
-    cost = cluster.cost(
-        row.model,
-        micro_batch=row.micro_batch,
-        tensor=TENSOR,
-        sequence_parallel=present,
-        recompute="selective" if present else "full",
-        gradients=4,
-    )
+    cost = pipeline_cost(cluster, row, present, "selective" if present else "full")
     fn, few = (one_f_one_b, row.stages) if row.chunks == 1 else (interleaved, row.stages)
     more = few + (row.stages if row.chunks > 1 else max(1, row.stages // 8))
     many = row.batches if batches is None else batches
@@ -103,6 +103,7 @@ def sharded_run(cluster: Cluster, row: published.Sharded) -> Run:
         batches=row.gpus,
         cost=cost,
         timeout=None,
+        represent=True,
     )
 
 
@@ -134,19 +135,16 @@ def train(model: Model, adapters: bool = False, updates: bool = False) -> Model:
 # -- figures that must come out exactly ------------------------------------------------------------------
 
 
-def exact() -> Iterator[Line]:
-    """Yield memory, parameters and states."""
-    for row in published.MEGATRON:
+def exact(rows: Sequence[published.Pipeline] = published.MEGATRON) -> Iterator[Line]:
+    """Yield memory, parameters and states. What is in flight is that of runs."""
+    for row in rows:
         model, name = row.model, row.model.name
         states = model.state_bytes(gradients=4, parameters=model.layers * model.matrices)
-        gpus, in_flight = TENSOR * row.stages, model.layers
-        if row.chunks > 1:  # that is what the run of an interleaved pipeline has in flight on rank 0
-            in_flight = model.layers * (row.stages * row.chunks + row.stages - 1) // (row.stages * row.chunks)
-        kept = partial(model.activation_bytes, row.micro_batch, TENSOR)
-        yield Line("exact", f"{name}: states", "GiB", row.states, sum(states.values()) / gpus / GIB)
-        yield Line("exact", f"{name}: activations", "GiB", row.whole, in_flight * kept() / GIB)
-        less = in_flight * kept(True, "selective") / GIB
-        yield Line("exact", f"{name}: activations, selective", "GiB", row.less, less)
+        yield Line(
+            "exact", f"{name}: states", "GB", in_gb(row.states), sum(states.values()) / TENSOR / row.stages / 1e9
+        )
+        yield Line("exact", f"{name}: activations", "GB", in_gb(row.whole), kept_in_flight(row, False) / 1e9)
+        yield Line("exact", f"{name}: activations, selective", "GB", in_gb(row.less), kept_in_flight(row, True) / 1e9)
     for model, billions in ((LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55)):
         yield Line(
             "exact",
@@ -167,6 +165,31 @@ def exact() -> Iterator[Line]:
             round(held / 1e9, 1),
         )
     yield Line("exact", "65 billion parameters in 16 bits", "GB", 780, 12 * 65.0)
+
+
+def pipeline_cost(cluster: Cluster, row: published.Pipeline, present: bool, recompute: str) -> RealCost:
+    """Return the prices of a pipeline of Megatron's, ``present`` with sequence parallelism."""
+    return cluster.cost(
+        row.model, micro_batch=row.micro_batch, tensor=TENSOR, sequence_parallel=present, recompute=recompute,
+        gradients=4,
+    )  # fmt: skip
+
+
+def fullest(row: published.Pipeline, cost: RealCost) -> Run:
+    """Return a run of a pipeline with no more micro-batches than fill its memory."""
+    fn = one_f_one_b if row.chunks == 1 else interleaved
+    batches = min(row.batches, row.stages * (2 if row.chunks > 1 else 1))
+    return run(fn, ranks=row.stages, layers=row.stages * row.chunks, batches=batches, cost=cost, timeout=None)
+
+
+def kept_in_flight(row: published.Pipeline, present: bool) -> int:
+    """Return the bytes of activations that the first stage of a run has kept when most is in flight. Figure 1 counts
+    neither what the last layer hands on nor what an operation holds while it runs."""
+    cost = pipeline_cost(A100_MEGATRON, row, present, "selective" if present else "none")
+    done = fullest(row, cost)
+    handed_on = [each for each in done.events if each.rank == 0 and each.kind in ("pass_to", "loss")]
+    besides = cost.activation_elements + (0 if row.stages > 1 else cost.held_by_loss)
+    return max(each.held[MEMORY_KINDS.index("activations")] for each in handed_on) - round(besides)
 
 
 # -- ratios, in which nothing is fitted --------------------------------------------------------------------
@@ -237,7 +260,9 @@ def adapter_ratio(row: tuple[Transformer, float, float]) -> Line:
     Switched off, backward makes the gradients of all weights, which are not used."""
     model, full, adapted = row
     cost = H100_DGX.cost(model)
-    head = H100_DGX.products_take(model.head_flops())  # the gradient of its weight, which ``loss`` makes
+    head = H100_DGX.product_takes(
+        model.tokens(), model.hidden, model.vocabulary
+    )  # the gradient of its weight, in ``loss``
     whole, part, step = (
         run(partial(train, **trained), layers=model.layers, cost=cost).seconds
         for trained in ({}, {"adapters": True}, {"updates": True})
@@ -323,6 +348,38 @@ def _off(stack: Stack, at: int, took: float, known: Sequence[float]) -> float:
     return took / known[at] - 1 if stack.rows[at][1] == "s" else known[at] / took - 1
 
 
+# -- does it fit? --------------------------------------------------------------------------------------------
+
+
+class Fit(NamedTuple):
+    """Whether a set-up fitted, and what we say."""
+
+    name: str
+    fitted: bool
+    bytes: int
+    fits: bool
+
+
+def room(
+    foundry_rows: Sequence[foundry.Done], rows: Sequence[published.Pipeline] = published.MEGATRON
+) -> Iterator[Fit]:
+    """Yield what is known to have fitted, or not to: the red line of figure 1 of arXiv 2205.05198 is the memory of a
+    GPU, which all four models need more than if all is kept, and less than with that paper's ideas."""
+    for row in rows:
+        for present in (True, False):
+            cost = pipeline_cost(A100_MEGATRON, row, present, "selective" if present else "none")
+            done = fullest(row, cost)
+            yield Fit(f"{row.model.name}, {'selective' if present else 'all kept'}", present, done.bytes, done.fits)
+    for each in (*published.TORCHTITAN_A100, *published.TORCHTITAN_H100):
+        done = sharded_run(each.cluster, each)
+        yield Fit(each.name, True, done.bytes, done.fits)
+    for one in foundry_rows:
+        yield Fit(one.row.model.name, True, one.memory, one.fits)
+    for model, cost in published.too_large():
+        done = run(prefetch, ranks=128, layers=model.layers, batches=128, cost=cost, timeout=None, represent=True)
+        yield Fit(model.name, False, done.bytes, done.fits)
+
+
 # -- what is only shown --------------------------------------------------------------------------------------
 
 
@@ -330,8 +387,8 @@ def shown() -> Iterator[Line]:
     """Yield figures that the model is not meant to meet, beside what it gives."""
     for row in published.TORCHTITAN_H100:
         if row.fused:
-            held = sharded_run(row.cluster, row).bytes / GIB
-            yield Line("shown", f"{row.name}: memory", "GiB", published.H100_MEMORY[row.gpus], held)
+            held = sharded_run(row.cluster, row).bytes / 1e9
+            yield Line("shown", f"{row.name}: memory", "GB", in_gb(published.H100_MEMORY[row.gpus]), held)
     for model, micro_batch, sequence, tflops in published.ANNOUNCED:
         short = replace(model, sequence=sequence)
         cost = A100_40_P4D.cost(short, micro_batch=micro_batch, recompute="full", optimizer="sgd")
@@ -411,6 +468,24 @@ def text(lines: Sequence[Line]) -> str:
     return "\n".join(rows)
 
 
+def time_off(line: Line) -> float:
+    """Return how much longer our step takes, as a part of the published one, whatever the unit of the line is."""
+    return line.residual if line.unit == "s" else line.published / line.ours - 1
+
+
+def room_text(fits: Sequence[Fit]) -> str:
+    """Return how many set-ups fitted, and what we say, with the names of those of which we say otherwise."""
+    lines = []
+    for fitted, what in ((True, "ran"), (False, "needed more memory than a GPU has")):
+        some = [each for each in fits if each.fitted == fitted]
+        wrong = [f"{each.name}, {show_bytes(each.bytes)}" for each in some if each.fits != fitted]
+        otherwise = "do not fit" if fitted else "fit"
+        lines.append(
+            f"  {len(some)} {what}; {len(wrong)} of them {otherwise} here{': ' * bool(wrong)}{'; '.join(wrong)}"
+        )
+    return "\n".join(lines)
+
+
 def save(lines: Sequence[Line], folder: Path, choices: Sequence[Choice] = ()) -> None:
     """Write all lines as papers.csv, how far they are off as papers.svg, and choices as planner.csv."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -454,6 +529,7 @@ def main(arguments: Sequence[str]) -> None:
         "Seconds: one number for each stack is fitted on one row. Below each table: the worst of the other rows,\n"
         "for each row on which it could be fitted\n"
     )
+    sets: list[foundry.Errors] = []
     for stack in stacks():
         part, rows, worst = seconds(stack, said)
         print(f"{stack.name}: {part:.3f} of the peak, fitted on {rows[stack.fitted].name}\n\n{text(rows)}\n")
@@ -461,6 +537,17 @@ def main(arguments: Sequence[str]) -> None:
             print(f"  fitted on {row.name}: the worst is {100 * off:+.1f} %")
         print()
         done += rows
+        sets.append(foundry.errors(stack.name, (time_off(row) for row in rows if not row.fitted)))
+    said("LLM Foundry's rows")
+    open_rows = [foundry.done(row) for row in foundry.rows()]
+    sets += foundry.groups(open_rows)
+    print(
+        "How far off each set is, in percent of a step's time: the median without and with its sign, and the worst.\n"
+        "Of the first three, without the row that is fitted; then LLM Foundry's, all, and parts of them\n\n"
+        f"{foundry.text(sets)}\n"
+    )
+    said("what fits")
+    print(f"Does it fit?\n\n{room_text([*room(open_rows)])}\n")
     said("what is only shown")
     found = [*shown()]
     print(f"Shown, without an aim\n\n{text(found)}\n")

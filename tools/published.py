@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from lib import Plan
 from lib.real import (
+    A100_40_P4D,
     A100_MEGATRON,
     A100_TORCHTITAN,
     GPT_1T,
@@ -21,6 +23,7 @@ from lib.real import (
     Cluster,
     Transformer,
 )
+from lib.real.prices import RealCost
 
 
 class Pipeline(NamedTuple):
@@ -119,6 +122,18 @@ ADAPTED_BATCH = 32
 ANNOUNCED = ((GPT_175B, 20, 512, 159), (GPT_1T, 4, 2048, 84))
 """Micro-batch, sequence and TFLOP/s of a GPU, on 128 A100 of 40 GB: PyTorch's announcement of FSDP, 2022. Parameters
 were offloaded to the processors."""
+
+
+def too_large() -> tuple[tuple[Transformer, RealCost], ...]:
+    """Return models and prices of FSDP on 128 GPUs that are known not to have fitted: the announced model of 10¹²
+    parameters, without the offload of its parameters, and with nothing computed again."""
+    model, micro_batch, sequence, _ = ANNOUNCED[1]
+    model = replace(model, sequence=sequence)
+    return tuple(
+        (model, A100_40_P4D.cost(model, micro_batch=micro_batch, recompute=how, optimizer="sgd"))
+        for how in ("full", "none")
+    )
+
 
 CHOSEN = (
     *(

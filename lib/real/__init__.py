@@ -13,4 +13,7 @@ real         this file: what is imported from it
 from .presets import *  # noqa: F403  (every model and cluster there)
 from .prices import Cluster as Cluster
 from .report import report as report
+from .transformer import COMPILED as COMPILED
+from .transformer import EAGER as EAGER
+from .transformer import FUSED as FUSED
 from .transformer import Transformer as Transformer

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import prod
 
 from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
+from .transformer import EAGER
 
 FITS = 0.92
-"""The part of a GPU's nominal memory that can be filled: the rest is for CUDA, for NCCL, and for gaps."""
+"""The part of a card's memory that tensors can fill. The rest is for CUDA and NCCL, and for what PyTorch's allocator
+keeps for later, or cannot use, because it lies in gaps."""
+MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Hardware:
     """GPUs in nodes, and the software that runs on them: how much of the sheet is reached depends on both.
 
-    ``peak``: operations a second in matrix products of 16-bit numbers, without sparsity; ``reached`` and
-    ``attention_reached``: which part of it matrix products and attention come to (the same, unless given); ``memory``
-    in bytes, ``memory_bandwidth`` in bytes a second, ``memory_reached``: the part of that; ``link``: bytes a second
-    from one GPU to the others of its node, in one direction; ``nic``: bytes a second between nodes *for each GPU* (a
-    card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to; ``latency`` and
-    ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether norms and the like
-    are compiled into one pass over memory; ``gpus``: how many there are, if that is limited. ``host_memory`` (bytes a
-    node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU) describe the processors beside
-    the GPUs. Raises PuzzleError for a number that cannot be.
+    ``peak``: operations a second in matrix products of 16-bit numbers, without sparsity; ``reached``: the part of it
+    that large matrix products come to, and ``half_reached_at``: the size of the smallest dimension with which a product
+    comes to half of that; ``attention_reached`` and ``attention_back_reached``: the part of the peak that attention
+    comes to, forward and backward (as large products, and as forward, unless given), which depends on the version of
+    flash attention; ``loss_bytes``: what head and loss hold for each token and word of the vocabulary (see ``EAGER``);
+    ``memory`` in bytes, ``memory_bandwidth`` in bytes a second, ``memory_reached``: the part of that; ``link``: bytes a
+    second from one GPU to the others of its node, in one direction; ``nic``: bytes a second between nodes *for each
+    GPU* (a card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to;
+    ``latency`` and ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether
+    norms and the like are compiled into one pass over memory; ``gpus``: how many there are, if that is limited.
+    ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
+    describe the processors beside the GPUs. Raises PuzzleError for a number that cannot be.
     """
 
     name: str
@@ -35,6 +42,9 @@ class Hardware:
     link: float
     nic: float
     attention_reached: float | None = None
+    attention_back_reached: float | None = None
+    half_reached_at: float = 0.0
+    loss_bytes: float = EAGER
     memory_reached: float = 0.85
     link_reached: float = 0.8
     latency: float = 3e-6
@@ -69,13 +79,15 @@ class Hardware:
         """The bytes of a GPU that can be filled."""
         return FITS * self.memory
 
-    def products_take(self, flops: float) -> float:
-        """Return the seconds that matrix products of so many operations take."""
-        return flops / (self.peak * self.reached)
+    def product_takes(self, *dimensions: float) -> float:
+        """Return the seconds of a matrix product: of rows, columns, and what is summed over. The smaller the smallest
+        of them, the less often is each number used that the product reads or writes."""
+        return 2 * prod(dimensions) / (self.peak * self.reached) * (1 + self.half_reached_at / min(dimensions))
 
-    def attention_takes(self, flops: float) -> float:
+    def attention_takes(self, flops: float, backward: bool = False) -> float:
         """Return the seconds that attention of so many operations takes."""
-        return flops / (self.peak * (self.attention_reached or self.reached))
+        part = self.attention_reached or self.reached
+        return flops / (self.peak * (self.attention_back_reached or part if backward else part))
 
     def moving_takes(self, size: float) -> float:
         """Return the seconds that it takes to read and write so many bytes of the GPU's own memory."""

@@ -1,10 +1,12 @@
-"""Models and clusters whose figures are published. ``reached`` was fitted on one published row, which is named (`make
+"""Models and clusters whose figures are published. ``reached`` was fitted on published rows, which are named (`make
 papers` prints how the others come out), or is assumed. What the numbers mean is in ``Hardware``."""
 
+from dataclasses import replace
 from typing import Any
 
+from .hardware import MIB
 from .prices import Cluster
-from .transformer import Transformer
+from .transformer import FUSED, Transformer
 
 
 def _llama(layers: int, hidden: int, heads: int, sequence: int, vocabulary: int, **more: Any) -> Transformer:
@@ -38,40 +40,75 @@ LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, 
 LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
-# -- clusters: a machine and a software stack -------------------------------------------------------
+# -- clusters: a machine and a software stack, with its date ---------------------------------------
+
+# How ``reached`` falls with the smallest dimension is the same for all stacks of a GPU: 300 for an A100 fits the open
+# rows of LLM Foundry (below), and 8192 x 1600 x 6400 at 237 TFLOP/s (gist.github.com/rizar, 2022) lies on that curve.
+# An H100 computes 1.9 times as much for each byte that it reads. The most that a product of any size was found to reach
+# is 0.87 of the peak on an A100, 0.80 on an H100 and an H200, 0.78 on a B200, 0.73 on a GB200 and 0.51 on an MI300X:
+# github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS", 2025.
+_A100_HALF, _H100_HALF = 300, 600
+_A100, _A100_40, _H100 = 81_920 * MIB, 40_960 * MIB, 81_559 * MIB
+"""What nvidia-smi says that these cards have."""
 
 A100_MEGATRON = Cluster(
-    "A100 80 GB, Megatron 2022", peak=312e12, reached=0.71, memory=80e9, memory_bandwidth=2.039e12, link=300e9, nic=25e9
-)
+    "A100 80 GB, Megatron 2022", peak=312e12, reached=0.83, half_reached_at=_A100_HALF, attention_reached=0.5,
+    memory=_A100, memory_bandwidth=2.039e12, link=300e9, nic=25e9,
+)  # fmt: skip
 """DGX A100: NVIDIA's sheets for the A100 80 GB SXM and for the node (8 cards of 200 Gbit/s). Megatron-LM as of arXiv
-2205.05198, fp16, with scores of attention in memory. 0.712 fits the step of 18.13 s of GPT-3 in table 5."""
+2205.05198 (May 2022), fp16, with scores of attention in memory, whose products have a dimension of 96 to 160: 0.5 is
+assumed. 0.828 fits the step of 18.13 s of GPT-3 in table 5."""
 A100_TORCHTITAN = Cluster(
-    "A100 80 GB, torchtitan 2024", peak=312e12, reached=0.64, attention_reached=0.6, memory=80e9,
-    memory_bandwidth=2.039e12, link=300e9, nic=25e9, fused=False,
+    "A100 80 GB, torchtitan 2024", peak=312e12, reached=0.69, half_reached_at=_A100_HALF, attention_reached=0.62,
+    attention_back_reached=0.56, memory=_A100, memory_bandwidth=2.039e12, link=300e9, nic=25e9, fused=False,
 )  # fmt: skip
 """The same GPU with PyTorch FSDP2, bf16, not compiled: docs/performance.md of torchtitan, 2024. FlashAttention-2
-reaches 0.5 to 0.73 of the peak there (arXiv 2307.08691). The links of this cluster are not published; DGX's are
-assumed, and hardly matter: they are hidden. 0.643 fits the 2,904 tokens a second of Llama 3 8B."""
+reaches 0.5 to 0.73 of the peak there (arXiv 2307.08691), backward less than forward. The links of this cluster are not
+published; DGX's are assumed, and hardly matter: they are hidden. 0.699 fits the 2,904 tokens a second of Llama 3 8B."""
+A100_LLM_FOUNDRY = Cluster(
+    "A100 80 GB, LLM Foundry 2023", peak=312e12, reached=0.78, half_reached_at=_A100_HALF, attention_reached=0.355,
+    attention_back_reached=0.3, loss_bytes=FUSED, memory=_A100, memory_bandwidth=2.039e12, link=300e9, nic=25e9,
+    fused=False,
+)  # fmt: skip
+"""MosaicML's LLM Foundry of 2023, PyTorch 1.13 with FSDP, not compiled, and the fused cross-entropy of flash-attn:
+scripts/train/benchmarking of github.com/mosaicml/llm-foundry, which has 61 rows of MPT models on this GPU. Attention is
+the kernel in Triton of the first FlashAttention: 0.355 is 1.86 ms for 8 x 12 heads of 64 and 4,096 tokens
+(github.com/Dao-AILab/flash-attention, issue 142). 0.78 and 0.3 fit two of every three of these rows."""
+A100_40_LLM_FOUNDRY = replace(
+    A100_LLM_FOUNDRY, name="A100 40 GB, LLM Foundry 2023", reached=0.74, memory=_A100_40, memory_bandwidth=1.555e12
+)
+"""The same with 40 GB, and with the software of some months before: 78 rows of the same table. 0.743 fits two of every
+three."""
+H100_LLM_FOUNDRY = Cluster(
+    "H100 80 GB, LLM Foundry 2023", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.185,
+    attention_back_reached=0.15, loss_bytes=FUSED, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
+    fused=False,
+)  # fmt: skip
+"""The same on a DGX H100, with PyTorch 2.0. No row is fitted. ``reached`` is assumed: 0.755 would be as far below the
+best product as on an A100, and torchtitan's two stacks, one of them with 500 W, are further apart. Attention is the
+same kernel, which does not know the instructions of an H100; FlashAttention-2, which does not either, is 1.65 times
+as fast as on an A100 (370 TFLOP/s in arXiv 2407.08608, 225 in arXiv 2307.08691)."""
 H100_TORCHTITAN = Cluster(
-    "H100 96 GB 500 W, torchtitan 2024", peak=989e12, reached=0.45, attention_reached=0.35, memory=96e9,
-    memory_bandwidth=2.4e12, link=450e9, nic=50e9,
+    "H100 96 GB 500 W, torchtitan 2024", peak=989e12, reached=0.53, half_reached_at=_H100_HALF, attention_reached=0.37,
+    attention_back_reached=0.3, memory=95.04 * 2**30, memory_bandwidth=2.4e12, link=450e9, nic=50e9,
 )  # fmt: skip
 """H100 with HBM2e, limited to 500 W, with a card of 400 Gbit/s each; PyTorch FSDP2, bf16, compiled:
-benchmarks/llama3_h100_202412 of torchtitan. The peak is the nominal one of the 700 W part.
-0.446 fits the 6,667 tokens a second of 8 GPUs."""
+benchmarks/llama3_h100_202412 of torchtitan, whose log says 95.04 GiB. The peak is the nominal one of the 700 W part.
+FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608). 0.529 fits the 6,667 tokens a second of 8 GPUs."""
 H100_DGX = Cluster(
-    "H100 80 GB", peak=989e12, reached=0.6, attention_reached=0.6, memory=80e9, memory_bandwidth=3.35e12, link=450e9,
-    nic=50e9,
+    "H100 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
+    attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
 )  # fmt: skip
-"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak (arXiv 2407.08608). Both parts are
-assumed."""
+"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608).
+All three parts are assumed."""
 A100_40_P4D = Cluster(
-    "A100 40 GB, p4d", peak=312e12, reached=0.68, memory=40e9, memory_bandwidth=1.555e12, link=300e9, nic=6.25e9
-)
+    "A100 40 GB, p4d", peak=312e12, reached=0.74, half_reached_at=_A100_HALF, attention_reached=0.5, memory=_A100_40,
+    memory_bandwidth=1.555e12, link=300e9, nic=6.25e9,
+)  # fmt: skip
 """Eight GPUs that share 400 Gbit/s of network: AWS's p4d.24xlarge, on which PyTorch's FSDP was announced in 2022."""
 RTX_4090 = Cluster(
-    "RTX 4090", peak=165e12, reached=0.6, memory=24e9, memory_bandwidth=1.008e12, link=25e9, nic=1.25e9 / 8,
-    host_memory=512e9, host_bandwidth=60e9,
+    "RTX 4090", peak=165e12, reached=0.65, half_reached_at=_A100_HALF, memory=24_564 * MIB, memory_bandwidth=1.008e12,
+    link=25e9, nic=1.25e9 / 8, host_memory=512e9, host_bandwidth=60e9,
 )  # fmt: skip
 """A node of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
-assumed, not fitted."""
+assumed, not fitted; it computes about as much as an A100 for each byte that it reads."""

@@ -28,7 +28,6 @@ from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths, divisor
 NANOSECONDS = 10**9  # time units in a second
 FLASH_BACKWARD = 2.5
 """Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
-BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
 GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
 PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE)
@@ -114,7 +113,7 @@ class RealCost(Cost):
         """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
         that computes with so large a share of a layer's weights."""
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
-        products = cluster.products_take(model.matmul_flops(b) / t)
+        products = sum(cluster.product_takes(*sizes) for sizes in model.product_sizes(b, t))
         attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
         attention += cluster.moving_takes(model.score_bytes(b) / t)
         moved = cluster.moving_takes(
@@ -132,15 +131,16 @@ class RealCost(Cost):
 
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
         """Return the seconds of a backward, or of half of it, with nothing to be computed again."""
-        products, _, moved, traffic = self._parts(share)
+        products, _, _, traffic = self._parts(share)
         if kind == BACKWARD_WEIGHT.kind:
             return products
         cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
         more = FLASH_BACKWARD if model.attention == "flash" else 2
-        attention = cluster.attention_takes(more * model.attention_flops(b, done=True) / t)
-        attention += cluster.moving_takes(model.score_bytes(b, backward=True) / t)
+        attention = cluster.attention_takes(more * model.attention_flops(b, done=True) / t, backward=True)
+        moved = model.score_bytes(b, backward=True) / t
+        moved += model.pointwise_back(b, t, self.sequence_parallel, cluster.fused)  # type: ignore[arg-type]
         both = products if kind == BACKWARD.kind else 0.0
-        return products + both + attention + BACKWARD_MOVES * moved + traffic
+        return products + both + attention + cluster.moving_takes(moved) + traffic
 
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
@@ -188,9 +188,14 @@ class RealCost(Cost):
     @cached_property
     def loss_takes(self) -> float:
         """The seconds of head and loss for a micro-batch, forward and backward."""
-        b = self.micro_batch
-        moved = 2 * self.model.loss_bytes(b, self.tensor)  # each number is written once and read once
-        return self.cluster.products_take(3 * self.model.head_flops(b) / self.tensor) + self.cluster.moving_takes(moved)
+        moved = 2 * self.held_by_loss  # each number is written once and read once
+        head = self.model.tokens(self.micro_batch), self.model.hidden, self.model.vocabulary / self.tensor
+        return 3 * self.cluster.product_takes(*head) + self.cluster.moving_takes(moved)
+
+    @property
+    def held_by_loss(self) -> float:
+        """The bytes that head and loss hold for a micro-batch."""
+        return self.model.loss_bytes(self.micro_batch, self.tensor, self.cluster.loss_bytes)
 
     def update_takes(self, parameters: float) -> float:
         """Return the seconds of an optimizer step on so many parameters: it is all moving of bytes."""
@@ -257,9 +262,10 @@ class RealCost(Cost):
         frozen = self.frozen_bits is not None and labels.kind == "Weight" and not labels.adapter
         return self.frozen_bits / 8 if frozen else otherwise  # type: ignore[operator]
 
-    def _boundary(self) -> float:
-        """Return the bytes of a layer's input for a micro-batch."""
-        return self.model.boundary_bytes(self.micro_batch) / (self.tensor if self.sequence_parallel else 1)
+    def _boundary(self, share: Fraction | int = 1) -> float:
+        """Return the bytes of a layer's input for a micro-batch, on a rank that computes with so large a share of a
+        layer's weights."""
+        return self.model.boundary_bytes(self.micro_batch) / (self._tensor(share) if self.sequence_parallel else 1)
 
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
@@ -267,8 +273,9 @@ class RealCost(Cost):
 
         def inner() -> float:
             model, t = self.model, self._tensor(share)
-            kept = model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute)
-            return kept - model.boundary_bytes(self.micro_batch) / (t if self.sequence_parallel else 1)
+            return model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute) - self._boundary(
+                share
+            )
 
         return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
@@ -331,13 +338,14 @@ class RealCost(Cost):
 
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
-        micro-batches: of the model's layers that it stands for."""
+        micro-batches: what is inside the model's layers that it stands for, and the inputs of all but the first."""
         key = _alike(("left behind", kind), labels[0], labels[-1])
         return self._once(key, lambda: self._left_behind(labels))  # type: ignore[no-any-return]
 
     def _left_behind(self, labels: tuple[Labels, ...]) -> Elements:
-        share = Fraction(len(labels[-1].shards), labels[-1].total)
-        return round(self._inner(self.recomputed, share) * self.together(labels[0]) * len(labels[0].batches))
+        share, together = Fraction(len(labels[-1].shards), labels[-1].total), self.together(labels[0])
+        each = self._inner(self.recomputed, share) * together + self._boundary(share) * (together - 1)
+        return round(each * len(labels[0].batches))
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
@@ -352,7 +360,7 @@ class RealCost(Cost):
             if row is not LOSS:
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
-            return round(self.model.loss_bytes(self.micro_batch, self.tensor) * many + head / self.tensor)
+            return round(self.held_by_loss * many + head / self.tensor)
         recompute = self._not_kept(kept) if row.backward else "none"
         if recompute == "none":
             return 0

@@ -27,8 +27,14 @@ MOMENTS = {"adam": 8, "momentum": 4, "sgd": 0}
 WIDTHS = {"bytes": (8, 2), "bits": (64, 4)}
 """The largest width of a number, and a usual one."""
 MAIN = 4  # bytes of a main weight, which is updated where the weight itself is kept in fewer
-LOSS_BYTES = 2 + 4 + 4 + 4
-"""Bytes for each token and word of the vocabulary: the logit in 2 and in 4 bytes, its exponential, its gradient."""
+EAGER, COMPILED, FUSED = 14, 8, 4
+"""Bytes of head and loss at their peak for each token and word of the vocabulary. ``EAGER``: the logit in 2 bytes and
+in 4, its logarithm in 4, its gradient in 4; ``COMPILED``: the logit in 2 and in 4 bytes, its gradient in 2. These two
+are what was measured for 8,192 tokens and 256,000 words, 28,000 and 16,000 MiB (github.com/apple/ml-cross-entropy,
+PyTorch 2.4.1). ``FUSED``: the logit and its gradient in 2 bytes each, as in the kernel of the package flash-attn."""
+BY_ROWS = ("output", "down")
+"""The matrices of a layer that tensor parallelism cuts by what goes in; it cuts the others by what comes out."""
+BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
 FORMULAS = ("megatron", "palm")
 """The formulas that count operations for the part of the peak that is reached (MFU)."""
 
@@ -160,6 +166,19 @@ class Transformer:
         """Return the operations of a layer's matrix products, forward; backward takes twice as many."""
         return 2 * self.tokens(micro_batch) * self.matrices
 
+    def product_sizes(self, micro_batch: int = 1, tensor: float = 1) -> list[tuple[float, float, float]]:
+        """Return the dimensions of a layer's matrix products, forward, on each of ``tensor`` ranks: tokens, width in
+        and width out. In the GPT family queries, keys and values are one product. The products of backward have the
+        same dimensions in another order, two for each."""
+        tokens, found = self.tokens(micro_batch), self.products
+        if not self.gated:
+            together = sum(found.pop(name)[1] for name in ("query", "key", "value"))
+            found = {"query, key, value": (self.hidden, together), **found}
+        return [
+            (tokens, wide / tensor, high) if name in BY_ROWS else (tokens, wide, high / tensor)
+            for name, (wide, high) in found.items()
+        ]
+
     def attention_flops(self, micro_batch: int = 1, done: bool = False) -> int:
         """Return the operations of a layer's attention, forward, as formulas count them; those that are ``done``: flash
         attention leaves out the half that is masked."""
@@ -193,8 +212,8 @@ class Transformer:
 
         The GPT family: norms, dropout and residuals 22sbh, the activation function 16sbh/t. The Llama family: two
         norms, two residuals, the rotation of queries and keys, and the gate. ``fused``: each of these reads its
-        operands and writes its result once; otherwise norms and rotations run one operation after the other, in 4 bytes
-        a number, as PyTorch does unless it compiles.
+        operands and writes its result once; otherwise, in the Llama family, norms and rotations run one operation after
+        the other, in 4 bytes a number, as PyTorch does unless it compiles.
         """
         numbers = self.tokens(micro_batch) * self.hidden
         outside, inside = 22.0, 16.0 * self.inner / (4 * self.hidden)
@@ -205,6 +224,20 @@ class Transformer:
             outside = 2.0 * norm + 2 * 6
             inside = rotation * (self.hidden + self.kv_width) / self.hidden + gate * self.inner / self.hidden
         return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
+
+    def pointwise_back(
+        self, micro_batch: int = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
+    ) -> float:
+        """Return the same for a layer's backward: half as much again. In the GPT family that is not ``fused`` it is
+        more, for each number of the residual: two norms 20 bytes and two sums of gradients 12; the activation function
+        24, gradients of biases 18, queries, keys and values put together 12, and what attention reads and clears 16.
+        """
+        if fused or self.gated:
+            return BACKWARD_MOVES * self.pointwise_bytes(micro_batch, tensor, sequence_parallel, fused)
+        outside, inside = 20 + 12 + 4, 24 * self.inner / (4 * self.hidden) + 14 + 12 + 16
+        return (
+            self.tokens(micro_batch) * self.hidden * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
+        )
 
     def score_bytes(self, micro_batch: int = 1, backward: bool = False) -> float:
         """Return the bytes that a layer moves for attention's scores: 13as²b, in backward 19as²b; for flash none."""
@@ -302,9 +335,10 @@ class Transformer:
         one_of_names("optimizer", optimizer, tuple(MOMENTS))
         return MOMENTS[optimizer] + MAIN * (stored < MAIN if main is None else main)
 
-    def loss_bytes(self, micro_batch: int = 1, tensor: int = 1) -> float:
-        """Return the bytes that head and loss hold while they run: 14 for each token and word of the vocabulary."""
-        return LOSS_BYTES * self.tokens(micro_batch) * self.vocabulary / tensor
+    def loss_bytes(self, micro_batch: int = 1, tensor: int = 1, each: float = EAGER) -> float:
+        """Return the bytes that head and loss hold while they run: so many for each token and word of the vocabulary,
+        which is a matter of the software (see ``EAGER``)."""
+        return each * self.tokens(micro_batch) * self.vocabulary / tensor
 
     def check_tensor(self, tensor: int) -> None:
         """Raise PuzzleError for a tensor parallelism that does not divide the heads: each rank has whole ones."""
