@@ -61,7 +61,7 @@ FAMILIES = (
     Family(
         "Inside a layer",
         "All GPUs work on the same layer of the same micro-batch at the same time.",
-        ("tensor_parallel", "sequence_parallel", "context_parallel"),
+        ("tensor_parallel", "sequence_parallel", "context_parallel", "ring_attention"),
     ),
     Family(
         "Several nodes",

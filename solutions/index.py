@@ -55,6 +55,7 @@ draw_course(done.solved, done.starred, done.trail)
 # 24. [Compose](p24_compose.ipynb): GPT-3 on a thousand GPUs, in seconds and bytes; you choose what the axes of the mesh
 #     are for
 # 25. [Context parallel](p25_context_parallel.ipynb): one very long sequence, of which each rank has slices in every layer
+# 26. [Ring attention](p26_ring_attention.ipynb): keys and values go round a ring, each hop behind a block of attention
 
 # %% [markdown]
 # Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**

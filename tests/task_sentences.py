@@ -251,6 +251,15 @@ TASKS = {
         ("Keys, values and their", "keys_by_collectives", "keys sent to the next rank"),
         explains="The machine is;A gather of keys",
     ),
+    "ring_attention": task(
+        "each layer updated at once, hops after blocks",
+        ("As puzzle 25: four ranks", LAYOUT, "final weights of rank 0 only"),
+        ("As puzzle 25: four ranks", HELD, "a weight in shards until it is needed"),
+        ("As puzzle 25: four ranks", "states_stay", "a layer updated on every second rank, and sent to its neighbor"),
+        ("Each rank trains slices", TARGET, "every rank trains the whole sequence"),
+        ("But now no collective", "keys_go_round", "the keys of one layer gathered"),
+        explains="Every head of queries",
+    ),
     "repair_local": task(
         "",
         ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),

@@ -49,6 +49,7 @@ TABLE = {
     "hierarchical": ("28", None),
     "lora": ("12.3", None),
     "context_parallel": ("28", None),
+    "ring_attention": ("28", None),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 

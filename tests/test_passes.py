@@ -258,6 +258,7 @@ WEAK = {
     "lora": "lora",
     "offload": "offload",
     "context_parallel": "plain_zigzag",
+    "ring_attention": "ring_attention",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

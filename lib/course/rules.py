@@ -184,6 +184,16 @@ def keys_by_collectives(outcome: Outcome) -> None:
             raise _broken(event, f"it sends {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
+def keys_go_round(outcome: Outcome) -> None:
+    """Raise PuzzleError for keys and values, or their gradient, that a collective moves: they are sent."""
+    for event in outcome.events:
+        if event.tensor in _KEYS and event.kind in (ALLGATHER.kind, SCATTERREDUCE.kind):
+            verb = "gathers" if event.kind == ALLGATHER.kind else "reduces"
+            expected = "no rank has the keys and values of all: they go round, from each rank to the next"
+            fix = "send = model.pass_to(after, kv); kv = await model.receive(before); await send"
+            raise _broken(event, f"it {verb} {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
+
+
 def updates_on_hosts(outcome: Outcome) -> None:
     """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
     fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
@@ -331,6 +341,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             several_kinds,
         ),
         *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
-        keys_by_collectives,
+        *(keys_by_collectives, keys_go_round),
     )
 }

@@ -124,6 +124,8 @@ NONE = {
     "are compared.",
     "context_parallel": "PyTorch's context_parallel (torch.distributed.tensor.experimental) takes the place of "
     "attention alone, and what it starts is not recorded here.",
+    "ring_attention": "PyTorch's context_parallel has a ring, too, for attention alone, and what it starts is not "
+    "recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

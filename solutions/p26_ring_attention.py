@@ -1,0 +1,361 @@
+# %% [markdown]
+# # Puzzle 26: Ring attention
+#
+# In Llama 3 405B, {{group}} heads of queries share one head of keys and values. Otherwise there would be
+# {{heads}} heads of these, too, and of {{tokens}} tokens the keys and values of one layer would take
+# {{gathered / BILLION:.1f}} GB (arXiv 2407.21783 has the sizes). **Puzzle 25 would gather {{gathered / BILLION:.1f}} GB on every GPU, twice for
+# each of {{layers}} layers.** A sixteenth of them is the GPU's own. And nobody needs more than one slice at a time:
+# queries may attend to keys in any order.
+#
+# So why should anyone have all of them?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Model, RingCost, grade, hint, run, solution
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": 26,
+    "name": "ring_attention",
+    "title": "Ring attention",
+    "size": {"ranks": 4, "layers": 8, "batches": 1},
+    "other_sizes": "one_for_all",
+    "target": {"time": 34.5, "memory": 10485760},
+    "star": {"time": 28.5, "memory": 10354688},
+    "frontier": [
+        {"time": 28.32, "memory": 10354688, "by": "ring_attention_in_28_32"},
+        {"time": 29.015, "memory": 9830400, "by": "ring_attention_in_29_015"},
+        {"time": 31.1, "memory": 8257536, "by": "ring_attention_in_31_1"},
+        {"time": 33.185, "memory": 6815744, "by": "ring_attention_in_33_185"},
+    ],
+    "cost": "all_heads",
+    "layout": "whole",
+    "rules": ["states_stay", "keys_go_round"],
+    "words": ["project", "sliced=True"],
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "hard",
+    "minutes": 45,
+    "star_hint": "While a block is computed, the keys of the next one come. Could the gradient of the last "
+    "block's keys come meanwhile, too? And what could be computed while the last gradient comes home?",
+    "hints": [
+        "Start from puzzle 25, in zigzag. In place of the gather there are as many steps as ranks. In each, let your "
+        "queries attend to the keys that are here, pass these keys on to the next rank, and take those of the rank before. "
+        "In the backward pass, what must travel together with the keys?",
+        "Forward, for `step in range(model.RANKS)`: `send = model.pass_to(after, acts['kv'])` unless it is the last step, "
+        "`att = model.attend(layer, att, acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. "
+        "Backward the same, and `kv_grad` of each step is added to what has come with these keys, and passed on: "
+        "as many passes as ranks, so that the last one brings it home.",
+        "Pass the keys on before you attend to them: then they travel while everyone computes. Start the sum of a weight's "
+        "gradient and update later. And in which order have you cut the sequence? In order, some rank has a full block in "
+        "every step, and others wait for it with nothing to do.",
+    ],
+}
+
+# %% [markdown]
+# ## New tools: a ring
+#
+# There is no new operation. `pass_to` and `receive` move keys and values as they move anything. Keys and values know
+# whose slice they are, and `attend` takes them in any order, each once.
+#
+# So let the ranks stand in a ring: `after = (rank + 1) % n`, and `before = (rank - 1) % n`. In the first step each lets its queries
+# attend to its own keys and values, and passes these on. Then it has those of the rank before, and so on. After n steps all queries have met all keys,
+# and n - 1 times something was passed on.
+#
+# In the backward pass keys and values go round once more, and now something comes with them: their gradient. Each
+# rank adds what its own queries give: `kv_grad = kv_grad + theirs`. The keys end with the rank before their owner, and
+# the gradient has to go one hop further: home.
+#
+# Below is one layer forward, with one rank's slices in zigzag, as in puzzle 25. A hop takes {{hop.length}} ticks, and
+# one of {{steps}} blocks of attention {{block.length}}. The hops hide behind the blocks.
+
+# %%
+all_heads = RingCost(
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=524_288,
+    keys_values_elements=1_048_576,
+    attended_elements=1_048_576,
+    latency=0.01,
+    bandwidth=2_621_440,
+)
+
+
+async def once_around(model: Model) -> Model:
+    """One layer forward: queries attend to what comes round the ring."""
+    acts, weight = model.activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    n, r = model.RANKS, model.rank
+    inp = model.get_activation([0])
+    acts["inp"] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    for step in range(n):
+        send = model.pass_to((r + 1) % n, acts["kv"]) if step < n - 1 else None
+        acts["att"] = model.attend(0, acts["att"], acts.pop("kv"))
+        if send:
+            acts["kv"] = await model.receive((r - 1) % n)
+            await send
+    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
+    return model
+
+
+draw(run(once_around, ranks=4, layers=1, batches=1, cost=all_heads))
+
+# %% [markdown]
+# ## Your task
+#
+# As puzzle 25: four ranks train {{ours.layers}} layers on one micro-batch, every rank holds all weights and all states, and makes all its updates
+# itself. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
+# from rank to rank.
+#
+# Every head of queries has keys and values of its own, so these are {{more:word}} times as large as in puzzle 25, and the links are {{faster:word}} times as fast:
+# `cost=all_heads`, above.
+#
+# Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+
+
+# %%
+async def ring_attention(model: Model) -> Model:
+    """Keys and values go round a ring, forward and back; their gradients go with them."""
+    ### BEGIN SOLUTION
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    n, r = model.RANKS, model.rank
+    after, before = (r + 1) % n, (r - 1) % n
+    inp = model.get_activation([0])
+    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        acts["kv"] = acts["kv", layer]
+        for step in range(n):
+            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("kv"))
+            if send:
+                acts["kv"] = await model.receive(before)
+                await send
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        acts["kv"] = acts.pop(("kv", layer))
+        for step in range(n):
+            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts.pop("kv"))
+            grads["kv"] = kv_grad + grads.pop("kv") if step else kv_grad
+            if send:
+                acts["kv"] = await model.receive(before)
+                await send
+            if n > 1:
+                send = model.pass_to(after, grads.pop("kv"))
+                grads["kv"] = await model.receive(before)
+                await send
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await sums[layer]
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+draw(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(ring_attention, ranks=4, layers=8, batches=1, cost=all_heads))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("ring_attention")
+grade(ring_attention)
+
+# %% [markdown]
+# ## What it costs
+#
+# A step of the ring has one block of attention, {{block.length}} ticks forward and twice that backward. In zigzag all
+# ranks have equal blocks in every step, so nobody waits. In order, a rank's queries see all of an earlier slice, or nothing of a later one: in
+# each step some ranks have a full block and others nothing, and since all of them stand in one ring, all go at the
+# pace of the full one. If every hop is hidden as well as can be, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in zigzag.
+#
+# A gather in zigzag would take {{gathering.time}} ticks and {{gathering.memory}} elements here. So a ring has two advantages:
+# a rank holds {{slices_held:word}} slices of the keys and values at a time, in place of all of them, and what is on its way can hide
+# behind what is computed. It sends more, though. Of keys and values of size S, a gather brings each of n ranks `(n - 1)/n S`, and
+# puzzle 25 has two gathers and a reduce-scatter: `3 (n - 1)/n S` for each layer. The ring has n - 1 hops forward, and backward n - 1 of the keys and
+# n of their gradient: `(3n - 2)/n S`.
+#
+# Hiding has an end. With twice the ranks a step has a quarter of the work, and a hop half the size. At the prices of puzzle 25, with {{many}} ranks, such a
+# ring takes {{ring_of_many.time:.1f}} ticks, and a gather, ahead of time, {{gather_of_many.time:.1f}}.
+#
+# ## Ulysses
+#
+# There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all
+# could turn slices of the sequence with all heads into all of the sequence with a share of the heads, and after it another one turns back.
+# DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so nothing has to be cut in zigzag, and it sends
+# about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied. This machine
+# does not cut by heads, so this remains a remark.
+
+# %% [markdown] tags=["solution"]
+# ## Faster: the gradient's hop behind the next block
+#
+# In the program above every rank waits for the gradient after each block. But the gradient that comes with the keys
+# is needed only after the next block is computed, when there is something to add to it. So pass it on, compute the
+# next block, and only then receive. When the last one comes home, there is an update to make. That takes {{fast.time}} ticks
+# and {{fast.memory}} elements. With {{ours.ranks}} ranks, every hop is behind a block: what is left are {{bound}} ticks of computing, the last sum and a hop.
+#
+# As in puzzle 25, queries, keys and values can be made again from the input of a layer. Here that takes another trip around the ring.
+# If that is done for all layers but the last, it takes {{small.time}} ticks and {{small.memory}} elements.
+
+# %% tags=["solution"]
+from functools import partial
+
+
+async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Model:
+    """Each hop is behind a block: that of the keys behind this one, that of their gradient behind the next one. Of the
+    lowest layers, this share of all, only the input is kept. ``in_order``: not in zigzag."""
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    n, r = model.RANKS, model.rank
+    remade = range(int(again * model.LAYERS))
+    after, before = (r + 1) % n, (r - 1) % n
+    inp = model.get_activation([0])
+    front, back = inp.shard(r, 2 * n), inp.shard(2 * n - 1 - r, 2 * n)
+    acts[0] = inp.shard(r, n) if in_order else front.combine(back)
+
+    async def attended(layer: int) -> None:
+        acts["att", layer], acts["kv", layer] = model.project(
+            layer, acts[layer], model.weights[layer]
+        )
+        acts["kv"] = acts["kv", layer]
+        for step in range(n):
+            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("kv"))
+            if send:
+                acts["kv"] = await model.receive(before)
+                await send
+
+    for layer in range(model.LAYERS):
+        await attended(layer)
+        inp, att = acts[layer], acts["att", layer]
+        if layer in remade:
+            del acts["att", layer], acts["kv", layer]
+        acts[layer + 1] = model.rest(layer, inp, model.weights[layer], att)
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums = {}
+
+    async def update(layer: int) -> None:
+        grad = await sums.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        if layer in remade:
+            await attended(layer)
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        acts["kv"], home = acts.pop(("kv", layer)), None
+        for step in range(n):
+            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None
+            grads["att"], grads["kv"] = model.backward_attend(
+                layer, grads["att"], acts.pop("kv")
+            )
+            if home:  # what the others have added so far has come meanwhile
+                theirs = await model.receive(before)
+                grads["kv"] = grads.pop("kv") + theirs
+                await home
+            if n > 1:
+                home = model.pass_to(after, grads.pop("kv"))
+            if send:
+                acts["kv"] = await model.receive(before)
+                await send
+        if layer + 1 in sums:
+            await update(layer + 1)
+        if home:
+            grads["kv"] = await model.receive(before)
+            await home
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+    await update(0)
+    return model
+
+
+ring_attention_in_28_32 = partial(hops_hidden, again=0)
+ring_attention_in_29_015 = partial(hops_hidden, again=1 / 8)
+ring_attention_in_31_1 = partial(hops_hidden, again=4 / 8)
+ring_attention_in_33_185 = partial(hops_hidden, again=7 / 8)
+
+draw(run(ring_attention_in_28_32, ranks=4, layers=8, batches=1, cost=all_heads))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# Ring attention is from arXiv 2310.01889, for sequences of millions of tokens. Its blocks were in order; striped attention (arXiv 2311.09431)
+# was the first to balance them. Megatron-LM passes keys and values round a ring (`--cp-comm-type p2p`), gathers them (`all_gather`), turns
+# slices into heads (`a2a`), or both, in levels: heads inside a node, where links are fast, and a ring between nodes (`a2a+p2p`). PyTorch's `context_parallel`
+# does ring and gather, in zigzag, too.
+#
+# The queries attend to one block after the other without having seen all scores: what they carry is a running maximum, a sum and a result, which are
+# rescaled with each block. FlashAttention does the same inside of one GPU (arXiv 2205.14135). With `engine="local"` and `layer="block"`, your
+# function does it with real tensors.
+
+# %% tags=["figures"]
+from typing import Any
+
+from lib.course.bounds import bounds_of
+from lib.course.specs import COSTS, find
+from lib.real import LLAMA_3_405B
+
+from solutions.p25_context_parallel import sliced, zigzag_and_ahead
+
+cost, before = COSTS["all_heads"], COSTS["long_context"]
+assert cost == all_heads
+size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1, "cost": cost}
+ours, fast = run(ring_attention, **size), run(ring_attention_in_28_32, **size)
+small = run(ring_attention_in_33_185, **size)
+in_order = run(partial(hops_hidden, again=0, in_order=True), **size)
+gathering = run(partial(sliced, order="zigzag", keep=False), **size)
+around = run(once_around, ranks=4, layers=1, batches=1, cost=cost)
+hop = next(event for event in around.events if event.kind == "pass_to")
+block = next(event for event in around.events if event.kind == "attend")
+steps = ours.ranks
+slices_held = 3  # its own, the one that it reads, and the one that comes
+many = 8
+large: dict[str, Any] = {"ranks": many, "layers": 8, "batches": 1, "cost": before}
+ring_of_many, gather_of_many = (
+    run(fn, **large) for fn in (ring_attention_in_28_32, zigzag_and_ahead)
+)
+bound = bounds_of(find("ring_attention")).time
+more = cost.keys_values_elements // before.keys_values_elements
+faster = cost.bandwidth // before.bandwidth
+tokens = published(131_072, "arXiv 2407.21783")
+layers, heads, kv_heads = LLAMA_3_405B.layers, LLAMA_3_405B.heads, LLAMA_3_405B.kv_heads
+group = heads // kv_heads
+gathered = 2 * 2 * tokens * LLAMA_3_405B.hidden  # keys and values, two bytes each
