@@ -566,7 +566,13 @@ def _spec(path: Path, source: str) -> Json:
         'PUZZLE["size"]',
         found["size"],
         SIZE,
-        {"mesh": (dict,), "node_size": (int,), "train": (str,), "hosts": (int,)},
+        {
+            "mesh": (dict,),
+            "node_size": (int,),
+            "train": (str,),
+            "hosts": (int,),
+            "experts": (int,),
+        },
     )
     for key in ("target", "star"):
         if key in found:

@@ -61,7 +61,13 @@ FAMILIES = (
     Family(
         "Inside a layer",
         "All GPUs work on the same layer of the same micro-batch at the same time.",
-        ("tensor_parallel", "sequence_parallel", "context_parallel", "ring_attention"),
+        (
+            "tensor_parallel",
+            "sequence_parallel",
+            "context_parallel",
+            "ring_attention",
+            "expert_parallel",
+        ),
     ),
     Family(
         "Several nodes",

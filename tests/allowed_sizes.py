@@ -77,6 +77,12 @@ ALLOWED = {
         for b in range(1, 5)
     ),
     "rings": lambda own: rings(),
+    "experts": lambda own: (
+        {"ranks": r, "layers": n, "batches": r * own["batches"] // own["ranks"]}
+        for r in (2, 4, 8)
+        for n in LAYERS
+        if n % 2 == 0
+    ),
     "two_stages": lambda own: ({"layers": 2 * n, "batches": b} for n in range(1, 9) for b in range(1, 9)),
     "one_layer_each": lambda own: ({"ranks": r, "layers": r, "batches": b} for r in range(1, 7) for b in range(r, 17)),
     "pipeline_fsdp": lambda own: ({"layers": n} for n in (4, 8, 12)),

@@ -260,6 +260,13 @@ TASKS = {
         ("But now no collective", "keys_go_round", "the keys of one layer gathered"),
         explains="Every head of queries",
     ),
+    "expert_parallel": task(
+        "each dense sum awaited at once",
+        ("Train 8 layers", MACHINE, "dense gradients not summed"),
+        ("Every rank holds all", LAYOUT, "dense weights handed in by rank 0 only"),
+        ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
+        explains="The machine is the;From a layer",
+    ),
     "repair_local": task(
         "",
         ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),

@@ -82,7 +82,7 @@ def test_order_of_start_changes_nothing(fn: Any, spec: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("fn", "spec"), SMALL)
 def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> None:
     size = dict(spec["size"])
-    machine = {name: size.pop(name) for name in ("mesh", "node_size", "hosts") if name in size}
+    machine = {name: size.pop(name) for name in ("mesh", "node_size", "hosts", "experts") if name in size}
     dist = Dist(size.pop("ranks"), **machine)
     train = size.pop("train", "weights")
 

@@ -259,6 +259,7 @@ WEAK = {
     "offload": "offload",
     "context_parallel": "plain_zigzag",
     "ring_attention": "ring_attention",
+    "expert_parallel": "expert_parallel",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -13,12 +13,12 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, within
+from ..record.labels import Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
-trained, hosts where there are any."""
+trained, hosts where there are any, experts where layers have some."""
 Part = tuple[Shards, int]  # (shards, total): shards of ``total``, as few and as large as can be
 Wanted = dict[int, tuple[Part, Part]]
 """For each layer that a rank has, its part of the weight and its part of the optimizer state."""
@@ -91,6 +91,17 @@ def _everywhere(pieces: Callable[[Size, int], tuple[Part, Part]]) -> Layout:
     return lambda size, states: [dict.fromkeys(range(size["layers"]), pieces(size, state.rank)) for state in states]
 
 
+def _of_experts(size: Size, state: FinalState, layer: int) -> tuple[int, int]:
+    """Return which of how many pieces of a layer a rank has: all of a dense one, its own experts of another."""
+    return (state.rank, size["ranks"]) if experts_of(layer, size["experts"]) else (0, 1)
+
+
+def _experts_sharded(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
+    """Give a rank all of every dense layer, and of a layer with experts its piece."""
+    pieces = [[_piece(*_of_experts(size, state, layer)) for layer in range(size["layers"])] for state in states]
+    return [{layer: (own, own) for layer, own in enumerate(each)} for each in pieces]
+
+
 def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
     replica, shard = divmod(rank, size["mesh"]["shard"])
     piece = _piece(shard * size["mesh"]["replica"] + replica, size["ranks"])
@@ -117,6 +128,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "hybrid_sharded": _everywhere(
         lambda size, rank: (_piece(rank, size["mesh"]["shard"]), _piece(rank, size["mesh"]["shard"]))
     ),
+    # of layers with experts rank r has piece r, of the others every rank has all
+    "experts_sharded": _experts_sharded,
     # the same with weights, and states are cut into pieces over both axes
     "replica_sharded": _everywhere(_states_over_both_axes),
     "anywhere": anywhere,

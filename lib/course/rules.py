@@ -11,7 +11,7 @@ from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
-from ..record.labels import Labels
+from ..record.labels import Labels, experts_of
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
 
@@ -194,6 +194,22 @@ def keys_go_round(outcome: Outcome) -> None:
             raise _broken(event, f"it {verb} {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
+def experts_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for the weight, the gradient or the optimizer state of experts that is gathered, summed or
+    sent: tokens come to the experts."""
+    for event in layer_by_layer(outcome):
+        if event.tensor not in ("Weight", "WeightGrad", "OptState") or not event.elements or event.layer is None:
+            continue
+        if experts_of(event.layer, outcome.experts):
+            expected = "experts stay where they are, and tokens come to them"
+            fix = f"await model.alltoall(model.activations[{event.layer}], {event.layer}) sends tokens to their experts"
+            if event.tensor == "WeightGrad":
+                fix = f"model.update({event.layer}, grad, ...) with the gradient that backward_expert gives: "
+                fix += "it has all micro-batches already"
+            word = KINDS[event.tensor].word
+            raise _broken(event, f"it moves the {word} of experts, of layer {event.layer}", expected, fix)
+
+
 def updates_on_hosts(outcome: Outcome) -> None:
     """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
     fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
@@ -341,6 +357,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             several_kinds,
         ),
         *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
-        *(keys_by_collectives, keys_go_round),
+        *(keys_by_collectives, keys_go_round, experts_stay),
     )
 }

@@ -102,6 +102,10 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
         layers=lambda one: [one["mesh"]["stage"] * each for each in (1, 2, 3, 4) if one["mesh"]["stage"] * each < 16],
         batches=lambda one: [one["mesh"]["shard"] * (one["mesh"]["stage"] + more) for more in (0, 1, 2, 4)],
     ),
+    # as many experts as ranks or more, in whole pairs of layers
+    "experts": lambda size: _varied(
+        size, ranks=(2, 4, 8), layers=(2, 4, 6, 8, 10, 16), batches=_a_rank(size["batches"] // size["ranks"])
+    ),
     "two_stages": lambda size: _varied(size, layers=(2, 4, 6, 8), batches=(1, 2, 3, 4, 8)),
     "one_layer_each": lambda size: _varied(  # with as many micro-batches as ranks, or more
         size,

@@ -126,6 +126,8 @@ NONE = {
     "attention alone, and what it starts is not recorded here.",
     "ring_attention": "PyTorch's context_parallel has a ring, too, for attention alone, and what it starts is not "
     "recorded here.",
+    "expert_parallel": "PyTorch itself has no layer with experts. What torchtitan and Megatron-LM build of its "
+    "all-to-alls is not recorded here.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

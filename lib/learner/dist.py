@@ -17,7 +17,8 @@ class Dist:
     numbered along the last axis first.
     ``node_size=4`` puts ranks 0 to 3 in one node, 4 to 7 in the next; links between nodes are slower.
     ``cost`` holds the prices. ``hosts``: so many processors beside the devices, one for each device or one for each
-    node. They are ranks, too, numbered after the devices. Raises PuzzleError if all these do not fit together.
+    node. They are ranks, too, numbered after the devices. With ``experts=8`` every other layer has 8 experts.
+    Raises PuzzleError if all these do not fit together.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class Dist:
         node_size: int | None = None,
         cost: Cost | None = None,
         hosts: int = 0,
+        experts: int = 0,
     ) -> None:
-        shape = Shape.of(ranks, mesh, node_size, cost, hosts)
+        shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts)
         simulator = new_simulator(shape)
         # By hand, somebody has to watch a loop of the host's; in run, the loop knows when everyone waits.
         self._assemble(shape, simulator, Watch(simulator))
@@ -51,4 +53,5 @@ class Dist:
         mesh = f", mesh={self.mesh}" if self.mesh else ""
         nodes = f", node_size={self.node_size}" if self.node_size else ""
         hosts = f", hosts={self.hosts}" if self.hosts else ""
-        return f"Dist(ranks={self.ranks}{mesh}{nodes}{hosts})"
+        experts = f", experts={self._experts}" if self._experts else ""
+        return f"Dist(ranks={self.ranks}{mesh}{nodes}{hosts}{experts})"
