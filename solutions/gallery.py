@@ -67,6 +67,7 @@ FAMILIES = (
             "context_parallel",
             "ring_attention",
             "expert_parallel",
+            "two_batch_overlap",
         ),
     ),
     Family(

@@ -57,6 +57,7 @@ draw_course(done.solved, done.starred, done.trail)
 # 25. [Context parallel](p25_context_parallel.ipynb): one very long sequence, of which each rank has slices in every layer
 # 26. [Ring attention](p26_ring_attention.ipynb): keys and values go round a ring, each hop behind a block of attention
 # 27. [Expert parallel](p27_expert_parallel.ipynb): experts are large and tokens are small, so which of them should travel?
+# 28. [Two batches overlapped](p28_two_batch_overlap.ipynb): what could a GPU do while its tokens travel?
 
 # %% [markdown]
 # Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**

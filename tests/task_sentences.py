@@ -267,6 +267,12 @@ TASKS = {
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
         explains="The machine is the;From a layer",
     ),
+    "two_batch_overlap": task(
+        "both micro-batches together",
+        ("As puzzle 27, with", MACHINE, "only the last gradient counts"),
+        ("Again, experts stay", "experts_stay", "the states of experts passed round"),
+        explains="The links have;There is no new;`model.alltoall(...)` starts",
+    ),
     "repair_local": task(
         "",
         ("Gradient accumulation: one", "one_micro_batch", "the batch at once"),

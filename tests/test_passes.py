@@ -260,6 +260,7 @@ WEAK = {
     "context_parallel": "plain_zigzag",
     "ring_attention": "ring_attention",
     "expert_parallel": "expert_parallel",
+    "two_batch_overlap": "two_batch_overlap",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

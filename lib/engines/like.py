@@ -128,6 +128,8 @@ NONE = {
     "recorded here.",
     "expert_parallel": "PyTorch itself has no layer with experts. What torchtitan and Megatron-LM build of its "
     "all-to-alls is not recorded here.",
+    "two_batch_overlap": "PyTorch itself has no layer with experts, and DualPipe, which does this in a pipeline, is a "
+    "program of its own.",
 }
 """Puzzles that PyTorch has no counterpart for, or none that was recorded, and why."""
 

@@ -1,0 +1,222 @@
+# %% [markdown]
+# # Puzzle 28: Two batches overlapped
+#
+# DeepSeek-V3 was trained in {{hours / MILLION:.2f}} million GPU hours (arXiv 2412.19437). Its experts are on {{nodes_deepseek:word}} nodes, and between nodes
+# tokens travel for {{ratio:word}} second for each that the GPUs compute. **Had they waited for their tokens, it would have been about {{hours * (1 + ratio) / MILLION:.1f}} million.**
+# No price was paid for faster links. What did these GPUs do meanwhile?
+
+# %%
+from drawing import beside_target, draw, play
+from lib import ExpertRingCost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": 28,
+    "name": "two_batch_overlap",
+    "title": "Two batches overlapped",
+    "size": {"ranks": 4, "layers": 8, "batches": 8, "experts": 8},
+    "other_sizes": "experts",
+    "target": {"time": 64.0, "memory": 11272192},
+    "star": {"time": 60.5, "memory": 11010048},
+    "frontier": [{"time": 60.32, "memory": 10616832, "by": "updates_while_tokens_travel"}],
+    "cost": "far_experts",
+    "layout": "experts_sharded",
+    "rules": ["experts_stay"],
+    "words": ["alltoall", "expert"],
+    "begins_with": "expert_parallel",
+    "hints_for": {"slow": 1, "large": 3},
+    "difficulty": "hard",
+    "minutes": 45,
+    "star_hint": "Look at the end of your schedule: which updates and sums are left there, that could have been made while "
+    "some rank waited for the hottest one?",
+    "hints": [
+        "Each rank has two micro-batches, and they need nothing of each other. While the tokens of one travel, what could be computed "
+        "for the other? Between any two layers here there is an all-to-all.",
+        "Keep the call of each micro-batch: `on_their_way[turn] = model.alltoall(out, layer + 1)`. In every layer, for each of the two: `await on_their_way.pop(turn)`, "
+        "compute, call the next all-to-all. What came for the first is computed while the tokens of the second travel. The inputs of both stay stored, under "
+        "`model.activations[turn, layer]`.",
+        "The sums of dense gradients can be started all together at the end, before the updates of the experts. For the star, start each as soon as both micro-batches are through its layer. An update may "
+        "come as soon as a gradient is complete: then the gradient is gone from memory.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# As puzzle 27, with two micro-batches a rank: {{ours.batches}} in all. The links have a quarter of the bandwidth, so an all-to-all takes up to {{slowest:.2f}} ticks, nearly as long
+# as a forward. Again, experts stay where they are.
+#
+# There is no new operation. `model.alltoall(...)` starts as soon as it is called, and `await` waits for its end, as with any collective.
+#
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
+# The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+
+
+# %%
+async def two_batch_overlap(model: Model) -> Model:
+    """The tokens of one micro-batch travel while the other is computed."""
+    ### BEGIN SOLUTION
+    acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
+    for layer in range(model.LAYERS):
+        piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    on_their_way = {}
+    for layer in range(model.LAYERS):
+        verb = model.expert if model.experts(layer) else model.forward
+        for turn, mb in enumerate(mine):
+            inp = await on_their_way.pop(turn) if layer else model.get_activation([mb])
+            acts[turn, layer] = inp
+            out = verb(layer, inp, model.weights[layer])
+            on_their_way[turn] = model.alltoall(out, layer + 1)
+    for turn in range(len(mine)):
+        grad = model.loss(await on_their_way.pop(turn))
+        on_their_way[turn] = model.alltoall(grad, model.LAYERS - 1)
+
+    for layer in reversed(range(model.LAYERS)):
+        verb = model.backward_expert if model.experts(layer) else model.backward
+        for turn in range(len(mine)):
+            grad = await on_their_way.pop(turn)
+            inp, weight = acts.pop((turn, layer)), model.weights[layer]
+            grad, grads["last"] = verb(layer, inp, grad, weight)
+            sums[layer] = sums[layer] + grad if turn else grad
+            grad = grads.pop("last")
+            if layer > 0:
+                on_their_way[turn] = model.alltoall(grad, layer - 1)
+
+    dense = [layer for layer in range(model.LAYERS) if not model.experts(layer)]
+    totals = {layer: model.allreduce(sums.pop(layer), layer) for layer in dense}
+    experts = [layer for layer in range(model.LAYERS) if model.experts(layer)]
+    for layer in [*experts, *dense]:
+        grad = await totals[layer] if layer in totals else sums.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+far = ExpertRingCost(
+    backward=2,
+    experts=8,
+    loads=(4, 2, 2, 2, 2, 2, 1, 1),
+    chosen=2,
+    expert_elements=262_144,
+    latency=0.02,
+    bandwidth=327_680,
+)
+draw(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(two_batch_overlap, ranks=4, layers=8, batches=8, experts=8, cost=far))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("two_batch_overlap")
+grade(two_batch_overlap)
+
+# %% [markdown]
+# ## What it costs
+#
+# The star of puzzle 27 takes both micro-batches through every layer together. Here that takes {{together.time}} ticks, since nobody computes while tokens travel. By turns it is
+# {{ours.time}}. If both all-to-alls of a layer take no longer than what is computed for one micro-batch, they cost nothing at all, however slow the links. What is left is the work of the hottest
+# rank in every layer, an all-to-all at both ends, and the last updates.
+#
+# The price is small pieces. A GPU computes half as many tokens at a time, and matrices that are too thin do not fill it. Here a micro-batch takes half of what two take. On real GPUs
+# it takes a little more.
+
+# %% [markdown] tags=["solution"]
+# ## Smaller and faster: updates while tokens travel
+#
+# A sum of a dense layer that is started right after its backward runs beside the tokens. And in every layer some ranks have fewer tokens than the hottest one, and wait for it. An update that is made there costs nothing, and then
+# its gradient is gone. One update after the backward of each layer takes {{early.time}} ticks and {{early.memory}} elements.
+
+
+# %% tags=["solution"]
+async def updates_while_tokens_travel(model: Model) -> Model:
+    """By turns, with an update after each layer's backward where a gradient is complete."""
+    acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
+    for layer in range(model.LAYERS):
+        piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    mine = range(model.rank, model.BATCHES, model.RANKS)
+    on_their_way, totals, ready = {}, {}, []
+    for layer in range(model.LAYERS):
+        verb = model.expert if model.experts(layer) else model.forward
+        for turn, mb in enumerate(mine):
+            inp = await on_their_way.pop(turn) if layer else model.get_activation([mb])
+            acts[turn, layer] = inp
+            out = verb(layer, inp, model.weights[layer])
+            on_their_way[turn] = model.alltoall(out, layer + 1)
+    for turn in range(len(mine)):
+        grad = model.loss(await on_their_way.pop(turn))
+        on_their_way[turn] = model.alltoall(grad, model.LAYERS - 1)
+
+    def update_one() -> None:
+        if ready:
+            layer = ready.pop(0)
+            model.weights[layer], model.opt_states[layer] = model.update(
+                layer, sums.pop(layer), model.weights[layer], model.opt_states[layer]
+            )
+            model.set_final_weight(layer, model.weights[layer])
+
+    for layer in reversed(range(model.LAYERS)):
+        verb = model.backward_expert if model.experts(layer) else model.backward
+        for turn in range(len(mine)):
+            grad = await on_their_way.pop(turn)
+            inp, weight = acts.pop((turn, layer)), model.weights[layer]
+            grad, grads["last"] = verb(layer, inp, grad, weight)
+            sums[layer] = sums[layer] + grad if turn else grad
+            grad = grads.pop("last")
+            if layer > 0:
+                on_their_way[turn] = model.alltoall(grad, layer - 1)
+        if model.experts(layer):
+            ready.append(layer)
+        else:
+            totals[layer] = model.allreduce(sums.pop(layer), layer)
+        update_one()
+        if layer + 2 in totals:
+            sums[layer + 2] = await totals.pop(layer + 2)
+            ready.append(layer + 2)
+    while ready:
+        update_one()
+    for layer in sorted(totals, reverse=True):
+        sums[layer] = await totals[layer]
+        ready.append(layer)
+        update_one()
+    return model
+
+
+draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, cost=far))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# DeepSeek-V3's DualPipe (arXiv 2412.19437) lets the tokens of one micro-batch travel while another one is computed. It is a pipeline that is fed from both ends, so it has a forward of one
+# micro-batch beside the backward of another, and cuts both into pieces that fit beside each other. In serving, where there is no backward, it takes two micro-batches by turns, as
+# you did. Megatron-LM has `--overlap-moe-expert-parallel-comm`.
+#
+# All-to-alls need GPU cores, too: {{cores}} of the {{all_cores}} of each GPU did nothing but send and receive tokens.
+
+# %% tags=["figures"]
+from typing import Any
+
+from lib.course.specs import COSTS
+
+from solutions.p27_expert_parallel import tokens_before_sums
+
+assert far == COSTS["far_experts"]
+size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 8, "experts": 8}
+ours, early, together = (
+    run(fn, **size, cost=far)
+    for fn in (two_batch_overlap, updates_while_tokens_travel, tokens_before_sums)
+)
+slowest = max(event.length for event in ours.events if event.kind == "alltoall")
+hours, nodes_deepseek, ratio = (
+    published(each, "arXiv 2412.19437") for each in (2_664_000, 8, 1)
+)
+cores, all_cores = (published(each, "arXiv 2412.19437") for each in (20, 132))
