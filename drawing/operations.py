@@ -10,6 +10,7 @@ from lib.record.codes import letters_of
 from lib.record.events import Event
 from lib.record.labels import ADAPTER
 from lib.record.table import OPERATIONS, stream_of, training
+from lib.record.training import BESIDE
 
 from . import theme
 from .layout import Row
@@ -25,7 +26,11 @@ NOTCH = 1.2
 """The width of a notch, in pixels."""
 STRIPE = 0.55
 """The opacity of a stripe that tells a chunk."""
-FEATURES = {"keep": "some of what is inside the layer is kept for its backward", "saved": "with what forward has kept"}
+FEATURES = {
+    "keep": "some of what is inside the layer is kept for its backward",
+    "saved": "with what forward has kept",
+    BESIDE: "beside the forward before it: what the two save is taken off here",
+}
 """A line of the hover text for a feature of an event."""
 
 

@@ -25,6 +25,7 @@ from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER
 from lib.record.shards import NONE
 from lib.record.table import OPERATIONS, RECEIVE, SEND, in_stream
+from lib.record.training import BESIDE
 
 from . import theme
 from .figure import write
@@ -240,6 +241,8 @@ class Writer:
             details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
         if ADAPTER in event.words:
             details["adapter"] = True
+        if BESIDE in event.words:
+            details["overlapped"] = True
         if event.group:
             details["ranks"] = said[event.group]
         return f',"args":{encode(details)}' if details else ""

@@ -271,8 +271,9 @@ def _of_run(trace: Trace, run: Run) -> Trace:
     # Only a run that is meant to train the model can do so wrongly.
     trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
     trains = trains or any(state.finals for state in run.final_states)
+    note = "; ".join(filter(None, [run.note, run.overlap]))
     tick, fault = run.tick and 1e3 * run.tick, run.fault if trains else ""
-    trace = replace(trace, unit=run.unit, tick=tick, note=run.note, failure=run.failure, fault=fault, noted=run.peak)
+    trace = replace(trace, unit=run.unit, tick=tick, note=note, failure=run.failure, fault=fault, noted=run.peak)
     targeted = trace.time_target is not None or trace.memory_target is not None
     puzzle, refused = (None, "") if targeted else standing_of(run)
     if puzzle is None:

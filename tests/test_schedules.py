@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from drawing import draw
-from lib import Cost, PuzzleError, run, schedule
+from drawing import draw, perfetto
+from lib import Cost, Model, PuzzleError, run, schedule
 from lib.engines import torch_order
 from lib.engines.torch_order import Rank
 from solutions import build
@@ -72,10 +72,87 @@ def test_the_halves_keep_what_they_need() -> None:
     assert runs[1].time == runs[0].time - 0.5, "the weight's half of stage 1 is done while stage 0 has its gradient"
 
 
-def test_an_overlapped_pair_is_done_one_after_the_other() -> None:
-    pair = schedule("0F0, (0F1;0B0)OVERLAP_F_B, 0B1")
-    apart = schedule("0F0, 0F1, 0B0, 0B1")
-    assert run(pair, **pair.sizes).time == run(apart, **apart.sizes).time
+PAIR = "0F0, (0F1;0B0)OVERLAP_F_B, 0B1"
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize(("forward", "backward"), [(1, 2), (3, 2)])
+@pytest.mark.parametrize("saved", [0, 0.3, 1])
+def test_an_overlapped_pair_takes_from_the_sum_to_the_longer_one(
+    saved: float, forward: int, backward: int, layers: int
+) -> None:
+    cost = Cost(overlapped=saved, forward=forward, backward=backward, update=0)
+    done = run(schedule(PAIR), layers=layers, batches=2, cost=cost)
+    assert done.time == pytest.approx(layers * (2 * (forward + backward) - saved * min(forward, backward)))
+    assert done.verify().startswith("Correct")
+    assert done.schedule().strip() == PAIR.replace(", ", ",")
+
+
+def test_the_price_of_what_overlaps_is_said_beside_the_figures() -> None:
+    done, apart = (
+        run(schedule(rows), layers=1, batches=2, cost=Cost(overlapped=0.5)) for rows in (PAIR, "0F0, 0F1, 0B0, 0B1")
+    )
+    said = "saves 50% of the shorter one: Cost(overlapped=0.5)"
+    assert said in repr(done)
+    assert said in draw(done)._repr_html_()
+    assert "overlap" not in repr(apart)
+    assert perfetto(done).count('"overlapped":true') == 1
+
+
+@pytest.mark.parametrize("saved", [-0.1, 1.5, float("nan"), "half"])
+def test_no_more_is_saved_than_the_shorter_one(saved: Any) -> None:
+    with pytest.raises(PuzzleError, match="a number from 0 to 1"):
+        Cost(overlapped=saved)
+
+
+def by_hand(model: Model) -> Any:
+    """A rank with two forwards behind it, and what a backward of the first reads."""
+    model.weights[0], _ = model.load_weights(0)
+    for mb in range(2):
+        model.activations[0, mb] = model.get_activation([mb])
+        model.activations[1, mb] = model.forward(0, model.activations[0, mb], model.weights[0])
+        if mb == 0:
+            model.grad_activations[1] = model.loss(model.activations[1, 0])
+    return lambda: model.backward(
+        0, model.activations[0, 0], model.grad_activations[1], model.weights[0], overlapped=True
+    )
+
+
+def test_a_backward_overlaps_with_forwards_right_before_it_only() -> None:
+    """Not with those before something that was awaited, nor with its own; what is left of a forward, with another."""
+
+    async def after_a_message(model: Model) -> None:
+        if model.rank:
+            await model.pass_to(0, "now")
+            return
+        backward = by_hand(model)
+        await model.receive(1)
+        backward()
+
+    def its_own(model: Model) -> None:
+        backward = by_hand(model)
+        model.activations[1] = model.forward(0, model.activations[0, 0], model.weights[0])
+        backward()
+
+    for program in (after_a_message, its_own):
+        with pytest.raises(PuzzleError, match="no forward of another micro-batch is right before it"):
+            run(program, ranks=2, layers=1, batches=2, cost=Cost(overlapped=0.5))
+
+    def twice(model: Model) -> None:
+        backward = by_hand(model)
+        for at in range(3):
+            model.grad_weights[at], _ = backward()
+
+    done = run(twice, layers=1, batches=2, cost=Cost(overlapped=1, forward=3, backward=2))
+    assert done.time == 6 + 0 + 1 + 2
+
+
+def test_on_shards_a_pair_overlaps_as_well() -> None:
+    plan = schedule("0F0, 0F1, 0B0, 0B1\n1F0, 1F1_1B0, 1B1")
+    machine = {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"stage": 2, "shard": 2}}
+    times = [run(plan, **machine, cost=Cost(overlapped=saved)).time for saved in (0, 1)]
+    assert times[0] - times[1] == 1
+    assert run(plan, **machine, cost=Cost(overlapped=1), represent="shard").time == times[1]
 
 
 REFUSED = {
@@ -196,6 +273,21 @@ def test_what_is_no_pipeline_is_not_written(solution: Any) -> None:
     assert "puzzles 6 and 13 to 16" in str(refused.value)
 
 
+@compares_with_torch
+@pytest.mark.parametrize(("F", "B", "W"), [(1, 2, 1), (2, 3, 1)])
+@pytest.mark.parametrize("saved", [0, 0.5, 1])
+def test_dualpipev_has_the_bubble_of_its_paper(saved: float, F: int, B: int, W: int) -> None:
+    """On p ranks (p - 1)(F&B + B - 3W), where F&B is what a pair takes (the page of DualPipe at DeepSeek, for twice as
+    many stages as ranks), where the backward for the input takes as long as a forward."""
+    for ranks, batches in ((2, 4), (3, 6), (4, 8), (4, 12)):
+        plan = schedule(torch_rows("DualPipeV", ranks, batches))
+        pair, pairs = F + B - saved * min(F, B), 2 * (batches - ranks) - 1  # of the last rank
+        halves = {"backward_input": B - W, "backward_weight": W}
+        cost = Cost(overlapped=saved, forward=F, backward=B, **halves, send=0, receive=0, update=0)
+        busy = (2 * batches - pairs) * (F + B) + pairs * pair
+        assert run(plan, **plan.sizes, cost=cost).time == busy + (ranks - 1) * (pair + B - 3 * W)
+
+
 # -- PyTorch's own schedules -----------------------------------------------------------------------------------------
 
 
@@ -237,6 +329,6 @@ def test_schedules_with_one_stage_a_rank(order: Any, ranks: int, batches: int) -
 
 @needs_torch
 def test_a_schedule_trains_real_tensors() -> None:
-    plan = schedule("0F0, 0F1, 3F0, 3I0, 3F1, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1")
+    plan = schedule("0F0, 0F1, 3F0, 3F1_3I0, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1")
     done = run(plan, ranks=2, layers=4, batches=2, engine="local", dtype="float64")
     assert done.verify().startswith("Correct")

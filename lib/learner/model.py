@@ -331,6 +331,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         saved: Saved | None = None,
         *,
         partial: bool = False,
+        overlapped: bool = False,
         adapter: Weight | None = None,
     ) -> tuple[WeightGrad, ActivationGrad]:
         """The gradients of the layer's weight and of its input. Takes {price}.
@@ -338,10 +339,14 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         Needs what forward needed, and the gradient of the layer's output for the same micro-batches. ``saved``: what
         forward left behind; what it lacks is computed again. With ``partial=True`` the weight may be a piece: then the
         first gradient is that of the piece, and the second a partial sum. With ``adapter``, the layer's adapter, the
-        first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input.
+        first gradient is that of the adapter: the weight is frozen, and it takes as long as backward_input. With
+        ``overlapped=True`` it runs beside the forwards of other micro-batches right before it, since which the rank has
+        awaited nothing: together they save ``Cost.overlapped`` times the shorter one. Only some puzzles allow that.
         """
-        if saved is not None or partial is not False or adapter is not None:
-            of_weight, of_input = self._compute(BACKWARD, layer, inp, grad, weight, saved, adapter, partial=partial)
+        if saved is not None or partial is not False or adapter is not None or overlapped is not False:
+            of_weight, of_input = self._compute(
+                BACKWARD, layer, inp, grad, weight, saved, adapter, partial=partial, overlapped=overlapped
+            )
             return of_weight, of_input
         if type(inp) is not Activation or type(grad) is not ActivationGrad or type(weight) is not Weight:
             self._refuse(BACKWARD, layer, inp, grad, weight)
@@ -359,12 +364,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         saved: Saved | None = None,
         *,
         partial: bool = False,
+        overlapped: bool = False,
     ) -> ActivationGrad:
         """The half of backward for the gradient of the layer's input, not that of its weight. Takes {price}.
 
         Needs what backward needs. The other half may come before it, or much later. Only some puzzles allow it.
         """
-        made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight, saved, partial=partial)
+        made = self._compute(BACKWARD_INPUT, layer, inp, grad, weight, saved, partial=partial, overlapped=overlapped)
         return made[0]  # type: ignore[no-any-return]
 
     @priced
@@ -377,12 +383,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         saved: Saved | None = None,
         *,
         partial: bool = False,
+        overlapped: bool = False,
     ) -> WeightGrad:
         """The half of backward for the gradient of the layer's weight, not that of its input. Takes {price}.
 
         Needs what backward needs, so until then input and gradient have to be kept. Only some puzzles allow it.
         """
-        made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight, saved, partial=partial)
+        made = self._compute(BACKWARD_WEIGHT, layer, inp, grad, weight, saved, partial=partial, overlapped=overlapped)
         return made[0]  # type: ignore[no-any-return]
 
     @priced

@@ -59,6 +59,8 @@ class Cost:
     ``recompute_selective``.
     A host takes ``host_update`` for an update, and a send from a device to its host, or back, takes ``host_transfer``,
     whatever its size.
+    ``overlapped``, from 0 to 1, is what a forward and a backward that run beside each other save: so much of the
+    shorter one. With 0 the two take as long as one after the other, with 1 as long as the longer one.
     Raises PuzzleError for a price that is negative, or not a number.
 
     By default a layer takes a whole tick per micro-batch, and a message or collective inside a node a fraction of one.
@@ -104,6 +106,7 @@ class Cost:
     attended_elements: int = 2 * HIDDEN * LENGTH
     host_update: Ticks = 2
     host_transfer: Ticks = 1
+    overlapped: Ticks = field(default=0, metadata=NO_PRICE)
 
     def __post_init__(self) -> None:
         for name in self.prices:
@@ -114,6 +117,10 @@ class Cost:
                 raise PuzzleError(
                     f"{name} is no price", where="Cost", expected="a number from 0 up", got=describe(price)
                 )
+        share = self.overlapped
+        if not isinstance(share, (int, float, Fraction)) or not 0 <= share <= 1:
+            problem = "overlapped is the part of the shorter one that a forward and a backward save"
+            raise PuzzleError(problem, where="Cost", expected="a number from 0 to 1", got=describe(share))
         for whole in {row.step_of for row in OPERATIONS.values() if row.step_of}:
             steps = [kind for kind, row in OPERATIONS.items() if row.step_of == whole]
             together = sum(exact(self.price(step)) for step in steps)
@@ -131,7 +138,8 @@ class Cost:
     @cached_property
     def per_tick(self) -> int:
         """TimeUnits in a tick: every fixed price is a whole number of them."""
-        return common_time_unit([exact(self.price(name)) for name in self.prices])
+        unit = common_time_unit([exact(self.price(name)) for name in self.prices])
+        return unit * exact(self.overlapped).denominator
 
     def price(self, name: str) -> Ticks:
         """Return the price of this name: the field's, or what it is unless it is given."""
@@ -249,6 +257,10 @@ class Cost:
         saved = [one for one in more if one.kind == SAVED]
         again = Labels(SAVED, inp.layer, inp.layers, batches=inp.batches, shards=weight.shards, total=weight.total)
         return self.elements(again.changed(extra=ExtraLabels(keep="all"))) - sum(map(self.elements, saved))
+
+    def saved_beside(self, length: TimeUnits) -> TimeUnits:
+        """Return what two pieces of work save that run beside each other for so long, in time units."""
+        return _exact(exact(self.overlapped) * length)
 
     @cached_property
     def leaves_nothing(self) -> bool:

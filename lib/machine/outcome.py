@@ -11,6 +11,7 @@ from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
+from ..record.training import BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
@@ -80,6 +81,14 @@ class Outcome:
         return any(event.kind not in MARKS for event in self.events)
 
     @cached_property
+    def overlap(self) -> str:
+        """What forwards and backwards save that run beside each other, as text; empty if none do."""
+        if not any(BESIDE in event.words for event in self.events):
+            return ""
+        saved = f"{float(self.cost.overlapped):.0%} of the shorter one" if self.cost.overlapped else "nothing"
+        return f"what overlaps saves {saved}: Cost(overlapped={float(self.cost.overlapped):g})"
+
+    @cached_property
     def fault(self) -> str:
         """What is wrong with the run, in a line. Empty if nothing is, and where nothing was attempted."""
         if self.failure is not None:
@@ -113,7 +122,7 @@ class Outcome:
             f"{self.name} on {self.ranks} rank{'s' * (self.ranks > 1)}: time {self.unit.lasting(self.time)}, "
             f"peak memory {self.size_unit.describe(self.memory)}"
             + (f", on hosts {self.size_unit.show(self.host_memory)}" if self.hosts else "")
-            + (f" ({self.note})" if self.note else "")
+            + "".join(f" ({said})" for said in (self.note, self.overlap) if said)
         )
 
     def _spent(self) -> str:

@@ -26,8 +26,8 @@ from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
 from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
-from ..record.table import RECEIVE, SEND, stream_of, sums, work_on_layers
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, not_in_place
+from ..record.table import OPERATIONS, RECEIVE, SEND, stream_of, sums, work_on_layers
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS, not_in_place
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
@@ -355,7 +355,7 @@ class RankState(Asked):
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
-        "mesh", "ranks", "slices", "experts",
+        "mesh", "ranks", "slices", "experts", "beside",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -366,6 +366,10 @@ class RankState(Asked):
         self.mesh, self.ranks = terms.mesh, terms.ranks
         self.ranks[rank] = self
         self.experts = terms.experts
+        self.beside: tuple[int, TimeUnits] = (
+            0,
+            0,
+        )  # how long the log was after the last backward that overlapped; what it left of forwards
         self.cost, self.values, self.cuts = terms.cost, terms.values, terms.cuts
         self.per_tick = terms.cost.per_tick
         self.clock: TimeUnits = 0
@@ -641,6 +645,38 @@ class RankState(Asked):
         self.clock = end = start + length
         words = (*words, HOSTS) if self.is_host else words
         self.log.append(make_done((kind, layer, batches, words, start, end, held)))
+
+    def saved_beside(self, kind: str, layer: int | None, batches: frozenset[int], length: TimeUnits) -> TimeUnits:
+        """Return what a backward of this length saves beside the forwards right before it, in time units. Raise
+        PuzzleError if there are none.
+
+        On a GPU two pieces of work overlap where one computes while the other communicates. In the log they stand one
+        after the other, and the backward is shorter by what both save. Right before it are the forwards since which the
+        rank has awaited nothing: what the backward reads was there when they began. They are of other micro-batches, so
+        neither reads what the other makes. Several backwards in a row share what there is of forwards. Where nothing is
+        saved, nothing is asked.
+        """
+        if not self.cost.overlapped:
+            return 0
+        left: TimeUnits = 0
+        found, now = False, len(self.log)
+        for at in range(now - 1, (self.fetched[-2] if self.fetched else 0) - 1, -1):
+            record, row = self.log[at], OPERATIONS.get(self.log[at].kind)
+            if record.__class__ is not Done or row is None or row is LOSS:  # a call that has begun, a mark
+                continue
+            if not found and at + 1 == self.beside[0]:  # it shares its forwards with the backward before it
+                found, left = True, self.beside[1]
+                break
+            if not row.trains or row.backward or record.batches & batches:
+                break
+            found, left = True, left + record.end - record.issued
+        if not found:
+            problem = "no forward of another micro-batch is right before it, with which it could overlap"
+            fix = "first receive what both read, then model.forward(...), then model.backward(..., overlapped=True)"
+            raise PuzzleError(problem, where=self.place(kind, layer, batches), fix=fix)
+        both = min(left, length)
+        self.beside = now + 1, left - both
+        return self.cost.saved_beside(both)
 
     def note_slices(self, kind: str, labels: Labels) -> None:
         """Note which slices of a sequence an operation was done with, for an error: the log does not say."""

@@ -16,7 +16,7 @@ from ..record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, 
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
-from ..record.training import UPDATE
+from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .circle import against_rounds
 from .cost import Shape
@@ -190,6 +190,8 @@ class LocalSimulator:
         cost = rank.cost
         workspace = 0 if cost.without_workspace else cost.workspace(kind, *labels)
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
+        if options and OVERLAPPED in options:
+            length -= rank.saved_beside(kind, layer, labels[0].batches, length)
         rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
         if labels[0].total != 1 and row.share is not None:
             rank.note_slices(kind, labels[0])

@@ -350,6 +350,10 @@ def _both_gradients(values: Values, given: Sequence[Any], more: More) -> tuple[A
     return values.backward(inp, grad, _trained(values, weight, more), more.get("saved"), partial="partial" in more)
 
 
+OVERLAPPED = "overlapped"
+"""The option of a backward that runs beside the forwards right before it."""
+BESIDE = f"{OVERLAPPED}=True"
+"""What the log says of such a backward."""
 KEEP = ("all", "selective")
 """How much of a layer's inner activations a forward may keep."""
 
@@ -387,7 +391,7 @@ BACKWARD = Computation(
     backward=True,
     takes={"inp": "Activation", "grad": "ActivationGrad", "weight": "Weight"},
     may_take={"saved": SAVED, "adapter": "Weight"},
-    options={"partial": (True,)},
+    options={"partial": (True,), OVERLAPPED: (True,)},
     with_adapter="backward_input",
     rule=backward_rule,
     makes=_gradients,

@@ -1,6 +1,6 @@
 """One action of a pipeline schedule, in the words of torch.distributed.pipelining (``_Action`` in its schedules.py).
 
->>> print(read_action("2SEND_F0"), read_action(" 0REDUCE_GRAD "), read_action("(0F1;1B0)OVERLAP_F_B"))
+>>> print(read_action("2SEND_F0"), read_action(" 0REDUCE_GRAD "), read_action("0F1_1B0"))
 2SEND_F0 0REDUCE_GRAD (0F1;1B0)OVERLAP_F_B
 """
 
@@ -12,18 +12,20 @@ SEND_F, RECV_F, SEND_B, RECV_B = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
 UNSHARD, RESHARD, REDUCE_GRAD = "UNSHARD", "RESHARD", "REDUCE_GRAD"
 OVERLAP = "OVERLAP_F_B"
 
-COMPUTED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+BACKWARDS = (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
+COMPUTED = (FORWARD, *BACKWARDS)
 SENDS, RECEIVES = (SEND_F, SEND_B), (RECV_F, RECV_B)
 OF_WEIGHTS = (UNSHARD, RESHARD, REDUCE_GRAD)
 KINDS = (*COMPUTED, *SENDS, *RECEIVES, *OF_WEIGHTS)
 
 _ACTION = re.compile(rf"(\d+)({'|'.join(sorted(KINDS, key=len, reverse=True))})(\d*)")
-_PAIR = re.compile(rf"\((.*)\){OVERLAP}")
+_PAIR = re.compile(rf"\((\w+);(\w+)\){OVERLAP}|(\d+F\d+)_(\d+[{BACKWARD}{BACKWARD_INPUT}{BACKWARD_WEIGHT}]\d+)")
 
 
 class Action(NamedTuple):
     """A stage, what is done there, and for which micro-batch. What concerns a stage's weights (UNSHARD, RESHARD,
-    REDUCE_GRAD) has no micro-batch. In an overlapped pair, ``both`` has the two actions."""
+    REDUCE_GRAD) has no micro-batch. In an overlapped pair, ``both`` has the two actions, the forward
+    first."""
 
     stage: int
     kind: str
@@ -44,9 +46,9 @@ def read_action(text: str) -> Action | None:
     """Return the action that a text stands for, or None if it stands for none."""
     text = text.strip()
     if pair := _PAIR.fullmatch(text):
-        both = [read_action(one) for one in pair[1].split(";")]
-        if len(both) == 2 and all(one is not None and one.kind in COMPUTED for one in both):
-            return Action(-1, OVERLAP, None, tuple(one for one in both if one is not None))
+        both = [one for text in pair.groups() if text is not None and (one := read_action(text)) is not None]
+        if len(both) == 2 and both[0].kind == FORWARD and both[1].kind in BACKWARDS:
+            return Action(-1, OVERLAP, None, tuple(both))
         return None
     if (match := _ACTION.fullmatch(text)) is None or (match[2] in OF_WEIGHTS) is bool(match[3]):
         return None

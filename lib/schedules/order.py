@@ -77,8 +77,8 @@ class Order:
             for part in cell.action.parts():
                 for one_of in self._reads(part):
                     if not done.intersection(one_of):
-                        raise wrong(cell, f"{one_of[0]} does not come before it", f"{one_of[0]}, {part}")
-                done.add(part)
+                        raise wrong(cell, f"{one_of[0]} does not come before it", f"{one_of[0]}, {cell.action}")
+            done.update(cell.action.parts())
 
     def _reads(self, action: Action) -> Iterator[list[Action]]:
         """What has to be done on the same rank before an action: of each list one."""

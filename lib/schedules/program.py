@@ -20,7 +20,7 @@ from .actions import (
     Action,
 )
 from .messages import check_ends, complete
-from .order import Order
+from .order import TO_INPUT, Order
 from .rows import read_rows
 from .weights import AXIS, Shards, Weights
 
@@ -64,8 +64,7 @@ class Schedule:
         self._check(model)
         rank = _Rank(model, self)
         for cell in self.cells[rank.place]:
-            for action in cell.action.parts():
-                await rank.do(action)
+            await rank.do(cell.action)
         await rank.finish()
         return model
 
@@ -131,6 +130,8 @@ class _Rank:
         self.per_stage = model.LAYERS // plan.stages
         self.coming: dict[tuple[str, int, int], Awaitable[object]] = {}
         self.sending: list[Awaitable[None]] = []
+        self.beside = False
+        """Whether what is carried out is the backward of an overlapped pair."""
         mine = [stage for stage, rank in plan.rank_of.items() if rank == self.place]
         self.weights = (Shards if sharded else Weights)(
             model, [layer for stage in mine for layer in self.layers(stage)]
@@ -163,21 +164,42 @@ class _Rank:
         return range(stage * self.per_stage, (stage + 1) * self.per_stage)
 
     async def do(self, action: Action) -> None:
-        """Carry out one action."""
-        if action.micro_batch is None:
-            await self.of_weights[action.kind](self.layers(action.stage))
-        else:
-            await self.verbs[action.kind](action.stage, action.micro_batch)
+        """Carry out one action. Two that overlap wait for all that both read, where that saves anything; else they are
+        done one after the other."""
+        together = bool(action.both) and bool(self.model.dist.cost.overlapped)
+        for part in action.parts() if together else ():
+            await self._bring(part)
+            for layer in self.layers(part.stage):
+                await self.weights.whole(layer)
+        for part in action.parts():
+            if part.micro_batch is None:
+                await self.of_weights[part.kind](self.layers(part.stage))
+                continue
+            if not together:
+                await self._bring(part)
+            self.beside = bool(action.both) and part.kind != FORWARD
+            await self.verbs[part.kind](part.stage, part.micro_batch)
 
-    async def forward(self, stage: int, mb: int) -> None:
-        """F: all layers of a stage, whose inputs stay until the backward."""
-        model, layers = self.model, self.layers(stage)
+    async def _bring(self, action: Action) -> None:
+        """Store what a forward or a backward reads, once it is there."""
+        if action.micro_batch is not None and action.kind == FORWARD:
+            await self._input(action.stage, action.micro_batch)
+        elif action.micro_batch is not None and action.kind in TO_INPUT:
+            await self._grad(action.stage, action.micro_batch)
+
+    async def _input(self, stage: int, mb: int) -> None:
+        """Store a stage's input: the training data, or received."""
+        model = self.model
         if stage == 0:
             shard = model.axis_index(AXIS) if self.shards > 1 else 0
             model.activations[0, mb] = model.get_activation([mb * self.shards + shard])
         elif (RECV_F, stage, mb) in self.coming:
-            model.activations[layers.start, mb] = await self.coming.pop((RECV_F, stage, mb))
-        for layer in layers:
+            model.activations[self.layers(stage).start, mb] = await self.coming.pop((RECV_F, stage, mb))
+
+    async def forward(self, stage: int, mb: int) -> None:
+        """F: all layers of a stage, whose inputs stay until the backward."""
+        model = self.model
+        for layer in self.layers(stage):
             weight = await self.weights.whole(layer)
             model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], weight)
 
@@ -192,10 +214,10 @@ class _Rank:
     async def backward(self, stage: int, mb: int) -> None:
         """B: both halves at once, layer after layer."""
         model = self.model
-        await self._grad(stage, mb)
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            of_weight, grad = model.backward(layer, inp, grad, await self.weights.whole(layer))
+            weight = await self.weights.whole(layer)
+            of_weight, grad = model.backward(layer, inp, grad, weight, overlapped=self.beside)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
             self.weights.add(layer, of_weight)
@@ -203,10 +225,10 @@ class _Rank:
     async def backward_input(self, stage: int, mb: int) -> None:
         """I: the gradient of the stage's input; the inputs and gradients of its layers stay until W."""
         model = self.model
-        await self._grad(stage, mb)
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]
-            grad = model.backward_input(layer, inp, grad, await self.weights.whole(layer))
+            weight = await self.weights.whole(layer)
+            grad = model.backward_input(layer, inp, grad, weight, overlapped=self.beside)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
 
@@ -215,7 +237,9 @@ class _Rank:
         model = self.model
         for layer in reversed(self.layers(stage)):
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            self.weights.add(layer, model.backward_weight(layer, inp, grad, await self.weights.whole(layer)))
+            weight = await self.weights.whole(layer)
+            of_weight = model.backward_weight(layer, inp, grad, weight, overlapped=self.beside)
+            self.weights.add(layer, of_weight)
 
     async def send_output(self, stage: int, mb: int) -> None:
         """SEND_F: to the rank of the next stage, while this rank goes on."""

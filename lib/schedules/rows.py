@@ -20,7 +20,8 @@ from .actions import Action, read_action
 MOST = 50_000_000  # characters of a file
 ACTIONS = (
     "a stage, what is done and a micro-batch (0F0, 0B0, 0I0, 0W0, 0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0), a stage "
-    "and what is done with its weights (0UNSHARD, 0RESHARD, 0REDUCE_GRAD), or two that overlap: (0F1;1B0)OVERLAP_F_B"
+    "and what is done with its weights (0UNSHARD, 0RESHARD, 0REDUCE_GRAD), or a forward and a backward that "
+    "overlap: (0F1;1B0)OVERLAP_F_B, or 0F1_1B0"
 )
 EXAMPLE = "0F0, 0F1, 0B0, 0B1"
 

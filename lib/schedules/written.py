@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from ..basics.errors import Place, PuzzleError
 from ..record.events import Event
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BESIDE, FORWARD
 from . import actions
 from .actions import Action
 
@@ -52,7 +52,10 @@ def _row(work: Sequence[Event], size: int) -> list[Action] | None:
         in_order = layers == wanted if kind == FORWARD.kind else sorted(layers) == wanted
         if first % size or not alike or not in_order:
             return None
-        row.append(Action(first // size, LETTERS[kind], micro_batch))
+        action = Action(first // size, LETTERS[kind], micro_batch)
+        if BESIDE in of_stage[0].words and row and row[-1].kind == actions.FORWARD:
+            action = Action(-1, actions.OVERLAP, None, (row.pop(), action))
+        row.append(action)
     return row
 
 
