@@ -450,6 +450,30 @@ draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))
 # Megatron-LM has `--context-parallel-size`, and PyTorch `context_parallel` in `torch.distributed.tensor.experimental`,
 # with the gather or a ring.
 
+# %% [markdown]
+# ## On real GPUs
+#
+# A stage of that model, with as many ways of context, and {{tensor}} GPUs to a rank.
+#
+# ![What a step takes](picture:priced)
+#
+# The slices are in order here, so the last rank computes attention almost all of the time, and the others wait. In
+# zigzag they would not.
+
+# %% tags=["priced"]
+from dataclasses import replace
+
+from lib.real import H100_DGX, LLAMA_3_405B_LONG, report
+
+stage = replace(LLAMA_3_405B_LONG, layers=8, name="A stage of Llama 3 405B")
+priced = run(
+    context_parallel,
+    ranks=16,
+    layers=8,
+    cost=H100_DGX.cost(stage, tensor=8, sequence_parallel=True),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 from typing import Any
 

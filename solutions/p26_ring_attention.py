@@ -326,6 +326,27 @@ draw(run(ring_attention_in_28_32, ranks=4, layers=8, batches=1, cost=all_heads))
 # rescaled with each block. FlashAttention does the same inside of one GPU (arXiv 2205.14135). With `engine="local"` and `layer="block"`, your
 # function does it with real tensors.
 
+# %% [markdown]
+# ## On real GPUs
+#
+# The stage of puzzle 25, with the ring.
+#
+# ![What a step takes](picture:priced)
+
+# %% tags=["priced"]
+from dataclasses import replace
+
+from lib.real import H100_DGX, LLAMA_3_405B_LONG, report
+
+stage = replace(LLAMA_3_405B_LONG, layers=8, name="A stage of Llama 3 405B")
+priced = run(
+    ring_attention,
+    ranks=16,
+    layers=8,
+    cost=H100_DGX.cost(stage, tensor=8, sequence_parallel=True),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 from typing import Any
 

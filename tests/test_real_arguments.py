@@ -11,16 +11,19 @@ import pytest
 
 from lib import PuzzleError, plan, run
 from lib.real import A100_MEGATRON, Cluster, Transformer, report
+from lib.real.transformer import OF_EXPERTS
 from solutions.p02_ddp import ddp
 from solutions.p12_prefetch import prefetch
 from solutions.p17_tensor_parallel import tensor_parallel
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
+SPARSE = replace(SMALL, gated=True, attention="flash", experts=8, chosen=2, expert_hidden=512, name="sparse")
 EIGHT = replace(A100_MEGATRON, gpus=8)
 NAN, INFINITE = float("nan"), float("inf")
 NEVER: list[Any] = [-1, -2.5, NAN, INFINITE, -INFINITE, [], {}, (), object(), 3 + 2j, b"8", lambda: 8]
 """No argument is any of these."""
 NO_WHOLE_NUMBER = [*NEVER, 0, 2.5, "8", True]
+NO_COUNT = [*NEVER, 2.5, "8", True]
 NO_NUMBER = [*NEVER, "8", True]
 NO_NAME = [*NEVER, "nothing", 0, 2.5, True, None]
 NO_FLAG = [*NEVER, 0, 2.5, "yes", None]
@@ -36,8 +39,12 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
         return lambda value: replace(what, **{name: value})
 
     for field in fields(Transformer):
-        kind = {"gated": NO_FLAG, "tied": NO_FLAG, "name": NO_TEXT, "attention": NO_NAME}
+        kind = {"name": NO_TEXT, "attention": NO_NAME, "latent": [*NEVER, 0, 2.5, "8", True, (1536, 512)]}
+        kind |= dict.fromkeys(("gated", "tied", "head_norms"), NO_FLAG)
+        kind |= {key: [*NO_COUNT, 2] for key in ("experts", *OF_EXPERTS[:-1])}  # without the others, 2 cannot be either
         found[f"Transformer.{field.name}"] = changed(SMALL, field.name), kind.get(field.name, NO_WHOLE_NUMBER)
+    for name in ("experts", "chosen", "expert_hidden"):
+        found[f"Transformer.{name} of a model with experts"] = changed(SPARSE, name), [*NO_WHOLE_NUMBER]
     for field in fields(Cluster):
         kind = {"fused": NO_FLAG, "name": NO_TEXT}
         other = NO_WHOLE_NUMBER if field.name.startswith("gpus") else NO_NUMBER
@@ -45,7 +52,11 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
         part = [0, 1.5] if field.name.endswith("reached") else [0] if field.name in above else []
         found[f"Cluster.{field.name}"] = changed(EIGHT, field.name), [*kind.get(field.name, other), *part]
     prices = {
-        **dict.fromkeys(("micro_batch", "tensor", "adapter_rank"), NO_WHOLE_NUMBER),
+        **dict.fromkeys(("micro_batch", "tensor", "adapter_rank", "context", "expert_parallel"), NO_WHOLE_NUMBER),
+        "experts": [*NO_COUNT, 8],
+        "split": [*NEVER[:-3], 0, 2.5, "12", True, (6, 5), (12, 0), (6.0, 6.0)],
+        **{key: [*NO_NUMBER, 1.5] for key in ("recompute_part", "offload")},
+        **dict.fromkeys(("fp8", "overlap"), NO_FLAG),
         **dict.fromkeys(("recompute", "optimizer", "mfu"), NO_NAME),
         **dict.fromkeys(("gathered", "reduced"), NO_WIDTH),
         "stored": [*NO_WIDTH, None],

@@ -124,6 +124,14 @@ ANNOUNCED = ((GPT_175B, 20, 512, 159), (GPT_1T, 4, 2048, 84))
 were offloaded to the processors."""
 
 
+LONG = (16, 16, 16, 380)
+"""Stages, ways of context, micro-batches of a replica, and TFLOP/s of each of 16,384 H100, with 8 ways of tensor
+parallelism: Llama 3 405B at 131,072 tokens, arXiv 2407.21783, table 4."""
+DEEPSEEK_STEP = (16, 64, 15360, 2048, 180_000 * 3600 * 15360 * 4096 / 1e12 / 2048)
+"""Stages, ways of expert parallelism, sequences of a step, GPUs, and seconds of a step of DeepSeek-V3: arXiv
+2412.19437, section 3.2 and 4.2, and 180,000 hours of an H800 for 10¹² tokens in its table 1."""
+
+
 def too_large() -> tuple[tuple[Transformer, RealCost], ...]:
     """Return models and prices of FSDP on 128 GPUs that are known not to have fitted: the announced model of 10¹²
     parameters, without the offload of its parameters, and with nothing computed again."""

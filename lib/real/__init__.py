@@ -3,6 +3,7 @@
 ===========  ======================================================================
 transformer  weights, operations, and bytes of a transformer
 hardware     GPUs in nodes: how fast they compute and what links them
+layer        what a layer takes, with the traffic within it
 prices       a Cost of both, in seconds and bytes, and the Cluster that gives it
 report       where time and memory of a run go, as text
 presets      models and clusters whose figures are published

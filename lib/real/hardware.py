@@ -14,6 +14,8 @@ FITS = 0.92
 """The part of a card's memory that tensors can fill. The rest is for CUDA and NCCL, and for what PyTorch's allocator
 keeps for later, or cannot use, because it lies in gaps."""
 MIB = 2**20
+CAST_BYTES = 3
+"""Bytes that are moved for each number of an operand that becomes one of 8 bits: 2 are read and 1 is written."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Hardware:
     ``latency`` and ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether
     norms and the like are compiled into one pass over memory; ``gpus``: how many there are, if that is limited.
     ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
-    describe the processors beside the GPUs. Raises PuzzleError for a number that cannot be.
+    describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
+    where there are none. Raises PuzzleError for a number that cannot be.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Hardware:
     host_memory: float = 1e12
     host_bandwidth: float = 200e9
     host_link: float = 25e9
+    peak_fp8: float = 0.0
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, 'name="A100"')
@@ -79,10 +83,16 @@ class Hardware:
         """The bytes of a GPU that can be filled."""
         return FITS * self.memory
 
-    def product_takes(self, *dimensions: float) -> float:
+    def product_takes(self, *dimensions: float, fp8: bool = False) -> float:
         """Return the seconds of a matrix product: of rows, columns, and what is summed over. The smaller the smallest
-        of them, the less often is each number used that the product reads or writes."""
-        return 2 * prod(dimensions) / (self.peak * self.reached) * (1 + self.half_reached_at / min(dimensions))
+        of them, the less often is each number used that the product reads or writes. With ``fp8`` numbers have 8 bits,
+        and one operand of each product is read and written once more to make them so."""
+        small = 1 + self.half_reached_at / min(dimensions)
+        took = 2 * prod(dimensions) / (self.peak * self.reached) * small
+        if not fp8:
+            return took
+        rows, wide, _ = dimensions
+        return took * self.peak / self.peak_fp8 + self.moving_takes(CAST_BYTES * rows * wide)
 
     def attention_takes(self, flops: float, backward: bool = False) -> float:
         """Return the seconds that attention of so many operations takes."""
@@ -103,6 +113,15 @@ class Hardware:
         """Return the seconds that a ring takes to gather or reduce so many bytes: all of them, put together."""
         step = self.latency if per_node >= ranks else self.latency_across
         return rounds * ((ranks - 1) * step + size * (ranks - 1) / ranks / self.bandwidth(ranks, per_node))
+
+    def alltoall_takes(self, size: float, ranks: int, per_node: int, across: float = 1.0) -> float:
+        """Return the seconds of an all-to-all in which each rank sends or gets so many bytes, its own among them. What
+        goes to other nodes takes a GPU's own card, meanwhile the rest goes over the links of the node; ``across``: the
+        part of the former that is sent, if what goes to several ranks of a node is sent there once and passed on."""
+        near, far = size * (per_node - 1) / ranks, size * (ranks - per_node) / ranks
+        steps = (per_node - 1) * self.latency + (ranks - per_node) / per_node * self.latency_across
+        passed_on = near + (far if across < 1 else 0.0)
+        return steps + max(passed_on / self.link, across * far / self.nic) / self.link_reached
 
     def sending_takes(self, size: float, across: bool) -> float:
         """Return the seconds that a message of so many bytes takes."""

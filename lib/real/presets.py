@@ -40,6 +40,25 @@ LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, 
 LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
+LLAMA_3_405B_LONG = replace(LLAMA_3_405B, sequence=131_072, name="Llama 3 405B, 131,072 tokens")
+"""The same at the length of its last stage of training: table 4 of that paper."""
+MIXTRAL_8X7B = _llama(
+    32, 4096, 32, 32768, 32000, kv_heads=8, feed_forward=14336, experts=8, chosen=2, expert_hidden=14336,
+    name="Mixtral 8x7B",
+)  # fmt: skip
+"""Jiang et al., arXiv 2401.04088, table 1: 46.7 billion parameters, of which a token uses 12.9."""
+DEEPSEEK_V3 = _llama(
+    61, 7168, 128, 4096, 129280, feed_forward=18432, head_width=128, latent=(1536, 512, 64), experts=256, chosen=8,
+    expert_hidden=2048, shared_experts=1, dense_layers=3, most_nodes=4, name="DeepSeek-V3",
+)  # fmt: skip
+"""DeepSeek-AI, arXiv 2412.19437, section 4.2, and README_WEIGHTS.md beside the weights: 671 billion parameters, of
+which a token uses 36.6 without the embedding. Its second head, which predicts one token more, is left out."""
+QWEN_3_235B = _llama(
+    94, 4096, 64, 4096, 151936, kv_heads=4, head_width=128, head_norms=True, experts=128, chosen=8,
+    expert_hidden=1536, name="Qwen3 235B-A22B",
+)  # fmt: skip
+"""Qwen team, arXiv 2505.09388, table 2, and the configuration that was published with the weights."""
+
 # -- clusters: a machine and a software stack, with its date ---------------------------------------
 
 # How ``reached`` falls with the smallest dimension is the same for all stacks of a GPU: 300 for an A100 fits the open
@@ -98,6 +117,7 @@ FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608). 0.529 fits the 
 H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
+    peak_fp8=1979e12,
 )  # fmt: skip
 """DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608).
 All three parts are assumed."""
@@ -112,3 +132,9 @@ RTX_4090 = Cluster(
 )  # fmt: skip
 """A node of eight gaming GPUs without NVLink: PCIe 4.0 x16 between them, and one card of 10 Gbit/s. ``reached`` is
 assumed, not fitted; it computes about as much as an A100 for each byte that it reads."""
+H800_DEEPSEEK = Cluster(
+    "H800 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
+    attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=200e9, nic=50e9, peak_fp8=1979e12,
+)  # fmt: skip
+"""The nodes of arXiv 2412.19437, section 3.1 and 3.2.2: eight H800, with links of 200 GB/s in one direction, of which
+160 are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``."""

@@ -1,37 +1,50 @@
 """A cluster, and what a transformer costs on it: a ``Cost`` in seconds and bytes, for any program of the course.
 
 A layer of a run stands for as many layers of the model as there are in it: 96 layers of the model in a run of 24 layers
-are four at a time. A rank of a run is a group of ``tensor`` GPUs, all of which do the same at the same time. Their
-traffic is part of the price of a layer, since nothing is computed beside it.
+are four at a time. A rank of a run is a group of ``tensor`` x ``context`` GPUs, all of which do the same at the same
+time. Their traffic is part of the price of a layer (see ``layer``), since nothing is computed beside it.
+
+In a run with experts, layer 0 stands for attention, and what else each token meets, of the model's first layers, layer
+1 for their experts, and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..basics.arguments import instance_of, one_of_names, whole_number
+from ..basics.arguments import describe, instance_of, one_of_names, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import BYTES, SECONDS, Elements, SizeUnit, Unit
 from ..machine.cost import Cost, TimeUnits
 from ..machine.mesh import Group
+from ..record.attention import ROWS as STEPS
+from ..record.experts import ALLTOALL, is_dealt
+from ..record.experts import ROWS as OF_EXPERTS
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import Labels
+from ..record.operations import Computation
 from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
-from .transformer import FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
+from .layer import Layer
+from .transformer import BACKWARD_MOVES, FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
-FLASH_BACKWARD = 2.5
-"""Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
 GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
-PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE)
+PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE, *STEPS, *OF_EXPERTS)
 """The operations of the compute stream whose time is known here. Others are refused."""
+STEP_KINDS = frozenset(row.kind for row in STEPS)
+EXPERT_KINDS = frozenset(row.kind for row in OF_EXPERTS)
+OF_ATTENTION: dict[str, Callable[[Transformer], float]] = {
+    "keys_values": lambda model: 2 * model.kv_width,
+    "attended": lambda model: model.query_width + model.value_width,
+}
+"""How wide the tensors of attention are, by whose size they have: keys and values; queries and what they found."""
 NAMES = {"megatron": "Megatron's", "palm": "PaLM's", "": "no"}
 
 
@@ -44,14 +57,6 @@ class Mfu(float):
         return f"{100 * self:.1f} % of the peak, by {NAMES[self.formula]} formula"
 
     __repr__ = __str__
-
-
-def _alike(what: object, first: Labels, last: Labels) -> tuple[object, ...]:
-    """Return a key that is equal for operations that cost the same."""
-    return (
-        what, first.layer if first.layer in (0, first.layers - 1) else None, first.layers, len(first.batches),
-        last.total, len(last.shards), last.extra.keep, last.extra.adapter,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +76,16 @@ class RealCost(Cost):
     model: Transformer
     micro_batch: int = 1
     tensor: int = 1
+    context: int = 1
+    expert_parallel: int = 1
+    experts: int = 0
+    split: tuple[int, ...] | None = None
     sequence_parallel: bool = False
     recomputed: str = "none"
+    recomputed_part: float = 1.0
+    offloaded: float = 0.0
+    fp8: bool = False
+    overlapped: bool = False
     optimizer: str = "adam"
     stored: float = 2
     gradients: float = 2
@@ -85,12 +98,12 @@ class RealCost(Cost):
     def __post_init__(self) -> None:
         again = self._again(self.recomputed)
         shown = {
-            FORWARD.kind: sum(self._parts()),
+            FORWARD.kind: self._forward(),
             **{row.kind: self._backward(row.kind) + again for row in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)},
-            UPDATE.kind: self.update_takes(self.model.layer_size / self.tensor),
+            UPDATE.kind: self.update_takes(self._each),
             LOSS.kind: self.loss_takes,
             "recompute": again,
-            "weight_elements": round(self.model.layer_size / self.tensor * self.stored),
+            "weight_elements": round(self._each * self.stored),
             "activation_elements": round(self._boundary()),
             "adapter_elements": round(self._of_adapter * self.stored) if self.adapter_rank else 0,
         }
@@ -103,49 +116,117 @@ class RealCost(Cost):
     def chosen(self) -> list[str]:
         """Return the arguments of ``Cluster.cost`` that are not defaults, as source."""
         own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
-        named = {"recomputed": "recompute", "formula": "mfu"}
+        named = {
+            "recomputed": "recompute", "recomputed_part": "recompute_part", "offloaded": "offload",
+            "overlapped": "overlap", "formula": "mfu",
+        }  # fmt: skip
         said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
         return [f"{name}={value!r}" for name, value, default in said if value != default]
 
-    # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
-
-    def _parts(self, share: Fraction | int = 1) -> tuple[float, float, float, float]:
-        """Return the seconds of matrix products, attention, what moves bytes only, and traffic, forward, of a rank
-        that computes with so large a share of a layer's weights."""
-        cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
-        products = sum(cluster.product_takes(*sizes) for sizes in model.product_sizes(b, t))
-        attention = cluster.attention_takes(model.attention_flops(b, done=True) / t)
-        attention += cluster.moving_takes(model.score_bytes(b) / t)
-        moved = cluster.moving_takes(
-            model.pointwise_bytes(b, t, self.sequence_parallel, cluster.fused)  # type: ignore[arg-type]
-        )
-        return products, attention, moved, self.traffic
+    def _alike(self, what: object, labels: Sequence[Labels]) -> tuple[object, ...]:
+        """Return a key that is equal for operations that cost the same."""
+        first, last = labels[0], labels[-1]
+        layer: int | None = first.layer
+        if 1 < first.layer < first.layers - 2 and not self.experts and not self.split and not self.model.dense_layers:
+            layer = None
+        return (
+            what, layer, first.layers, len(first.batches), len(first.shards), first.total, last.total,
+            len(last.shards), last.extra.keep, last.extra.adapter,
+        )  # fmt: skip
 
     @cached_property
+    def layer(self) -> Layer:
+        """What a layer of the model takes."""
+        return Layer(
+            self.cluster, self.model, self.micro_batch, self.tensor, self.sequence_parallel, self.context,
+            self.expert_parallel, bool(self.experts), self.fp8, self.overlapped,
+        )  # fmt: skip
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are a rank."""
+        return self.tensor * self.context
+
+    @property
     def traffic(self) -> float:
-        """The seconds of a layer's tensor-parallel collectives, forward: as long as two all-reduces."""
-        if self.tensor == 1:
-            return 0.0
-        per_node = min(self.tensor, self.cluster.gpus_per_box)
-        return self.cluster.ring_takes(self.model.boundary_bytes(self.micro_batch), self.tensor, per_node, rounds=4)
+        """The seconds of the traffic within a layer, forward."""
+        return self.layer.traffic
+
+    @property
+    def _each(self) -> float:
+        """How many parameters a layer in the middle of the model has on each GPU of a rank."""
+        of_experts = self.model.experts * self.model.expert_size
+        own = (self.model.layer_size - of_experts) / self.tensor
+        return own + (0 if self.experts else of_experts / self.tensor / self.expert_parallel)
+
+    # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
+
+    def _forward(self, share: Fraction | int = 1) -> float:
+        """Return the seconds of a forward on a rank that computes with so large a share of a layer's weights."""
+        return max(sum(self.layer.forward(float(self.tensor / share))), self._offload_takes)
 
     def _backward(self, kind: str, share: Fraction | int = 1) -> float:
         """Return the seconds of a backward, or of half of it, with nothing to be computed again."""
-        products, _, _, traffic = self._parts(share)
+        parts = self.layer.backward(float(self.tensor / share))
         if kind == BACKWARD_WEIGHT.kind:
-            return products
-        cluster, model, b, t = self.cluster, self.model, self.micro_batch, float(self.tensor / share)
-        more = FLASH_BACKWARD if model.attention == "flash" else 2
-        attention = cluster.attention_takes(more * model.attention_flops(b, done=True) / t, backward=True)
-        moved = model.score_bytes(b, backward=True) / t
-        moved += model.pointwise_back(b, t, self.sequence_parallel, cluster.fused)  # type: ignore[arg-type]
-        both = products if kind == BACKWARD.kind else 0.0
-        return products + both + attention + cluster.moving_takes(moved) + traffic
+            return parts.products / 2
+        once = parts if kind == BACKWARD.kind else parts._replace(products=parts.products / 2)
+        return max(sum(once), self._offload_takes)
+
+    @cached_property
+    def _offload_takes(self) -> float:
+        """The seconds in which what is offloaded of a layer goes to the host, or back, beside what is computed."""
+        if not self.offloaded:
+            return 0.0
+        size = self.offloaded * self._inner(self.recomputed)
+        return size / (self.cluster.host_link * self.cluster.link_reached)
+
+    def traffic_of(self, kind: str) -> float:
+        """Return which part of the time of an operation is traffic within a layer."""
+        if not self.traffic or not OPERATIONS[kind].trains or kind in (BACKWARD_WEIGHT.kind, *EXPERT_KINDS):
+            return 0.0
+        back, step = OPERATIONS[kind].backward, kind in STEP_KINDS
+        if step and not kind.endswith("rest"):
+            return 0.0
+        traffic = self.layer.traffic_back if back else self.traffic
+        if back:
+            traffic += self.recomputed_part * self.model.done_again(self.recomputed).traffic * self.traffic
+        whole: float = self._of_the_rest(kind) if step else getattr(self, kind)
+        return traffic / whole
 
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
         again = self.model.done_again(recompute)
-        return sum(part * took for part, took in zip(again, self._parts(share), strict=True))
+        return self.recomputed_part * self.layer.forward(float(self.tensor / share)).times(*again)
+
+    def _step(self, row: Computation, labels: Sequence[Labels]) -> float:
+        """Return the seconds of a step of a layer. Queries, keys and what attention gives are kept by the program: of
+        what is computed again, only the rest is left."""
+        assert row.share is not None
+        took = self._of_the_rest(row.kind) if row.kind.endswith("rest") else sum(self.layer.step(row.kind))
+        return float(row.share(labels)) * took
+
+    def _of_the_rest(self, kind: str) -> float:
+        """Return the seconds of the last step of a layer, or of its backward."""
+        took = sum(self.layer.step(kind))
+        if kind == "rest":
+            return took
+        again = self.model.done_again(self.recomputed)
+        return took + self.recomputed_part * self.layer.step("rest").times(*again)
+
+    def _experts(self, row: Computation, labels: Sequence[Labels]) -> float:
+        """Return the seconds of what experts compute, of one layer of the model: a call has tokens of all micro-batches
+        of a group, ``forward`` and ``backward`` of a rank's own."""
+        model, piece = self.model, labels[-1]
+        rows = model.rows_of_an_expert(self.layer.part, len(labels[0].batches))
+        count = model.experts * len(piece.shards) / piece.total
+        products = self.layer.of_experts(rows, count, self.tensor)
+        size = len(labels[0].batches) * model.routed_bytes(self.layer.part, self.tensor, self.cluster.fused)
+        moved = self.cluster.moving_takes(size * len(piece.shards) / piece.total)
+        if not row.backward:
+            return products + moved
+        again = self.model.done_again(self._not_kept(piece.extra.keep)).products * self.recomputed_part
+        return (2 + again) * products + (BACKWARD_MOVES + again) * moved
 
     def _not_kept(self, keep: str) -> str:
         """Return what is recomputed by a backward that is given what forward has kept on demand."""
@@ -166,7 +247,9 @@ class RealCost(Cost):
     def compute(self, kind: str, *labels: Labels) -> TimeUnits:
         if labels[-1].extra.adapter and OPERATIONS[kind].trains:  # the adapter's own products are next to nothing
             kind, labels = OPERATIONS[kind].with_adapter or kind, labels[:-1]
-        key = _alike(kind, labels[0], labels[-1])
+        if OPERATIONS[kind].share is not None:
+            return round(self._seconds(kind, labels) * NANOSECONDS)
+        key = self._alike(kind, labels)
         return self._once(key, lambda: round(self._seconds(kind, labels) * NANOSECONDS))  # type: ignore[no-any-return]
 
     def _seconds(self, kind: str, labels: tuple[Labels, ...]) -> float:
@@ -176,26 +259,32 @@ class RealCost(Cost):
             problem, fix = f"{type(self).__name__} has no price for {kind}", "a Cost of your own, with its compute()"
             raise PuzzleError(problem, where="run", fix=fix, line="")
         many, share = len(first.batches), Fraction(len(last.shards), last.total)
+        if isinstance(row, Computation) and row in STEPS:
+            return self._step(row, labels) * many * self.together(first)
+        if self._of_experts(first.layer) and row.trains:
+            assert isinstance(row, Computation)
+            return self._experts(row, labels) * self.together(first)
         if row.trains:
-            once = sum(self._parts(share))
+            once = self._forward(share)
             if row.backward:
                 once = self._backward(kind, share) + self._again(self._not_kept(last.extra.keep), share)
             return once * many * self.together(first)
         if row.by_batch:
-            return self.loss_takes * many
+            assert row.share is not None
+            return self.loss_takes * many * float(row.share(labels))
         return self.update_takes(self._parameters(last) * share)
 
     @cached_property
     def loss_takes(self) -> float:
         """The seconds of head and loss for a micro-batch, forward and backward."""
         moved = 2 * self.held_by_loss  # each number is written once and read once
-        head = self.model.tokens(self.micro_batch), self.model.hidden, self.model.vocabulary / self.tensor
+        head = self.model.tokens(self.layer.part), self.model.hidden, self.model.vocabulary / self.tensor
         return 3 * self.cluster.product_takes(*head) + self.cluster.moving_takes(moved)
 
     @property
     def held_by_loss(self) -> float:
         """The bytes that head and loss hold for a micro-batch."""
-        return self.model.loss_bytes(self.micro_batch, self.tensor, self.cluster.loss_bytes)
+        return self.model.loss_bytes(self.layer.part, self.tensor, self.cluster.loss_bytes)
 
     def update_takes(self, parameters: float) -> float:
         """Return the seconds of an optimizer step on so many parameters: it is all moving of bytes."""
@@ -218,6 +307,10 @@ class RealCost(Cost):
 
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
         rounds = collective(kind).rounds
+        if kind == ALLTOALL.kind:
+            ranks, per_node = len(group.ranks), min(group.per_node, len(group.ranks))
+            across = self.model.copies_across
+            return round(self.cluster.alltoall_takes(float(size), ranks, per_node, across) * NANOSECONDS)
         if KINDS[tensor.kind].size == "activation":  # attention and the feed-forward part have one each
             rounds *= 2 * self.together(tensor)
         return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_node, rounds) * NANOSECONDS)
@@ -236,18 +329,41 @@ class RealCost(Cost):
 
     def together(self, labels: Labels) -> int:
         """Return for how many layers of the model a layer of a run stands."""
-        if self.model.layers % labels.layers:
-            fits = ", ".join(map(str, divisors(self.model.layers)))
-            problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {labels.layers} equal ones"
+        first, end = self._between(labels.layer, labels.layers)
+        return end - first
+
+    def _between(self, layer: int, layers: int) -> tuple[int, int]:
+        """Return the first layer of the model that a layer of a run stands for, and the one after the last. What the
+        last layer gives has the number after it."""
+        layer = min(max(layer, 0), layers - 1)
+        if self.split is not None:
+            if len(self.split) != layers:
+                problem, got = f"the layers are split into {len(self.split)}", f"layers={layers}"
+                raise PuzzleError(problem, where="run", got=got, fix=f"run(..., layers={len(self.split)})", line="")
+            first = sum(self.split[:layer])
+            return first, first + self.split[layer]
+        if self.experts and layers % 2 == 0:
+            layer, layers = layer // 2, layers // 2
+        if self.model.layers % layers or (self.experts and layers % 1):
+            fits = ", ".join(str(n * (2 if self.experts else 1)) for n in divisors(self.model.layers))
+            problem = f"{self.model.name} has {self.model.layers} layers, which cannot be {layers} equal ones"
             raise PuzzleError(problem, where="run", fix=f"layers= one of {fits}", line="")
-        return self.model.layers // labels.layers
+        each = self.model.layers // layers
+        return layer * each, (layer + 1) * each
+
+    def _of_experts(self, layer: int) -> bool:
+        """Return whether a layer of a run stands for experts alone."""
+        return bool(self.experts and layer % 2)
 
     def _parameters(self, labels: Labels) -> float:
         """Return how many parameters a layer of a run has on each GPU of a rank."""
-        together = self.together(labels)
+        between = self._between(labels.layer, labels.layers)
         if labels.adapter:
-            return self._of_adapter * together
-        return self.model.parameters_of(labels.layer, labels.layers) / self.tensor
+            return self._of_adapter * (between[1] - between[0])
+        own, of_experts = self.model.parameters_between(*between), self.model.experts_between(*between)
+        if self.experts:
+            return (of_experts if labels.layer % 2 else own - of_experts) / self.tensor
+        return (own - of_experts) / self.tensor + of_experts / self.tensor / self.expert_parallel
 
     @property
     def _of_adapter(self) -> float:
@@ -265,17 +381,23 @@ class RealCost(Cost):
     def _boundary(self, share: Fraction | int = 1) -> float:
         """Return the bytes of a layer's input for a micro-batch, on a rank that computes with so large a share of a
         layer's weights."""
-        return self.model.boundary_bytes(self.micro_batch) / (self._tensor(share) if self.sequence_parallel else 1)
+        return self.model.boundary_bytes(self.layer.part) / (self._tensor(share) if self.sequence_parallel else 1)
 
     def _inner(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the bytes that a layer of the model keeps for a micro-batch, besides its input, on a rank that
         computes with so large a share of a layer's weights."""
 
         def inner() -> float:
-            model, t = self.model, self._tensor(share)
-            return model.activation_bytes(self.micro_batch, t, self.sequence_parallel, recompute) - self._boundary(
-                share
-            )
+            model, t, part = self.model, self._tensor(share), self.layer.part
+
+            def kept(how: str) -> float:
+                whole = model.activation_bytes(part, t, self.sequence_parallel, how) - self._boundary(share)
+                if self.experts and how != "full":
+                    whole -= model.routed_kept(part, t) / (2 if how == "every second layer" else 1)
+                return whole
+
+            some = self.recomputed_part if recompute == self.recomputed else 1.0
+            return kept(recompute) if some == 1 else some * kept(recompute) + (1 - some) * kept("none")
 
         return self._once((recompute, share), inner)  # type: ignore[no-any-return]
 
@@ -294,12 +416,13 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
-        return self._once(_alike(labels.kind, labels, labels), lambda: self._held(labels))  # type: ignore[no-any-return]
+        key = self._alike(labels.kind, (labels,))
+        return self._once(key, lambda: self._held(labels))  # type: ignore[no-any-return]
 
     def sent(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor that each GPU of a rank sends. Those of a tensor-parallel group send a slice
         each of what they all have."""
-        key = _alike(("sent", labels.kind), labels, labels)
+        key = self._alike(("sent", labels.kind), (labels,))
         return self._once(key, lambda: self._sent(labels))  # type: ignore[no-any-return]
 
     def _held(self, labels: Labels) -> Elements:
@@ -319,6 +442,12 @@ class RealCost(Cost):
             kept = 0.0 if labels.keep == "all" else inner["none"] - inner["selective"]
             each = max(0.0, inner["none"] - inner[self.recomputed] - kept) * self.together(labels)
             return round(each * len(labels.batches))
+        if row.size in OF_ATTENTION:
+            width = OF_ATTENTION[row.size](self.model) * self.together(labels) / self.tensor
+            return round(2 * width * self.model.tokens(self.layer.part) * len(labels.batches) * share * row.times)
+        if is_dealt(kind):
+            copies = self.model.chosen * self.together(labels) if self.experts else self.model.chosen
+            return round(self._boundary() * copies * len(labels.batches) * share)
         if row.size != "activation":
             problem, fix = f"{type(self).__name__} has no size for {kind}", "a Cost of your own, with its elements()"
             raise PuzzleError(problem, where="run", fix=fix, line="")
@@ -339,19 +468,37 @@ class RealCost(Cost):
     def left_behind(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that a forward leaves in memory by itself, until the backward of the same layer and
         micro-batches: what is inside the model's layers that it stands for, and the inputs of all but the first."""
-        key = _alike(("left behind", kind), labels[0], labels[-1])
-        return self._once(key, lambda: self._left_behind(labels))  # type: ignore[no-any-return]
+        key = self._alike(("left behind", kind), labels)
+        return self._once(key, lambda: self._left_behind(kind, labels))  # type: ignore[no-any-return]
 
-    def _left_behind(self, labels: tuple[Labels, ...]) -> Elements:
+    def _left_behind(self, kind: str, labels: tuple[Labels, ...]) -> Elements:
         share, together = Fraction(len(labels[-1].shards), labels[-1].total), self.together(labels[0])
-        each = self._inner(self.recomputed, share) * together + self._boundary(share) * (together - 1)
+        first, many = labels[0], len(labels[0].batches)
+        if self._of_experts(first.layer):
+            if self.recomputed == "full":
+                return round((1 - self.recomputed_part) * self._inside(many) * share * together)
+            return round(self._inside(many) * share * together)
+        if kind in STEP_KINDS:  # which keep queries, keys, values and what attention gives themselves
+            slices = Fraction(len(first.shards), first.total)
+            width = sum(width(self.model) for width in OF_ATTENTION.values())
+            stored = 2 * width * self.model.tokens(self.layer.part) / self.tensor
+            each = max(0.0, self._inner(self.recomputed) - stored) * together + self._boundary() * (together - 1)
+            return round(each * many * slices)
+        each = (1 - self.offloaded) * self._inner(self.recomputed, share) * together + self._boundary(share) * (
+            together - 1
+        )
         return round(each * len(labels[0].batches))
+
+    def _inside(self, many: int) -> float:
+        """Return the bytes that the experts of a layer keep of so many micro-batches, between what goes to them and
+        what comes of them."""
+        return many * self.model.routed_kept(self.layer.part, self.tensor, inside=True)
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the
         head and its gradient; a backward what it makes again of one layer of the model."""
         kept = next((one.extra.keep for one in labels if one.extra.keep), "")
-        key = _alike(("workspace", kind, kept), labels[0], labels[-1])
+        key = self._alike(("workspace", kind, kept), labels)
         return self._once(key, lambda: self._workspace(kind, labels, kept))  # type: ignore[no-any-return]
 
     def _workspace(self, kind: str, labels: tuple[Labels, ...], kept: str) -> Elements:
@@ -360,23 +507,35 @@ class RealCost(Cost):
             if row is not LOSS:
                 return 0
             head = 0.0 if self.gathered is None else 2 * self.gathered * self.model.vocabulary * self.model.hidden
-            return round(self.held_by_loss * many + head / self.tensor)
+            slices = Fraction(len(labels[0].shards), labels[0].total)
+            return round(self.held_by_loss * many * slices + head / self.tensor)
         recompute = self._not_kept(kept) if row.backward else "none"
-        if recompute == "none":
-            return 0
+        if self._of_experts(labels[0].layer) or kind in STEP_KINDS:
+            again = recompute == "full" and (self.experts or kind == "backward_rest")
+            return round(self._inside(many) * Fraction(len(labels[-1].shards), labels[-1].total)) if again else 0
         share = Fraction(len(labels[-1].shards), labels[-1].total)
+        moving = round(self.offloaded * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
+        if recompute == "none":
+            return moving
         known = self._inner(recompute, share) if recompute in ("selective", "every second product") else 0.0
-        return round((self._inner("none", share) - known) * many)
+        return round((self._inner("none", share) - known) * many) + moving
 
     # -- the machine --------------------------------------------------------------------------
 
     @property
     def node_size(self) -> int | None:
         """How many ranks a node has."""
-        return max(1, self.cluster.gpus_per_box // self.tensor)
+        return max(1, self.cluster.gpus_per_box // self.gpus)
 
     def check_ranks(self, ranks: int, hosts: int) -> None:
-        self.cluster.check_gpus(ranks * self.tensor, f"{ranks:,} ranks of {self.tensor} GPUs" * (self.tensor > 1))
+        self.cluster.check_gpus(ranks * self.gpus, f"{ranks:,} ranks of {self.gpus} GPUs" * (self.gpus > 1))
+
+    def check_experts(self, experts: int) -> None:
+        """Raise PuzzleError unless a run has as many experts as these prices are made for."""
+        if experts != self.experts:
+            problem = f"these prices are of a run with experts={self.experts}"
+            fix = f"cluster.cost(model, experts={experts}), or run(..., experts={self.experts})"
+            raise PuzzleError(problem, where="cost", got=f"run(..., experts={experts})", fix=fix)
 
     def fits(self, size: Elements) -> bool:
         """Return whether so many bytes fit a GPU: 92 percent of its memory can be filled."""
@@ -386,7 +545,7 @@ class RealCost(Cost):
         """Return the part of the peak that is reached if so many ranks take so many seconds for the micro-batches."""
         formula = formula or self.formula
         flops = self.model.model_flops(self.micro_batch, formula) * batches
-        part = Mfu(flops / (seconds * ranks * self.tensor * self.cluster.peak) if seconds else 0.0)
+        part = Mfu(flops / (seconds * ranks * self.gpus * self.cluster.peak) if seconds else 0.0)
         part.formula = formula
         return part
 
@@ -405,8 +564,16 @@ class Cluster(Hardware):
         *,
         micro_batch: int = 1,
         tensor: int = 1,
+        context: int = 1,
+        expert_parallel: int = 1,
+        experts: int = 0,
+        split: Sequence[int] | None = None,
         sequence_parallel: bool = False,
         recompute: str = "none",
+        recompute_part: float = 1.0,
+        offload: float = 0.0,
+        fp8: bool = False,
+        overlap: bool = False,
         optimizer: str = "adam",
         stored: float = 2,
         gradients: float = 2,
@@ -419,11 +586,17 @@ class Cluster(Hardware):
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
 
         ``micro_batch``: sequences in a micro-batch; ``tensor``: GPUs that share each layer, which are one rank of a
-        run, with ``sequence_parallel`` also its norms and residuals; ``recompute``: what backward does again (see
-        ``transformer.RECOMPUTE``; with ``"full"`` a program may say itself what is kept, with ``keep=``);
-        ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight and of
-        its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is reduced,
-        in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
+        run, with ``sequence_parallel`` also its norms and residuals, and with ``overlap`` their traffic is sent piece
+        by piece while products are computed; ``context``: GPUs of a rank that share each sequence; ``expert_parallel``:
+        ranks among which the experts of each layer are divided, with tokens that travel; ``experts``: that of
+        ``run(..., experts=8)``, whose odd layers then are the experts of the model, so that the program itself divides
+        them and sends tokens; ``split``: for how many layers of the model each layer of a run stands, if that is not
+        the same for all; ``recompute``: what backward does again (see ``transformer.RECOMPUTE``; with ``"full"`` a
+        program may say itself what is kept, with ``keep=``), in ``recompute_part`` of the layers; ``offload``: the part
+        of what forward leaves behind that goes to the host until backward; ``fp8``: whether layers are computed in 8
+        bits; ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight
+        and of its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is
+        reduced, in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
         ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
         ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
         counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
@@ -432,19 +605,63 @@ class Cluster(Hardware):
         instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
         model.check_tensor(tensor)
         whole_number("micro_batch", micro_batch)
+        _check_parallel(self, model, micro_batch, context, expert_parallel, experts)
+        split = None if split is None else _checked_split(model, split)
+        for name, flag in (("fp8", fp8), ("overlap", overlap)):
+            instance_of(name, flag, bool, f"{name}=True, or False")
+        for name, part in (("recompute_part", recompute_part), ("offload", offload)):
+            if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 <= part <= 1:
+                problem, fix = f"{name} must be a part of the layers, from 0 to 1", f"{name}=0.5"
+                raise PuzzleError(problem, where="cost", got=describe(part), fix=fix)
+        if fp8 and not self.peak_fp8:
+            problem, fix = f"{self.name} has no products of 8-bit numbers", "fp8=False, or a cluster with peak_fp8"
+            raise PuzzleError(problem, where="cost", fix=fix)
         one_of_names("recompute", recompute, RECOMPUTE)
         one_of_names("mfu", mfu, FORMULAS)
         check_widths("bytes", stored=stored, gradients=gradients)
         check_widths("bytes", **{n: w for n, w in (("gathered", gathered), ("reduced", reduced)) if w is not None})
         if frozen_bits is not None:
             check_widths("bits", frozen_bits=frozen_bits)
-        self.check_gpus(tensor, "tensor")
+        self.check_gpus(tensor * context, "tensor" if context == 1 else "tensor x context")
         states = model.state_bytes(
             stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
         )
         self.check_room(sum(states.values()), model.name)
         return RealCost(
-            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, sequence_parallel=sequence_parallel,
-            recomputed=recompute, optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered,
-            reduced=reduced, adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
+            cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
+            expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
+            recomputed=recompute, recomputed_part=recompute_part, offloaded=offload, fp8=fp8, overlapped=overlap,
+            optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
+            adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
         )  # fmt: skip
+
+
+def _check_parallel(
+    cluster: Hardware, model: Transformer, micro_batch: int, context: int, expert_parallel: int, experts: int
+) -> None:
+    """Raise PuzzleError for numbers of GPUs that do not divide a sequence, or experts."""
+    context, ways = whole_number("context", context), whole_number("expert_parallel", expert_parallel)
+    experts = whole_number("experts", experts, least=0)
+    if model.sequence * micro_batch % (2 * context) and context > 1:
+        problem = f"{model.sequence:,} tokens are not divided by {context} GPUs, which have two slices each"
+        raise PuzzleError(problem, where="context", got=str(context), fix="context=2, 4, 8 or so")
+    for name, count in (("expert_parallel", ways), ("experts", experts)):
+        if count > (name == "expert_parallel") and (not model.experts or model.experts % count):
+            of = f"{model.name} has {model.experts} experts in a layer" if model.experts else f"{model.name} is dense"
+            fix = f"{name}= one of {', '.join(map(str, divisors(model.experts)))}" if model.experts else f"no {name}="
+            raise PuzzleError(of, where=name, got=str(count), fix=fix)
+    if ways > 1 and experts:
+        problem, fix = "experts are divided by the program, or in the price of a layer", "experts=, or expert_parallel="
+        raise PuzzleError(problem, where="cost", got=f"experts={experts}, expert_parallel={ways}", fix=fix)
+    cluster.check_gpus(ways, "expert_parallel")
+
+
+def _checked_split(model: Transformer, split: Sequence[int]) -> tuple[int, ...]:
+    """Return how many layers of the model each layer of a run stands for. Raise PuzzleError if they are not all."""
+    right = isinstance(split, Sequence) and all(type(each) is int and each > 0 for each in split)
+    if not right or sum(split) != model.layers:
+        expected = f"whole numbers from 1 up, {model.layers} together"
+        got = describe(split) if not right else f"{sum(split)} together"
+        problem, fix = f"split does not divide the layers of {model.name}", "split=(8,) * 15 + (6,), for example"
+        raise PuzzleError(problem, where="split", expected=expected, got=got, fix=fix)
+    return tuple(split)

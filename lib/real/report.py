@@ -14,7 +14,6 @@ from ..record.events import Event
 from ..record.kinds import MEMORY_KINDS
 from ..record.score import part_of_time, peak_event, spans_boxes
 from ..record.table import OPERATIONS, RECEIVE, collective
-from ..record.training import BACKWARD_WEIGHT
 from .hardware import FITS
 from .prices import RealCost
 
@@ -29,9 +28,9 @@ def report(run: Outcome) -> str:
         raise PuzzleError("report takes a run on a cluster", where="report", got=got, fix=fix)
     if not run.attempted:
         return f"{run.name}: not attempted yet"
-    gpus = run.ranks * cost.tensor
+    gpus = run.ranks * cost.gpus
     head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
-    head += f", {cost.tensor} a rank" if cost.tensor > 1 else ""
+    head += f", {cost.gpus} a rank" if cost.gpus > 1 else ""
     head += f" ({run.note})" if run.note else ""
     return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost)])
 
@@ -41,13 +40,13 @@ def _time(run: Outcome, cost: RealCost) -> list[str]:
     tokens = run.batches * cost.model.tokens(cost.micro_batch) / run.time if run.time else 0.0
     lines = [
         f"\ntime: {run.time:.4g} s a step, {tokens:,.0f} tokens a second,",
-        f"      {tokens / run.ranks / cost.tensor:,.0f} on each GPU{mfu}",
+        f"      {tokens / run.ranks / cost.gpus:,.0f} on each GPU{mfu}",
     ]
     parts = time_parts(run.device_events, run.ranks, run.time)
     rows = sorted([(float(part), name_of(kind)) for kind, part in parts.items() if kind in OPERATIONS], reverse=True)
     traffic = _traffic(run, cost)
     if traffic:
-        rows.append((traffic, "of these, tensor-parallel traffic"))
+        rows.append((traffic, "of these, traffic within layers"))
     rows += [(float(parts.get(TALK, 0)), "communication that nothing hides"), (float(idle_of(parts)), "idle")]
     return [*lines, *(f"  {100 * part:5.1f} %  {word}" for part, word in rows)]
 
@@ -56,14 +55,9 @@ def _traffic(run: Outcome, cost: RealCost) -> float:
     """Return the part of all ranks' time that is tensor-parallel traffic, inside the price of layers."""
     if not cost.traffic or not run.time:
         return 0.0
-    again = 1 + cost.model.done_again(cost.recomputed).traffic
-    layers = cost.model.layers / run.layers
-    done = sum(
-        len(event.batches) * (again if OPERATIONS[event.kind].backward else 1)
-        for event in run.device_events
-        if event.kind in OPERATIONS and OPERATIONS[event.kind].trains and event.kind != BACKWARD_WEIGHT.kind
-    )
-    return done * layers * cost.traffic / run.time / run.ranks
+    events = [event for event in run.device_events if event.kind in OPERATIONS]
+    done = sum(float(event.end - event.start) * cost.traffic_of(event.kind) for event in events)
+    return done / run.time / run.ranks
 
 
 def _memory(run: Outcome, cost: RealCost) -> list[str]:
@@ -93,7 +87,9 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
             busy = part_of_time(events, run.time, run.ranks)
             lines.append(f"  {show_bytes(size[tier] / run.ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
     if cost.traffic:
-        lines.append("  and the tensor-parallel traffic, in a node, which is in the price of the layers")
+        lines.append(
+            "  and the traffic within layers, of tensor, context or expert parallelism, which is in their price"
+        )
     return lines if len(lines) > 1 or cost.traffic else []
 
 

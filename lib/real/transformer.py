@@ -12,6 +12,7 @@ the tensor-parallel ranks, as in Korthikanti et al., "Reducing Activation Recomp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 from ..basics.arguments import describe, instance_of, one_of_names, whole_number
@@ -39,6 +40,10 @@ FORMULAS = ("megatron", "palm")
 """The formulas that count operations for the part of the peak that is reached (MFU)."""
 
 
+OF_EXPERTS = ("chosen", "expert_hidden", "shared_experts", "dense_layers", "most_nodes")
+"""The sizes that only models with experts have."""
+
+
 class Again(NamedTuple):
     """How much of each part of a layer's forward is done again in backward, from 0 to 1."""
 
@@ -56,7 +61,13 @@ class Transformer:
     ``kv_heads``: heads of keys and values, as many as ``heads`` unless given; ``feed_forward``: the inner width of the
     feed-forward part, 4 x hidden unless given; ``gated``: whether it is of the Llama family (see above); ``attention``:
     ``"scores"`` writes the scores of attention to memory, ``"flash"`` never does, and skips the half that is masked;
-    ``tied``: whether the head is the embedding, used again. Raises PuzzleError for sizes that do not go together.
+    ``tied``: whether the head is the embedding, used again. ``head_width``: the width of a head, hidden / heads unless
+    given; ``head_norms``: whether queries and keys are normed, head by head; ``latent``: of latent attention (DeepSeek,
+    arXiv 2405.04434), the widths of the queries' latent, of that of keys and values, and of what carries the position.
+
+    With ``experts`` the feed-forward part of all layers but the first ``dense_layers`` has so many, each a gated one of
+    width ``expert_hidden``, of which a token goes to ``chosen``, and besides to all ``shared_experts``; ``most_nodes``:
+    the nodes to which a token's experts are limited, if they are. Raises PuzzleError for sizes that do not go together.
 
     >>> Transformer(96, 12288, 96, 2048, 50257, tied=True, name="GPT-3").size
     174604259328
@@ -73,22 +84,68 @@ class Transformer:
     attention: str = "scores"
     tied: bool = False
     name: str = "model"
+    head_width: int | None = None
+    head_norms: bool = False
+    latent: tuple[int, int, int] | None = None
+    experts: int = 0
+    chosen: int = 0
+    expert_hidden: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    most_nodes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "kv_heads", "feed_forward"):
             if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         one_of_names("attention", self.attention, ("scores", "flash"))
-        for name in ("gated", "tied"):
+        for name in ("gated", "tied", "head_norms"):
             instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         instance_of("name", self.name, str, 'name="GPT-3"')
-        for name, of, other in (("heads", self.hidden, "hidden"), ("kv_heads", self.heads, "heads")):
+        self._check_experts()
+        of_heads = [] if self.head_width else [("heads", self.hidden, "hidden")]
+        for name, of, other in (*of_heads, ("kv_heads", self.heads, "heads")):
             count = getattr(self, name) or self.heads
             if of % count:
                 near = sorted(sorted(divisors(of), key=lambda n: abs(n - count))[:2])
                 problem = f"{other} is not a multiple of {name}, so they cannot all be of the same width"
                 fix = f"{name}={' or '.join(map(str, near))} divides {of}"
                 raise PuzzleError(problem, where="Transformer", got=f"{other} {of}, {name} {count}", fix=fix)
+
+    def _check_experts(self) -> None:
+        """Raise PuzzleError for experts, and widths of heads, that cannot be."""
+        for name in ("experts", "chosen", "expert_hidden", "shared_experts", "dense_layers"):
+            whole_number(name, getattr(self, name), least=0)
+        for name in ("head_width", "most_nodes"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
+        if self.latent is not None:
+            if not isinstance(self.latent, tuple) or len(self.latent) != 3 or not self.head_width:
+                problem, fix = (
+                    "latent is three widths, and goes with head_width",
+                    "latent=(1536, 512, 64), head_width=128",
+                )
+                raise PuzzleError(problem, where="Transformer", got=describe(self.latent), fix=fix)
+            for width in self.latent:
+                whole_number("latent", width)
+        if not self.experts:
+            given = [name for name in OF_EXPERTS if getattr(self, name)]
+            if given:
+                problem, fix = f"there are no experts, but {given[0]}", "experts=8, chosen=2, expert_hidden=14336"
+                raise PuzzleError(problem, where="Transformer", got=f"{given[0]}={getattr(self, given[0])}", fix=fix)
+            return
+        problem = expected = ""
+        if not 0 < self.chosen <= self.experts:
+            problem, expected = f"a token goes to some of {self.experts} experts", f"chosen from 1 to {self.experts}"
+        elif not self.expert_hidden:
+            problem, expected = "the width of an expert is not given", "expert_hidden from 1 up"
+        elif self.dense_layers >= self.layers:
+            problem, expected = "no layer has experts", f"dense_layers below {self.layers}"
+        elif not self.gated:
+            problem, expected = "only models of the Llama family have experts here", "gated=True"
+        if problem:
+            fix = "experts=8, chosen=2, expert_hidden=14336, gated=True, for example"
+            raise PuzzleError(problem, where="Transformer", expected=expected, got=f"experts={self.experts}", fix=fix)
 
     # -- weights ------------------------------------------------------------------------
 
@@ -98,42 +155,103 @@ class Transformer:
         return self.feed_forward or 4 * self.hidden
 
     @property
+    def inner_met(self) -> float:
+        """The width of the feed-forward parts that a token meets in a layer, on the average of all layers."""
+        part = self.with_experts
+        return part * (self.chosen + self.shared_experts) * self.expert_hidden + (1 - part) * self.inner
+
+    @property
+    def query_width(self) -> int:
+        """The width of a token's queries that keys are compared with, all heads together."""
+        width = self.head_width or self.hidden // self.heads
+        return self.heads * (width + (self.latent[2] if self.latent else 0))
+
+    @property
+    def value_width(self) -> int:
+        """The width of what attention gives for a token, all heads together."""
+        return self.heads * (self.head_width or self.hidden // self.heads)
+
+    @property
     def kv_width(self) -> int:
-        """The width of the keys of a token, and of its values."""
-        return self.hidden * (self.kv_heads or self.heads) // self.heads
+        """The width of the keys of a token, and of its values; of latent attention, the mean of the two."""
+        if self.latent:
+            return (self.query_width + self.value_width) // 2
+        return self.value_width * (self.kv_heads or self.heads) // self.heads
+
+    @property
+    def attention_products(self) -> dict[str, tuple[int, int]]:
+        """The matrices of a layer's attention, in the order in which forward multiplies by them: width in and out."""
+        h, q, kv, v = self.hidden, self.query_width, self.kv_width, self.value_width
+        if not self.latent:
+            return {"query": (h, q), "key": (h, kv), "value": (h, kv), "output": (v, h)}
+        queries, both, position = self.latent
+        return {
+            "query latent": (h, queries), "query": (queries, q), "latent": (h, both + position),
+            "key, value": (both, 2 * v), "output": (v, h),
+        }  # fmt: skip
+
+    def feed_forward_products(self, width: int) -> dict[str, tuple[int, int]]:
+        """The matrices of a feed-forward part of this width."""
+        gate = {"gate": (self.hidden, width)} if self.gated else {}
+        return {**gate, "up": (self.hidden, width), "down": (width, self.hidden)}
 
     @property
     def products(self) -> dict[str, tuple[int, int]]:
-        """The matrices of a layer, in the order in which forward multiplies by them: width in and width out."""
-        h, f = self.hidden, self.inner
-        attention = {"query": (h, h), "key": (h, self.kv_width), "value": (h, self.kv_width), "output": (h, h)}
-        gate = {"gate": (h, f)} if self.gated else {}
-        return {**attention, **gate, "up": (h, f), "down": (f, h)}
+        """The matrices of a layer that each token meets, in the order in which forward multiplies by them: width in and
+        width out. Of a layer with experts these are attention, the router and the shared experts."""
+        if not self.experts:
+            return {**self.attention_products, **self.feed_forward_products(self.inner)}
+        shared = self.feed_forward_products(self.shared_experts * self.expert_hidden) if self.shared_experts else {}
+        return {**self.attention_products, "router": (self.hidden, self.experts), **shared}
+
+    @property
+    def expert_size(self) -> int:
+        """How many parameters an expert has: three matrices."""
+        return 3 * self.hidden * self.expert_hidden
+
+    @property
+    def with_experts(self) -> float:
+        """The part of the layers that has experts."""
+        return (self.layers - self.dense_layers) / self.layers if self.experts else 0.0
 
     @property
     def matrices(self) -> int:
-        """Numbers in the matrices of a layer."""
-        return sum(wide * high for wide, high in self.products.values())
+        """Numbers in the matrices of a layer that each token meets."""
+        return _numbers(self.products)
 
-    def layer_parameters(self) -> dict[str, int]:
-        """Return how many parameters a layer has, by weight."""
-        found = {name: wide * high for name, (wide, high) in self.products.items()}
-        if self.gated:
-            return {**found, "norms": 2 * self.hidden}
-        return {**found, "biases": sum(high for _, high in self.products.values()), "norms": 4 * self.hidden}
+    @property
+    def norm_width(self) -> int:
+        """Numbers in the norms of a layer of the Llama family."""
+        within = sum(self.latent[:2]) if self.latent else 0
+        return 2 * self.hidden + within + (2 * (self.head_width or self.hidden // self.heads) if self.head_norms else 0)
+
+    def layer_parameters(self, dense: bool = False) -> dict[str, int]:
+        """Return how many parameters a layer has, by weight. ``dense``: one of the first of a model with experts, which
+        have none."""
+        products = self.products
+        if self.experts and dense:
+            products = {**self.attention_products, **self.feed_forward_products(self.inner)}
+        found = {name: wide * high for name, (wide, high) in products.items()}
+        if not self.gated:
+            return {**found, "biases": sum(high for _, high in products.values()), "norms": 4 * self.hidden}
+        if self.experts and not dense:
+            found["experts"] = self.experts * self.expert_size
+        return {**found, "norms": self.norm_width}
 
     @property
     def layer_size(self) -> int:
-        """How many parameters a layer has."""
+        """How many parameters a layer has, one with experts where there are any."""
         return sum(self.layer_parameters().values())
 
     def parameters(self) -> dict[str, int]:
         """Return how many parameters the model has, by weight: all layers together, and what is before and after."""
-        h = self.hidden
+        h, dense = self.hidden, self.dense_layers
         found = {"embedding": self.vocabulary * h}
         if not self.gated:
             found["positions"] = self.sequence * h
-        found |= {name: self.layers * count for name, count in self.layer_parameters().items()}
+        for of_layer, many in ((self.layer_parameters(), self.layers - dense), (self.layer_parameters(True), dense)):
+            for name, count in of_layer.items() if many else ():
+                found[name] = found.get(name, 0) + many * count
         found["norms"] += h if self.gated else 2 * h
         return found if self.tied else {**found, "head": self.vocabulary * h}
 
@@ -142,36 +260,80 @@ class Transformer:
         """How many parameters the model has."""
         return sum(self.parameters().values())
 
+    @property
+    def active_size(self) -> int:
+        """How many parameters take part in what is computed for a token: not those of experts that it does not go to,
+        and of the embedding, as is usual, all."""
+        return self.size - (self.layers - self.dense_layers) * (self.experts - self.chosen) * self.expert_size
+
     def parameters_of(self, layer: int, of: int) -> int:
-        """Return how many parameters layer ``layer`` has where the model is cut into ``of`` layers: the first has the
-        embedding, the last the norm behind it, and the head unless it is tied."""
-        every = self.parameters()
-        ends = every["embedding"] + every.get("positions", 0)
-        count = self.layers // of * self.layer_size + ends * (layer == 0)
-        return count + (self.size - ends - self.layers * self.layer_size) * (layer == of - 1)
+        """Return how many parameters layer ``layer`` has where the model is cut into ``of`` equal layers."""
+        each = self.layers // of
+        return self.parameters_between(layer * each, (layer + 1) * each)
+
+    def parameters_between(self, first: int, end: int) -> int:
+        """Return how many parameters the layers from ``first`` up to ``end`` have: the first layer of the model has the
+        embedding, the last one the norm behind it, and the head unless it is tied."""
+        dense = max(0, min(end, self.dense_layers) - first)
+        count = (end - first - dense) * self.layer_size
+        if dense:
+            count += dense * sum(self.layer_parameters(True).values())
+        if first == 0:
+            count += self.vocabulary * self.hidden + (0 if self.gated else self.sequence * self.hidden)
+        if end == self.layers:
+            count += self.hidden * (1 if self.gated else 2) + (0 if self.tied else self.vocabulary * self.hidden)
+        return count
+
+    def experts_between(self, first: int, end: int) -> int:
+        """Return how many parameters the experts of these layers have, all together."""
+        return (end - max(first, min(end, self.dense_layers))) * self.experts * self.expert_size
 
     def adapter_parameters(self, rank: int) -> int:
         """Return how many parameters adapters of this rank have (LoRA, arXiv 2106.09685) if each matrix of each layer
         has one: a matrix from its width in to the rank, and one from there to its width out."""
         rank = whole_number("rank", rank)
-        return self.layers * rank * sum(wide + high for wide, high in self.products.values())
+        own = self.layers * sum(wide + high for wide, high in self.products.values())
+        of_experts = 3 * self.experts * (self.layers - self.dense_layers) * (self.hidden + self.expert_hidden)
+        return rank * (own + of_experts)
 
     # -- operations ---------------------------------------------------------------------
 
-    def tokens(self, micro_batch: int = 1) -> int:
-        """Return how many tokens a micro-batch has."""
-        return self.sequence * whole_number("micro_batch", micro_batch)
+    def tokens(self, micro_batch: int | Fraction = 1) -> int:
+        """Return how many tokens a micro-batch has. It may be a part of a sequence, such as ``Fraction(1, 16)``: where
+        context parallelism divides one over 16 GPUs, each has so much. Raises PuzzleError if that is no whole number of
+        tokens."""
+        if not isinstance(micro_batch, Fraction):
+            return self.sequence * whole_number("micro_batch", micro_batch)
+        tokens = self.sequence * micro_batch
+        if tokens.denominator > 1 or tokens < 1:
+            problem = f"a sequence of {self.sequence:,} tokens has no such part"
+            raise PuzzleError(problem, where="micro_batch", got=str(micro_batch), fix="a part that is whole tokens")
+        return tokens.numerator
 
-    def matmul_flops(self, micro_batch: int = 1) -> int:
-        """Return the operations of a layer's matrix products, forward; backward takes twice as many."""
-        return 2 * self.tokens(micro_batch) * self.matrices
+    def matmul_flops(self, micro_batch: int | Fraction = 1) -> int:
+        """Return the operations of a layer's matrix products, forward, on the average of all layers; backward takes
+        twice as many."""
+        if not self.experts:
+            return 2 * self.tokens(micro_batch) * self.matrices
+        dense = _numbers({**self.attention_products, **self.feed_forward_products(self.inner)})
+        routed = self.matrices + self.chosen * self.expert_size
+        met = (self.layers - self.dense_layers) * routed + self.dense_layers * dense
+        return 2 * self.tokens(micro_batch) * met // self.layers
 
-    def product_sizes(self, micro_batch: int = 1, tensor: float = 1) -> list[tuple[float, float, float]]:
+    def product_sizes(
+        self, micro_batch: int | Fraction = 1, tensor: float = 1, attention: bool | None = None, dense: bool = False
+    ) -> list[tuple[float, float, float]]:
         """Return the dimensions of a layer's matrix products, forward, on each of ``tensor`` ranks: tokens, width in
-        and width out. In the GPT family queries, keys and values are one product. The products of backward have the
-        same dimensions in another order, two for each."""
+        and width out. ``attention``: only those before it, or only all others; ``dense``: of a layer without experts,
+        of a model that has some; those of experts are not among them. In the GPT family queries, keys and values are
+        one product. The products of backward have the same dimensions in another order, two for each."""
         tokens, found = self.tokens(micro_batch), self.products
-        if not self.gated:
+        if dense and self.experts:
+            found = {**self.attention_products, **self.feed_forward_products(self.inner)}
+        if attention is not None:
+            before = [name for name in self.attention_products if name != "output"]
+            found = {name: sizes for name, sizes in found.items() if (name in before) == attention}
+        if "query" in found and not self.gated:
             together = sum(found.pop(name)[1] for name in ("query", "key", "value"))
             found = {"query, key, value": (self.hidden, together), **found}
         return [
@@ -179,17 +341,26 @@ class Transformer:
             for name, (wide, high) in found.items()
         ]
 
-    def attention_flops(self, micro_batch: int = 1, done: bool = False) -> int:
+    def expert_sizes(self, rows: float, tensor: float = 1) -> list[tuple[float, float, float]]:
+        """Return the dimensions of an expert's matrix products, forward, of so many tokens that go to it."""
+        width = self.expert_hidden / tensor
+        return [(rows, self.hidden, width), (rows, self.hidden, width), (rows, width, self.hidden)]
+
+    def rows_of_an_expert(self, micro_batch: int | Fraction = 1, ways: int = 1) -> float:
+        """Return how many tokens go to each expert of a layer on the average, of micro-batches of ``ways`` GPUs."""
+        return ways * self.tokens(micro_batch) * self.chosen / self.experts
+
+    def attention_flops(self, micro_batch: int | Fraction = 1, done: bool = False) -> int:
         """Return the operations of a layer's attention, forward, as formulas count them; those that are ``done``: flash
         attention leaves out the half that is masked."""
         half = 2 if done and self.attention == "flash" else 1
-        return 4 * self.tokens(micro_batch) * self.sequence * self.hidden // half
+        return 2 * self.tokens(micro_batch) * self.sequence * (self.query_width + self.value_width) // half
 
-    def head_flops(self, micro_batch: int = 1) -> int:
+    def head_flops(self, micro_batch: int | Fraction = 1) -> int:
         """Return the operations of the head, forward; backward takes twice as many."""
         return 2 * self.tokens(micro_batch) * self.hidden * self.vocabulary
 
-    def model_flops(self, micro_batch: int = 1, formula: str = "megatron") -> int:
+    def model_flops(self, micro_batch: int | Fraction = 1, formula: str = "megatron") -> int:
         """Return the operations of a step for one micro-batch that count for the part of the peak that is reached.
 
         ``"megatron"`` (arXiv 2205.05198): matrix products, attention without regard to the mask, and the head, three
@@ -199,13 +370,29 @@ class Transformer:
         one_of_names("formula", formula, FORMULAS)
         attention = self.layers * self.attention_flops(micro_batch)
         if formula == "palm":
-            return 6 * self.size * self.tokens(micro_batch) + 3 * attention
+            return 6 * self.active_size * self.tokens(micro_batch) + 3 * attention
         return 3 * (self.layers * self.matmul_flops(micro_batch) + attention + self.head_flops(micro_batch))
+
+    def routed_bytes(self, micro_batch: int | Fraction = 1, tensor: float = 1, fused: bool = True) -> float:
+        """Return which of the ``pointwise_bytes`` experts move: their gates, and the copies of their tokens."""
+        each = (6 if fused else 10) * self.expert_hidden + 8 * self.hidden
+        return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
+
+    def routed_kept(self, micro_batch: int | Fraction = 1, tensor: float = 1, inside: bool = False) -> float:
+        """Return which of the ``activation_bytes`` experts keep: what goes to them, what comes of them, and what is
+        ``inside``, which is without these two."""
+        each = 6 * self.expert_hidden + (0 if inside else 4 * self.hidden)
+        return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
+
+    @property
+    def copies_across(self) -> float:
+        """The part of a token's copies that goes between nodes, where those for one node are sent there together."""
+        return min(1.0, (self.most_nodes or self.chosen) / self.chosen) if self.chosen else 1.0
 
     # -- bytes that are moved -----------------------------------------------------------
 
     def pointwise_bytes(
-        self, micro_batch: int = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
+        self, micro_batch: int | Fraction = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
     ) -> float:
         """Return the bytes that a layer's forward reads and writes besides its matrix products and its scores, on each
         of ``tensor`` ranks; backward moves half as much again.
@@ -222,11 +409,13 @@ class Transformer:
             # The gate: its function, then the product; the rotation of queries and keys: to 4 bytes, rotated, and back.
             norm, rotation, gate = (4, 4, 6) if fused else (34, 20, 10)
             outside = 2.0 * norm + 2 * 6
-            inside = rotation * (self.hidden + self.kv_width) / self.hidden + gate * self.inner / self.hidden
+            inside = rotation * (self.query_width + self.kv_width) / self.hidden + gate * self.inner_met / self.hidden
+            # Tokens are sorted by experts and put back, twice, and added up: each copy is read and written.
+            inside += self.with_experts * self.chosen * 8
         return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
 
     def pointwise_back(
-        self, micro_batch: int = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
+        self, micro_batch: int | Fraction = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
     ) -> float:
         """Return the same for a layer's backward: half as much again. In the GPT family that is not ``fused`` it is
         more, for each number of the residual: two norms 20 bytes and two sums of gradients 12; the activation function
@@ -239,23 +428,29 @@ class Transformer:
             self.tokens(micro_batch) * self.hidden * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
         )
 
-    def score_bytes(self, micro_batch: int = 1, backward: bool = False) -> float:
+    def score_bytes(self, micro_batch: int | Fraction = 1, backward: bool = False) -> float:
         """Return the bytes that a layer moves for attention's scores: 13as²b, in backward 19as²b; for flash none."""
         if self.attention == "flash":
             return 0.0
         return float((19 if backward else 13) * self.heads * self.sequence * self.tokens(micro_batch))
 
-    def boundary_bytes(self, micro_batch: int = 1) -> int:
+    def boundary_bytes(self, micro_batch: int | Fraction = 1) -> int:
         """Return the bytes of a layer's input, or of its output, or of the gradient of either: 2sbh."""
         return 2 * self.tokens(micro_batch) * self.hidden
 
     # -- bytes that are kept ------------------------------------------------------------
 
     def activation_bytes(
-        self, micro_batch: int = 1, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none"
+        self,
+        micro_batch: int | Fraction = 1,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        recompute: str = "none",
+        context: int = 1,
     ) -> float:
         """Return the bytes that a layer keeps from forward to backward on each of ``tensor`` ranks, on the average of
-        all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t.
+        all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t, and
+        with ``context`` GPUs that share each sequence all of it divided by these.
 
         >>> gpt3 = Transformer(96, 12288, 96, 2048, 51200, tied=True)
         >>> [round(gpt3.activation_bytes(1, 8, True, how) / 2**20) for how in ("none", "selective", "full")]
@@ -263,6 +458,7 @@ class Transformer:
         """
         one_of_names("recompute", recompute, RECOMPUTE)
         self.check_tensor(tensor)
+        micro_batch = Fraction(micro_batch, whole_number("context", context)) if context != 1 else micro_batch
         t, share = tensor, tensor if sequence_parallel else 1
         numbers = self.tokens(micro_batch) * self.hidden
         boundary = 2.0 * numbers / share
@@ -276,7 +472,11 @@ class Transformer:
             return boundary + 2.0 * self.tokens(micro_batch) * kept / t
         outside, inside = 10.0, 12 + 4 * self.kv_width / self.hidden + 2 * self.inner / self.hidden
         if self.gated:  # inputs and outputs of the norms; then queries, keys, values, their result; the gate
-            outside, inside = 8.0, 4 + 4 * self.kv_width / self.hidden + 6 * self.inner / self.hidden
+            inside = 2 * (self.query_width + self.value_width) + 4 * self.kv_width + 6 * self.inner_met
+            # What goes to experts, and what comes of them, is kept as often as a token goes to one; and the latents.
+            copies = 4 * self.with_experts * self.chosen
+            latents = 2 * sum(self.latent) / self.hidden if self.latent else 0.0
+            outside, inside = 8.0, inside / self.hidden + copies + latents
         scores = 0.0
         if self.attention == "scores" and recompute == "none":
             scores = 5.0 * self.heads * self.sequence * self.tokens(micro_batch) / t
@@ -335,7 +535,7 @@ class Transformer:
         one_of_names("optimizer", optimizer, tuple(MOMENTS))
         return MOMENTS[optimizer] + MAIN * (stored < MAIN if main is None else main)
 
-    def loss_bytes(self, micro_batch: int = 1, tensor: int = 1, each: float = EAGER) -> float:
+    def loss_bytes(self, micro_batch: int | Fraction = 1, tensor: int = 1, each: float = EAGER) -> float:
         """Return the bytes that head and loss hold while they run: so many for each token and word of the vocabulary,
         which is a matter of the software (see ``EAGER``)."""
         return each * self.tokens(micro_batch) * self.vocabulary / tensor
@@ -353,6 +553,11 @@ class Transformer:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
+
+
+def _numbers(products: dict[str, tuple[int, int]]) -> int:
+    """Return how many numbers matrices have."""
+    return sum(wide * high for wide, high in products.values())
 
 
 def check_widths(unit: str, **widths: object) -> None:

@@ -1,0 +1,173 @@
+"""What a layer of a model takes on the GPUs of a rank: the seconds of its parts, forward and backward.
+
+A rank of a run is ``tensor`` x ``context`` GPUs, all of which do the same at the same time: ``tensor`` share the
+matrices of a layer, ``context`` the sequence. With ``expert_parallel`` the experts of a layer are divided among so many
+ranks. What all these send each other is part of the price of a layer, since nothing is computed beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from .hardware import Hardware
+from .transformer import BACKWARD_MOVES, Transformer
+
+FLASH_BACKWARD = 2.5
+"""Backward of flash attention takes so many times the operations of forward: it makes the scores again."""
+BEFORE = 0.5
+"""The part of what only moves bytes that comes before attention: one of two norms, and the rotation."""
+
+
+class Parts(NamedTuple):
+    """The seconds of a layer: matrix products, attention, what moves bytes only, and traffic."""
+
+    products: float = 0.0
+    attention: float = 0.0
+    moved: float = 0.0
+    traffic: float = 0.0
+
+    def times(self, *factors: float) -> float:
+        """Return the sum of all parts, each as often as its factor says."""
+        return sum(part * factor for part, factor in zip(self, factors, strict=True))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a model, on the average of all its layers, on each GPU of a rank. ``apart``: whether experts are
+    layers of a run by themselves, so that they are no part of this one."""
+
+    cluster: Hardware
+    model: Transformer
+    micro_batch: int
+    tensor: int
+    sequence_parallel: bool = False
+    context: int = 1
+    expert_parallel: int = 1
+    apart: bool = False
+    fp8: bool = False
+    overlapped: bool = False
+
+    @cached_property
+    def part(self) -> int | Fraction:
+        """How many sequences each GPU has: a part of them with context parallelism."""
+        return self.micro_batch if self.context == 1 else Fraction(self.micro_batch, self.context)
+
+    # -- matrix products --------------------------------------------------------------------------
+
+    def products(self, tensor: float, attention: bool | None = None) -> float:
+        """Return the seconds of the products that each token meets, forward, on each of ``tensor`` GPUs: of those
+        before attention alone, or of the others alone, if that is said."""
+        model, with_experts = self.model, self.model.with_experts
+        took = self._together(model.product_sizes(self.part, tensor, attention))
+        if 0 < with_experts < 1:
+            dense = self._together(model.product_sizes(self.part, tensor, attention, dense=True))
+            return with_experts * took + (1 - with_experts) * dense
+        return took
+
+    def of_experts(self, rows: float, count: float, tensor: float) -> float:
+        """Return the seconds of the products of ``count`` experts to each of which so many tokens go, forward."""
+        return self.model.with_experts * count * self._together(self.model.expert_sizes(rows, tensor))
+
+    def _together(self, products: list[tuple[float, float, float]]) -> float:
+        return sum(self.cluster.product_takes(*sizes, fp8=self.fp8) for sizes in products)
+
+    @cached_property
+    def routed(self) -> float:
+        """The seconds of the products of those experts that a GPU has, forward, if it has them all, or its share."""
+        if not self.model.experts or self.apart:
+            return 0.0
+        rows = self.model.rows_of_an_expert(self.part, self.expert_parallel)
+        return self.of_experts(rows, self.model.experts / self.expert_parallel, self.tensor)
+
+    # -- what moves bytes only --------------------------------------------------------------------
+
+    def moved(self, tensor: float, backward: bool = False) -> float:
+        """Return the seconds of what only moves bytes, forward or backward, besides attention's scores."""
+        cluster, model = self.cluster, self.model
+        moves = model.pointwise_back if backward else model.pointwise_bytes
+        size = moves(self.part, tensor, self.sequence_parallel, cluster.fused)  # type: ignore[arg-type]
+        if self.apart:
+            size -= (BACKWARD_MOVES if backward else 1) * model.routed_bytes(self.part, tensor, cluster.fused)
+        return cluster.moving_takes(size)
+
+    def attention(self, tensor: float, backward: bool = False) -> float:
+        """Return the seconds of attention, forward or backward, its scores included."""
+        cluster, model = self.cluster, self.model
+        more = 1.0
+        if backward:
+            more = FLASH_BACKWARD if model.attention == "flash" else 2
+        took = cluster.attention_takes(more * model.attention_flops(self.part, done=True) / tensor, backward)
+        return took + cluster.moving_takes(model.score_bytes(self.part, backward) / tensor)
+
+    # -- traffic ----------------------------------------------------------------------------------
+
+    @cached_property
+    def tensor_traffic(self) -> float:
+        """The seconds of tensor-parallel collectives, forward, that nothing hides: as long as two all-reduces. With
+        ``overlapped`` each begins piece by piece while its product is computed, and only one piece is seen, or what
+        takes longer than the products."""
+        if self.tensor == 1:
+            return 0.0
+        per_node = min(self.tensor, self.cluster.gpus_per_box)
+        whole = self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds=4)
+        if not self.overlapped:
+            return whole
+        return max(whole / self.tensor, whole - self.products(self.tensor))
+
+    @cached_property
+    def context_traffic(self) -> float:
+        """The seconds in which the keys and values of a sequence are gathered from the GPUs that share it."""
+        if self.context == 1:
+            return 0.0
+        per_node = max(1, min(self.context, self.cluster.gpus_per_box // self.tensor))
+        size = 4 * self.model.tokens(self.micro_batch) * self.model.kv_width / self.tensor
+        return self.cluster.ring_takes(size, self.context, per_node)
+
+    @cached_property
+    def expert_traffic(self) -> float:
+        """The seconds of two all-to-alls, in which tokens go to their experts and home again."""
+        if self.expert_parallel == 1:
+            return 0.0
+        cluster, model = self.cluster, self.model
+        per_node = max(1, min(self.expert_parallel, cluster.gpus_per_box // (self.tensor * self.context)))
+        size = model.chosen * model.boundary_bytes(self.part) / self.tensor
+        once = cluster.alltoall_takes(size, self.expert_parallel, per_node, model.copies_across)
+        return 2 * model.with_experts * once
+
+    @cached_property
+    def traffic(self) -> float:
+        """The seconds of all traffic within a layer, forward."""
+        return self.tensor_traffic + self.context_traffic + self.expert_traffic
+
+    @cached_property
+    def traffic_back(self) -> float:
+        """The same backward: keys and values are gathered again, and their gradients summed."""
+        return self.tensor_traffic + 2 * self.context_traffic + self.expert_traffic
+
+    # -- a layer, and its steps ---------------------------------------------------------------------
+
+    def forward(self, tensor: float) -> Parts:
+        """Return the seconds of a forward on each of ``tensor`` GPUs."""
+        products = self.products(tensor) + self.routed * self.tensor / tensor
+        return Parts(products, self.attention(tensor), self.moved(tensor), self.traffic)
+
+    def backward(self, tensor: float) -> Parts:
+        """Return the seconds of a backward, with nothing to be computed again."""
+        products = 2 * (self.products(tensor) + self.routed * self.tensor / tensor)
+        return Parts(products, self.attention(tensor, True), self.moved(tensor, True), self.traffic_back)
+
+    def step(self, kind: str) -> Parts:
+        """Return the seconds of one of the three steps of a layer, of a whole sequence, by its name: ``project``,
+        ``attend`` or ``rest``; those of a backward begin with ``backward_``."""
+        backward, t = kind.startswith("backward_"), self.tensor
+        name, times = kind.removeprefix("backward_"), 2 if backward else 1
+        if name == "attend":
+            return Parts(attention=self.attention(t, backward))
+        if name == "project":
+            return Parts(times * self.products(t, True), 0.0, BEFORE * self.moved(t, backward))
+        traffic = self.traffic_back if backward else self.traffic
+        products = times * (self.products(t, False) + self.routed)
+        return Parts(products, 0.0, (1 - BEFORE) * self.moved(t, backward), traffic)
