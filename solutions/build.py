@@ -23,6 +23,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +42,7 @@ from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.holding import holdings
-from lib.grading.judge import judge
+from lib.grading.judge import judge, over_target
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress
 from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages, order_of
@@ -54,11 +55,12 @@ from lib.record.table import OPERATIONS, grantable
 from tools import foundry
 from tools.published import MEGATRON
 
-from . import figures, gallery, priced
+from . import figures, gallery, priced, room
 from .address import address, fill, links
 from .outlined import as_kept, outline_of
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
+from .room import ROOM
 from .schedules import draw_strip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -755,7 +757,7 @@ def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
         "at_home": [played.time, math.ceil(played.memory)],
         "target": _explained(solution_of(root, puzzle), puzzle, played),
         **_of_the_star(root, puzzle, others),
-        "elsewhere": _elsewhere(root, puzzle),
+        **_elsewhere(root, puzzle, others),
     }
 
 
@@ -855,15 +857,59 @@ def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
         return show_verdict(ShownVerdict(verdict, _played(root, puzzle)))
 
 
-def _elsewhere(root: Path, puzzle: Json) -> list[list[Any]]:
-    """What a puzzle's solution takes at every other size: what is different, ticks and elements."""
+def _elsewhere(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
+    """What a puzzle's solution takes at every other size: what is different, ticks and elements; and the most that a
+    program takes there which is as small at home as the sizes in ``homes``, or smaller."""
     solution, own = solution_of(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
     for size in other_sizes(puzzle["other_sizes"], own):
         played = run_of(solution, {**puzzle, "size": size}, run)
         changed = {key: size[key] for key in size if size[key] != own.get(key)}
         rows.append([changed, played.time, math.ceil(played.memory)])
-    return rows
+    peaks = [[math.ceil(_played(root, puzzle).memory), *(row[2] for row in rows)]]
+    for program in _roomy(root, puzzle, others):
+        with suppress(BuildError):
+            peaks.append(_peaks(program, puzzle))
+    homes = sorted({peak[0] for peak in peaks})
+    for at, row in enumerate(rows, start=1):
+        row.append([max(peak[at] for peak in peaks if peak[0] <= home) for home in homes])
+    return {"homes": homes, "elsewhere": rows}
+
+
+def _roomy(
+    root: Path, puzzle: Json, others: Sequence[Json]
+) -> Iterator[Callable[[Model], Any]]:
+    """The programs of a puzzle beside its solution: those of the frontier, and other ways to write an answer."""
+    names, path = (
+        [point["by"] for point in puzzle["frontier"]],
+        root / "solutions" / f"{puzzle['file']}.py",
+    )
+    more = ROOM.get(puzzle["name"], ()) if (root / "solutions" / "room.py").exists() else ()
+    for one in [*names, *more]:
+        if isinstance(one, str):
+            yield vars(room).get(one) or program_of(root, puzzle, one, others)
+            continue
+        above, start, rest = path.read_text(encoding="utf-8").partition(
+            f"def {puzzle['name']}("
+        )
+        text, end, below = rest.partition("### END")
+        for old, new in one.items():
+            if old not in text:
+                raise BuildError(f"room.py: {old!r} is not in the solution of {path.name}")
+            text = text.replace(old, new)
+        changed = f"{above}{start}{text}{end}{below}"
+        yield figures.program(f"{path.name}, changed", changed)[puzzle["name"]]
+
+
+def _peaks(program: Callable[[Model], Any], puzzle: Json) -> list[int]:
+    """The memory of a program at a puzzle's own size, and at every other one. Raise BuildError if it does not pass."""
+    spec, found = Puzzle(**puzzle), list[int]()
+    for size in (spec.size, *other_sizes(spec.other_sizes, spec.size)):
+        played = run_of(program, {**puzzle, "size": size}, run)
+        if not found and over_target(played, spec):
+            raise BuildError(f"{puzzle['file']}.py: it is over the target")
+        found.append(math.ceil(played.memory))
+    return found
 
 
 def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:

@@ -62,11 +62,13 @@ def half_schedule(puzzle: Puzzle) -> HalfSchedule:
 
 
 class SolutionFigures(NamedTuple):
-    """A size, and the time and memory of the solution at that size."""
+    """A size, and the time and memory of the solution at that size. ``room``: for several memories at the puzzle's own
+    size the most that any of our programs takes here which takes no more there."""
 
     size: Size
     time: float
     memory: float
+    room: Sequence[tuple[int, int]] = ()
 
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
@@ -141,9 +143,12 @@ def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
 
 
 def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
-    """Return the other sizes at which a puzzle is graded, with the time and memory of the solution."""
-    rows = kept("outlines.json")[puzzle.name]["elsewhere"]
-    return [SolutionFigures(puzzle.size | changed, time, memory) for changed, time, memory in rows]
+    """Return the other sizes at which a puzzle is graded, with the time and memory of the solution, and the room."""
+    known = kept("outlines.json")[puzzle.name]
+    return [
+        SolutionFigures(puzzle.size | changed, time, memory, [*zip(known["homes"], most, strict=True)])
+        for changed, time, memory, most in known["elsewhere"]
+    ]
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:

@@ -1,19 +1,20 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from ..basics.errors import Place, PuzzleError, show_axis, show_call
+from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
 from ..course.rules import RULES
 from ..course.sizes import show_size
-from ..course.specs import Puzzle, subject_of
+from ..course.specs import Puzzle, cost_named, subject_of
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.circle import first_round, round_in_words, rounds_of
@@ -22,7 +23,7 @@ from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.events import MARKS
-from ..record.labels import AXES, DEALT, HOSTS, LISTS, SLICES
+from ..record.labels import AXES, DEALT, HOSTS, LISTS, SLICES, Labels
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
@@ -33,7 +34,7 @@ from .holding import costs_memory, peak_in_words, unread_in_words
 from .slowness import Slowness
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
-SLOWER, LARGER = 1.3, 1.2  # at other sizes an attempt takes less than so many times the solution's time, and its memory
+SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
 ALIKE, TICK = 1.06, 1  # where all ranks do the same, so many times what the target would be there, or a tick more
 CLOSE = 1e-9  # what a time may be off because it is computed with floats
 Watch = Callable[[Size, int], Outcome]
@@ -77,7 +78,7 @@ def _judged(
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
-                check_limits(outcome_there, puzzle, there, watch)
+                check_limits(outcome_there, puzzle, there, outcome.memory, watch)
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle)}\n{error}"
             wrong = Mistake.of(error)
@@ -176,18 +177,20 @@ def written_out(puzzle: Puzzle) -> str:
     return f" (is there a number where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
 
 
-def check_limits(outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None = None) -> None:
-    """Raise PuzzleError for a run at another size that takes far more than the solution there, so that no program is
-    fast or small at the puzzle's own size only."""
-    slowest, largest = limits(puzzle, there)
+def check_limits(
+    outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, at_home: Elements, watch: Watch | None = None
+) -> None:
+    """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
+    small at the puzzle's own size only. ``at_home``: its memory at the puzzle's own size."""
+    slowest, largest = limits(puzzle, there, at_home)
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {most}, where a solution takes {least}"
         raise PuzzleError(f"it takes {took}", expected=expected, fix=EVERYWHERE, line="")
-    if outcome.memory > largest:
+    if outcome.memory >= largest:
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
-        expected = f"at most {most}, where a solution takes {least}"
+        expected = f"less than {most}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "") or EVERYWHERE
@@ -205,19 +208,35 @@ def _round_too_large(outcome: Outcome) -> str:
     return round_in_words(0, FORWARD.kind, steps, outcome.ranks, batches) if large else ""
 
 
-def limits(puzzle: Puzzle, there: SolutionFigures) -> tuple[float, int]:
-    """Return the time that an attempt does not reach at another size, and the memory that it does not exceed: more than
-    the solution takes there, and also by as much as the target leaves at the puzzle's own size.
+def limits(puzzle: Puzzle, there: SolutionFigures, at_home: Elements) -> tuple[float, Elements]:
+    """Return the time and the memory that an attempt does not reach at another size. ``at_home``: what it takes at the
+    puzzle's own.
 
-    In a pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work,
-    once, hardly anything depends on the size, and what is slower there does something for nothing."""
+    Time: more than the solution takes there, and also by as much as the target leaves at the puzzle's own size. In a
+    pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work, once,
+    hardly anything depends on the size, and what is slower there does something for nothing.
+
+    Memory: one tensor more than any of our programs takes there which takes no more than the attempt at the puzzle's
+    own size. So an answer may keep what one of ours keeps, and none holds a whole tensor more at some size only. What
+    it takes beyond them at home it may take there, too, in proportion.
+    """
     known, target = solution_figures(puzzle), puzzle.target
     time = _as_target(there.time, known.time, target["time"])
-    memory = _as_target(there.memory, known.memory, target["memory"])
     slowest = SLOWER * there.time
     if alike(puzzle):
         slowest = min(slowest, max(ALIKE * time, time + TICK))
-    return slowest, math.floor(LARGER * memory)
+    as_small = [one for one in there.room if one[0] <= at_home]
+    home, most = max(as_small) if as_small else min(there.room)
+    more = max(Fraction(at_home) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
+    return slowest, most + more + one_tensor(puzzle, there.size)
+
+
+def one_tensor(puzzle: Puzzle, size: Size) -> Elements:
+    """Return the size of a whole weight, or of an activation if that is larger."""
+    layers, batches = size["layers"], size["batches"]
+    weight = Labels("Weight", 0, layers)
+    activation = Labels("Activation", 0, layers, batches=frozenset([0]), total_batches=batches)
+    return max(map(cost_named(puzzle.cost).elements, (weight, activation)))
 
 
 HAS_STAGES = {"own_layers", "four_stages", "several_kinds"}

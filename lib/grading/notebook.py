@@ -166,9 +166,12 @@ class Hint:
         unit = self.puzzle.unit
         until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
         until += ", without ranks that do the same" * (half.others > 0)
-        *_, last = [event for event in half.events if event.kind == FORWARD.kind]
+        forwards = [event for event in half.events if event.kind == FORWARD.kind]  # none where layers have steps
         happened = {event.kind for event in half.events} - {FORWARD.kind}
-        known = [f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"]
+        known = [
+            f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"
+            for last in forwards[-1:]
+        ]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
         alike = _alike(half.events)
         shown = [event for event in half.events if event.rank not in alike]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import changed, whole
+from . import changed
 
 AHEAD = "ahead = 2 * (ranks - 1 - model.rank) + (len(mine) - 1) * ranks + 1"
 ROUNDS = "rounds = [range(first, first + ranks) for first in range(0, model.BATCHES, ranks)]"
@@ -15,56 +15,8 @@ FORWARDS = "forwards = [(layer, mb) for some in rounds for layer in mine for mb 
 BACKWARDS = "backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]"
 UPDATES = "    for layer in mine:\n        model.weights[layer], model.opt_states[layer] = model.update("
 
-TWO_CHUNKS = """
-async def interleaved(model):
-    p, r, m = model.RANKS, model.rank, model.BATCHES
-    size = model.LAYERS // (2 * p)  # layers in a chunk: there are two on each rank
-    chunk = [range((c * p + r) * size, (c * p + r + 1) * size) for c in (0, 1)]
-    for layers in chunk:
-        for layer in layers:
-            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
-    def nth(k, backward):  # the k-th piece of work, as Megatron counts
-        c = k % (2 * p) // p
-        return 1 - c if backward else c, k // (2 * p) * p + k % p
-
-    async def forward(k):
-        c, mb = nth(k, False)
-        start = r == 0 and c == 0
-        model.activations[chunk[c][0], mb] = model.get_activation([mb]) if start else await model.receive((r - 1) % p)
-        for layer in chunk[c]:
-            model.activations[layer + 1, mb] = model.forward(layer, model.activations[layer, mb], model.weights[layer])
-        if r < p - 1 or c == 0:
-            await model.pass_to((r + 1) % p, model.activations.pop((chunk[c][-1] + 1, mb)))
-
-    async def backward(k):
-        c, mb = nth(k, True)
-        last = r == p - 1 and c == 1
-        grad = model.loss(model.activations.pop((model.LAYERS, mb))) if last else await model.receive((r + 1) % p)
-        for layer in reversed(chunk[c]):
-            model.grad_activations["in"] = grad
-            new, grad = model.backward(layer, model.activations.pop((layer, mb)), grad, model.weights[layer])
-            del model.grad_activations["in"]
-            model.grad_weights[layer] = model.grad_weights.pop(layer) + new if mb else new
-        if r > 0 or c == 1:
-            await model.pass_to((r - 1) % p, grad)
-
-    warm_up = min(2 * (p - 1 - r) + p, 2 * m)
-    for k in range(warm_up):
-        await forward(k)
-    for k in range(warm_up, 2 * m):
-        await forward(k)
-        await backward(k - warm_up)
-    for k in range(2 * m - warm_up, 2 * m):
-        await backward(k)
-    for layer in [*chunk[0], *chunk[1]]:
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
-        model.set_final_weight(layer, model.weights[layer])
-"""
-
 HONEST = [
-    whole("interleaved", "two chunks of neighboring layers, counted as Megatron does", TWO_CHUNKS),
+    changed("interleaved", "two chunks of neighboring layers, counted as Megatron does", base="two_chunks"),
     changed("interleaved", "sends that nobody waits for until the end",
             ("    async def forward", "    sends = []\n\n    async def forward"),
             (PASSED, "sends.append(model.pass_to(after, out))"), (PASSED_BACK, "sends.append(model.pass_to(before, grad_in))"),

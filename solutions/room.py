@@ -1,0 +1,122 @@
+"""Programs that take more memory than ours at some of the sizes at which a puzzle is graded.
+
+They are as good. An answer may hold at another size what the largest of our programs holds
+there (`lib/grading/judge.py`). For a few puzzles solution and frontier are too much alike for
+that: these are other ways to write an answer. They are named, or they are the solution with
+something else in it. The build leaves out those that do not pass.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from lib import Model
+
+Edits = Mapping[str, str]
+"""What of the solution becomes what."""
+
+
+async def two_chunks(model: Model) -> None:
+    """Interleaved 1F1B with two stages of neighboring layers each, as Megatron counts."""
+    p, r, m = model.RANKS, model.rank, model.BATCHES
+    size = model.LAYERS // (2 * p)  # layers in a chunk: there are two on each rank
+    chunk = [range((c * p + r) * size, (c * p + r + 1) * size) for c in (0, 1)]
+    for layers in chunk:
+        for layer in layers:
+            model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    def nth(
+        k: int, backward: bool
+    ) -> tuple[int, int]:  # the k-th piece of work, as Megatron counts
+        c = k % (2 * p) // p
+        return 1 - c if backward else c, k // (2 * p) * p + k % p
+
+    async def forward(k: int) -> None:
+        c, mb = nth(k, False)
+        start = r == 0 and c == 0
+        model.activations[chunk[c][0], mb] = (
+            model.get_activation([mb]) if start else await model.receive((r - 1) % p)
+        )
+        for layer in chunk[c]:
+            model.activations[layer + 1, mb] = model.forward(
+                layer, model.activations[layer, mb], model.weights[layer]
+            )
+        if r < p - 1 or c == 0:
+            await model.pass_to((r + 1) % p, model.activations.pop((chunk[c][-1] + 1, mb)))
+
+    async def backward(k: int) -> None:
+        c, mb = nth(k, True)
+        last = r == p - 1 and c == 1
+        grad = (
+            model.loss(model.activations.pop((model.LAYERS, mb)))
+            if last
+            else await model.receive((r + 1) % p)
+        )
+        for layer in reversed(chunk[c]):
+            model.grad_activations["in"] = grad
+            new, grad = model.backward(
+                layer, model.activations.pop((layer, mb)), grad, model.weights[layer]
+            )
+            del model.grad_activations["in"]
+            model.grad_weights[layer] = model.grad_weights.pop(layer) + new if mb else new
+        if r > 0 or c == 1:
+            await model.pass_to((r - 1) % p, grad)
+
+    warm_up = min(2 * (p - 1 - r) + p, 2 * m)
+    for k in range(warm_up):
+        await forward(k)
+    for k in range(warm_up, 2 * m):
+        await forward(k)
+        await backward(k - warm_up)
+    for k in range(2 * m - warm_up, 2 * m):
+        await backward(k)
+    for layer in [*chunk[0], *chunk[1]]:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+
+_UPDATE = "        model.weights[layer], model.opt_states[layer] = model.update("
+_LAYERS = "    for layer in range(model.LAYERS):\n"
+_SIX = "if len(model.grad_weights) == 6 or layer == 0:"
+_LATE = "        if mb >= late:\n            for_the_weight(mb - late)\n"
+_NEXT = "            await forward(mb + ahead)\n"
+_ADDED = """            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+"""
+_PIECE = "        piece = model.weights[layer].shard(model.rank, model.RANKS)\n"
+_ALL_ADDED = """        for mb in mine:
+            grad = model.grad_weights.pop((layer, mb))
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+"""
+ROOM: Mapping[str, Sequence[str | Edits]] = {
+    "ddp": ["repair_quiet"],  # all sums first
+    "wsdp": [
+        "fsdp",
+        "wsdp_under_updates",
+    ],  # pieces of gradients are kept to the end; gathered earlier
+    "repair_bargain": ["fsdp"],
+    "repair_groups": ["hsdp"],
+    "gpipe": ["one_forward_one_backward", "one_forward_one_backward_ahead"],
+    "one_f_one_b": ["one_forward_one_backward"],
+    "interleaved": ["two_chunks"],
+    "checkpointing": [{"if layer < model.LAYERS // 2:": "if layer % 2:"}],
+    "zero2": [
+        {
+            _ADDED: "            model.grad_weights[layer, mb] = grad\n",
+            _LAYERS + _PIECE: _LAYERS + _ALL_ADDED + _PIECE,
+        }
+    ],
+    "zero_bubble": [
+        {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
+    ],
+    "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
+    "buckets": [
+        {_SIX: "if layer % 6 == 0:"},
+        {_SIX: _SIX.replace("6", "4")},
+        {_SIX: _SIX.replace("6", "7")},
+        {_SIX: _SIX.replace("6", "max(1, model.LAYERS // 4)")},
+        {_SIX: _SIX.replace("6", "-(-model.LAYERS // 4)")},
+    ],
+}
+"""Other programs of a puzzle."""
