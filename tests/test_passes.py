@@ -46,6 +46,8 @@ MEANT = {
         for puzzle in ("basic", "grad_accum", "repair_local", "gpipe", "one_f_one_b")
     },
     ("zero2_overlap", "zero1"): "gradients in pieces are the better technique",
+    ("expert_parallel", "ddp"): "where layers have no experts it is data parallel",
+    ("updates_while_tokens_travel", "expert_parallel"): "it is that puzzle's program, to be compared",
     ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
     ("one_chain_after_the_other", "ddp"): "puzzle 12 shows on data parallel how chains overlap",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
