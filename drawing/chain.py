@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from lib.record.chain import slack_of
+from lib.traces.causes import MeasuredChain
 
 from . import theme
 from .layout import Layout, Place
@@ -27,6 +28,15 @@ def stops(layout: Layout) -> list[tuple[Place, Place]]:
     return [(places[id(came)], places[id(went)]) for came, went in chain.links]
 
 
+def spans(layout: Layout) -> list[tuple[float, float]]:
+    """Return for each operation of the chain from when to when it is on it."""
+    chain = layout.trace.chain
+    if chain is None or not layout.fine:
+        return []
+    whole = [(entered.start, entered.end) for entered, _ in chain.links]
+    return [*chain.spans] if isinstance(chain, MeasuredChain) else whole
+
+
 class ChainRole(NamedTuple):
     """The role of an operation for the chain: its opacity, and a line of its hover text."""
 
@@ -41,12 +51,15 @@ def chain_roles(layout: Layout) -> dict[Place, ChainRole]:
     if not bright:
         return found
     events = layout.trace.events
-    slack = dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
+    measured = layout.trace.profile is not None  # then nobody knows how much longer anything might take
+    slack = {} if measured else dict(zip(map(id, events), slack_of(events, layout.trace.tier), strict=True))
     for here, row in enumerate(layout.rows):
         for index, event in enumerate(row.events):
             place = Place(here, index)
             if place in bright:
                 text = "on the longest chain"
+            elif measured:
+                text = ""
             elif not slack[id(event)]:
                 text = "on another chain that is as long"
             else:
@@ -76,8 +89,8 @@ def _corners(layout: Layout) -> list[Point]:
         return y + height - THICK / 2 - 0.5
 
     corners: list[Point] = []
-    for came, went in stops(layout):
-        x, _, width, _ = layout.area(came)
+    for (came, went), (start, end) in zip(stops(layout), spans(layout), strict=True):
+        x, width = layout.x(start), (end - start) * layout.per_tick
         turn = [] if came.row == went.row else [(x + width / 2, level(came)), (x + width / 2, level(went))]
         corners += [(x, level(came)), *turn, (x + width, level(went))]
     return corners

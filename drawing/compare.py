@@ -39,6 +39,8 @@ TITLES, NAME, CHANGE, GAP, LINE = 420.0, 22.0, 17.0, 16.0, 19.0
 schedules, and the height of a line of the table."""
 MOST = 4
 """The largest number of schedules: the eye does not follow more."""
+MEMORY = "peak memory"
+"""The name of the figure that is not known of a profile."""
 LEAST = 800.0
 """The least width of a picture in pixels, which the table needs."""
 
@@ -69,7 +71,8 @@ def compare(
     width: float = WIDTH,
     static: bool = False,
 ) -> Figure:
-    """A picture of two to four schedules, one below the other on one time axis, with a table of their figures.
+    """A picture of two to four schedules, one below the other on one time axis, with a table of their figures. They
+    are runs, or profiles of real runs (``trace``): beside a profile, a run needs real prices (``lib.real``).
 
     Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
     much more or less a rank, on average, computes, only communicates, or waits. These parts add up to
@@ -203,11 +206,12 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     absent = {"nodes"} if not any(trace.node_size for trace in traces) else set()
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
-    sizes = traces[0].size_unit
+    sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
     shown = sizes.show if sizes.says_itself else size_of
-    memory = Column("peak memory", sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
+    memory = Column(MEMORY, sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
     most = Column("on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True)
-    return [time, memory, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
+    memories = [memory] if any(trace.peak is not None for trace in traces) else []
+    return [time, *memories, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
 
 
 def _table(traces: Sequence[Trace], width: float, y: float) -> tuple[list[Diagram], float]:
@@ -258,8 +262,16 @@ def _cell(column: Column, trace: Trace, traces: Sequence[Trace]) -> tuple[str, b
     """Return a figure of a schedule, and whether it is the best of all that are right."""
     if not trace.attempted:
         return "", False
-    value, values = column.value(trace), [column.value(other) for other in traces if _right(other)]
+    if not _known(column, trace):
+        return "unknown", False
+    value = column.value(trace)
+    values = [column.value(other) for other in traces if _right(other) and _known(column, other)] or [value]
     return column.shown(value), column.less and _right(trace) and value == min(values) < max(values)
+
+
+def _known(column: Column, trace: Trace) -> bool:
+    """Return whether a figure of a schedule is known: of a profile's memory nothing is."""
+    return trace.peak is not None or column.name != MEMORY
 
 
 def _right(trace: Trace) -> bool:
@@ -275,7 +287,8 @@ def in_words(traces: Iterable[Trace]) -> str:
         if not trace.attempted:
             said.append(f"{trace.title}: not attempted yet.")
             continue
-        figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in _columns(known)]
+        columns = [column for column in _columns(known) if _known(column, trace)]
+        figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in columns]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
         if before is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from fractions import Fraction
 
 from lib.basics.units import Elements, show_ticks
 from lib.record.breakdown import name_of
-from lib.record.table import OPERATIONS
+from lib.record.table import OPERATIONS, RECEIVE, TRACED
 from lib.record.training import BACKWARD
 
 from .trace import Trace
@@ -62,11 +62,29 @@ def in_words(before: Trace, after: Trace) -> tuple[str, str]:
     head = f"{more if total else 'as long as'} {before.title}"
     said = [f"{part} {_more(show_ticks(float(abs(value))), value)}" for part, value in shown.items()]
     made = [f"{'a rank on average: ' * (after.ranks > 1 or before.ranks > 1)}{', '.join(said)}"] if said else []
+    if before.profile is not None or after.profile is not None:
+        made += calls_in_words(before, after)
     if before.peak is not None and after.peak is not None:
         change: Elements = after.peak.memory - before.peak.memory
         more = _more(after.size_unit.show(max(change, -change)), change)
         made.append(f"peak memory {more if change else 'is the same'}")
     return head, "; ".join(made)
+
+
+def calls_in_words(before: Trace, after: Trace) -> list[str]:
+    """Return what calls of the network a rank makes more often, or less often, in the second run."""
+    old, new = calls_of(before), calls_of(after)
+    kinds = [kind for kind in (*OPERATIONS, *TRACED) if old[kind] != new[kind]]
+    return [f"{name_of(kind)} {new[kind] or 'never'}{' times' * bool(new[kind])}, not {old[kind]}" for kind in kinds]
+
+
+def calls_of(trace: Trace) -> Counter[str]:
+    """Return how many calls of the network of each kind a rank makes, at most. Receives count as their sends."""
+    most = Counter[str]()
+    for events in trace.by_rank.values():
+        talk = (event for event in events if event.stream in ("collective", "message"))
+        most |= Counter(event.kind for event in talk if event.kind != RECEIVE.kind)
+    return most
 
 
 def _more(size: str, change: Elements) -> str:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from lib.record.breakdown import percents, time_parts
 from lib.record.events import MARKS, Event
-from lib.record.table import OPERATIONS
+from lib.record.table import OPERATIONS, TRACED
 from lib.record.waiting import idle_spans
+from lib.traces.labels import UNRECORDED
 
 from . import theme
 from .marks import Rect
@@ -116,8 +117,9 @@ class Row:
     def computing(self, time: float) -> str:
         """Return the share of ``time`` in which its ranks compute, in the same whole percent as in the head."""
         shown = percents(time_parts([event for own in self.parts for event in own], len(self.parts), time))
-        whole = [int(text[:-1]) for part, text in shown.items() if part in OPERATIONS and text[0] != "<"]
-        return f"{sum(whole)}%" if whole or not shown.keys() & OPERATIONS.keys() else "<1%"
+        known = {*OPERATIONS, *TRACED} - {UNRECORDED}
+        whole = [int(text[:-1]) for part, text in shown.items() if part in known and text[0] != "<"]
+        return f"{sum(whole)}%" if whole or not shown.keys() & known else "<1%"
 
 
 class Layout:

@@ -11,6 +11,7 @@ from lib.grading.notebook import Hint, ShownVerdict
 from lib.learner.tensors import TENSORS
 from lib.running.run import Run
 from lib.running.sweep import Sweep
+from lib.traces.profile import Profile
 
 from .outline import draw_sketch
 from .picture import draw
@@ -29,6 +30,7 @@ def register() -> None:
         return
     html = formatter.formatters["text/html"]
     html.for_type(Run, lambda run: draw(run)._repr_html_())
+    html.for_type(Profile, lambda profile: draw(profile)._repr_html_())
     html.for_type(Sweep, _show_sweep)
     html.for_type(ShownVerdict, show_verdict)
     for kind in TENSORS:

@@ -42,7 +42,7 @@ def plan_numbers(layout: Layout, cut: float | None = None) -> NumberPlans:
 
 def _plan(layout: Layout, kind: str, cut: float | None) -> NumberPlan:
     rows = [row for row in layout.rows if row.same_batches] if layout.roomy else []
-    runs = [run for row in rows for run in runs_of(row, kind)]
+    runs = [run for row in rows for run in runs_of(row, kind) if run[0].batches]
     boxes = {(ranges(event.batches), event.length) for run in runs for event in run if event.end != cut}
     apart = layout.fine and not layout.trace.by_operation  # else a run of layers is read as one box
     for size in SIZES if apart else ():
@@ -66,7 +66,7 @@ def over_runs(layout: Layout, row: Row, plans: NumberPlans, pale: Container[int]
     numbers have the color of other texts."""
     for kind, (size, each, most) in plans.items():
         if size and not each and row.same_batches:
-            for run in runs_of(row, kind):
+            for run in filter(lambda run: run[0].batches, runs_of(row, kind)):
                 x = layout.x((run[0].start + run[-1].end) / 2)
                 faded = all(id(event) in pale for event in run)
                 how = style(theme.INK if faded else _ink(layout, run, size)[0])

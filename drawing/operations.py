@@ -169,7 +169,11 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
         said.append(f"from rank {event.group[0]} to rank {event.group[1]}")
     elif alone and event.stream == "collective":
         said.append(f"among ranks {ranges(event.group)}")
-    if row.same_memory:
+    if alone and trace.profile is not None and event.stream in ("collective", "message"):
+        said += [size.describe(event.elements)] if event.elements else []
+        waited = event.start - event.issued
+        said += [f"rank {event.rank} was there {trace.unit.lasting(waited)} before"] if waited > 0 else []
+    if row.same_memory and event.held:
         said.append(f"memory when issued: {size.describe(event.memory)}")
     return "\n".join(said)
 

@@ -59,8 +59,8 @@ class Export(str):
 
 
 def perfetto(source: object) -> Export:
-    """The schedule of a Run, or of models, as the text of a JSON file in the Trace Event Format, with a method
-    ``save("fsdp.json.gz")``.
+    """The schedule of a Run, of a profile, or of models, as the text of a JSON file in the Trace Event Format, with a
+    method ``save("fsdp.json.gz")``.
 
     Each rank is a process. Its threads are compute, and as many of communication as run at the same time. Sends
     and their receives are joined by flows. Memory is a counter with a series for each kind that the run has, in
@@ -146,7 +146,7 @@ class Writer:
         self.messages = _messages(trace)
         held = [*map(attrgetter("held"), trace.events)]
         samples = dict(zip(map(id, held), held, strict=True)).values()  # ranks that do the same share them
-        used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples)]
+        used = [at for at in range(len(MEMORY_KINDS)) if any(sample[at] for sample in samples if sample)]
         self.kinds = [(at, encode(theme.MEMORY[MEMORY_KINDS[at]][0])) for at in used]
         self.issued = encode(f"issued at {trace.unit.one}")
         self.moments, self.lengths, self.said = Moments(), Lengths(), RangeTexts()
@@ -210,7 +210,7 @@ class Writer:
                 entries.append(f"{place}{at}{name}{category}{details}{length}")
                 if kind in ENDS and start != end and (flow := self.messages.get(op)) is not None:
                     entries.append(f'{place}{at},"name":"message","cat":"message","id":{flow},{ENDS[kind]}}}')
-            if held is not before:
+            if held is not before and held:
                 step = id(before), id(held)  # many samples are shared, and to hash them takes longer
                 if (changed := changes.get(step)) is None:
                     changed = changes[step] = self._changed(before, held)

@@ -51,7 +51,8 @@ def draw(
     chain: bool | None = None,
     color: str = "auto",
 ) -> Figure:
-    """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks.
+    """A picture (a Diagram of the chalk library) of the schedule of a Run, of one model, or of the models of all ranks;
+    or of the profile of a real run (``trace``).
 
     ``memory``: whether the memory of each rank is drawn below; ``links``: arrows from sends to receives ("p2p"), ties
     between the ranks of a collective ("groups"), "all", "none", or "auto" (those that there is room for);

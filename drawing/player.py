@@ -87,6 +87,9 @@ def play(
     PuzzleError for anything that is not a run, for ranks that it has not, and for too many operations.
     """
     trace = trace_of(source, title, None, memory_target)
+    if trace.profile is not None:
+        fix = "draw(profile), or perfetto(profile).save('profile.json.gz')"
+        raise PuzzleError("a profile has neither code nor memory to step through", where="play", fix=fix, line="")
     if not trace.attempted:
         nothing = draw(trace)
         return Player(trace.title, page_of(nothing.summary, nothing.svg(fluid=True)), lambda: nothing, plays=False)

@@ -1,4 +1,5 @@
-"""``python -m lib draw``: the schedule of a function in a file, as a picture, a page, a trace or text.
+"""``python -m lib draw``: the schedule of a function in a file, or the profile of a real run, as a picture, a page, a
+trace or text.
 
 A function that fails is drawn up to its error. The exit status is 0 if all is drawn, 1 if the function fails, and 2 for
 a wrong command.
@@ -15,6 +16,8 @@ from typing import Any
 from lib.basics.errors import PuzzleError
 from lib.grading.commandline import Usage, add_machine, called, function_in, size_for
 from lib.running.run import Run, run
+from lib.traces.files import is_trace, trace
+from lib.traces.profile import Profile
 
 from .compare import compare
 from .figure import write
@@ -31,10 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line, and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
+        if any(map(is_trace, options.what)):
+            return _draw_profile(options)
         functions = [function_in(what) for what in options.what]
-        _check_output(options)
+        _check_output(options, len(functions))
         pairs = [_run(function, options) for function in functions]
-        _show([done for done, _ in pairs], options)
+        _show([done for done, _ in pairs], options, options.what)
         failed = [found for _, found in pairs if found is not None]
     except Usage as error:
         print(f"{called()} draw: {error}", file=sys.stderr)
@@ -44,6 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for found in failed:
         print(found, file=sys.stderr)
     return FAILED if failed else DRAWN
+
+
+def _draw_profile(options: argparse.Namespace) -> int:
+    """Draw the profile that all of the files are together, and return the exit status."""
+    if not all(map(is_trace, options.what)):
+        raise Usage("files of a real run and programs are compared in Python: compare(trace(...), run(...))")
+    if options.play:
+        raise Usage("a profile has no code to step through: --play is for programs")
+    _check_output(options, 1)
+    profile = trace(options.what, step=options.step)
+    _show([profile], options, [profile.name])
+    return FAILED if profile.problems or profile.failure is not None else DRAWN
 
 
 def _run(function: Callable[[Any], Any], options: argparse.Namespace) -> tuple[Run, PuzzleError | None]:
@@ -60,16 +77,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{called()} draw",
         description="Run a function of a file of yours on the simulated machine, and draw what happened. Of the file "
-        "only imports, definitions, classes and constants are run, in this process: draw only what you trust.",
-        epilog="Exit status: 0 drawn, 1 the function fails, 2 usage.",
+        "only imports, definitions, classes and constants are run, in this process: draw only what you trust. Files "
+        "that PyTorch's profiler or NCCL's flight recorder has written are drawn as well: rank*.json.gz.",
+        epilog="Exit status: 0 drawn, 1 the function fails or the files do not fit together, 2 usage.",
     )
     add = parser.add_argument
-    add("what", nargs="+", metavar="FILE:function", help="a .py or .ipynb file and a function in it; several: compare")
+    says = "a .py or .ipynb file and a function in it; several: compare. Or the files of a real run, one for each rank"
+    add("what", nargs="+", metavar="FILE:function", help=says)
     written = "file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout"
     add("-o", "--out", metavar="F", help=written)
     add_machine(parser)
     add("--play", action="store_true", help="with .html: a page that plays the schedule")
     add("--title", help="title of the picture")
+    add("--step", metavar="N", type=int, help="of the files of a real run: the number of the step (the last)")
     links = "arrows of sends, ties of collectives (auto: where there is room)"
     add("--links", choices=LINKS, default="auto", help=links)
     add("--no-memory", action="store_true", help="without the memory of the ranks")
@@ -78,26 +98,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_output(options: argparse.Namespace) -> None:
+def _check_output(options: argparse.Namespace, drawn: int) -> None:
     """Raise Usage for a file that cannot be written, before anything is run."""
     ending = "" if options.out is None else Path(options.out).suffix.lower()
     if options.out is not None and ending not in ENDINGS:
         raise Usage(f"{options.out}: the ending says what is written: {', '.join(ENDINGS)}")
-    if options.play and (ending != ".html" or len(options.what) > 1):
+    if options.play and (ending != ".html" or drawn > 1):
         raise Usage("--play writes one function as a page: -o schedule.html")
-    if ending == ".json" and len(options.what) > 1:
+    if ending == ".json" and drawn > 1:
         raise Usage("a .json file holds one schedule")
-    if len(options.what) > 1 and (options.title or options.no_memory):
+    if drawn > 1 and (options.title or options.no_memory):
         raise Usage("--title and --no-memory are for one function: several have their names, and no memory")
 
 
-def _show(runs: Sequence[Run], options: argparse.Namespace) -> None:
+def _show(runs: Sequence[Run | Profile], options: argparse.Namespace, named: Sequence[str]) -> None:
     text = "\n\n".join(map(str, runs))
     if options.out is None:
         print(text)
         return
     names = [run.name for run in runs]
-    titles = names if len(set(names)) == len(names) else options.what
+    titles = names if len(set(names)) == len(names) else named
     target, how = Path(options.out), {"links": options.links, "width": options.width}
     if options.play:
         play(runs[0], title=options.title).save(target)

@@ -12,7 +12,7 @@ from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
 from lib.record.breakdown import in_words
 from lib.record.events import MARKS
-from lib.record.table import OPERATIONS
+from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of
 from .trace import Trace
@@ -127,9 +127,10 @@ def summary(trace: Trace) -> str:
 def _figures(trace: Trace) -> str:
     peak = trace.peak
     head = f"{trace.title}: {machine(trace).replace(' · ', ', ')}; {trace.fault and trace.fault + '; '}"
-    if peak is None:
-        return f"{head}time {trace.unit.lasting(trace.time)}."
     shares = f"where the time goes: {in_words(trace.parts)}" if trace.parts else "no time passes"
+    if peak is None:
+        spent = "; ".join(filter(None, [shares, idle_and_hidden(trace)]))
+        return f"{head}time {trace.unit.lasting(trace.time)}; {spent}."
     return (
         f"{head}time {trace.unit.lasting(trace.time)}{_met(trace.time_target, trace.fast_enough, '{:,.10g}'.format)}; "
         f"peak memory {trace.size_unit.describe(peak.memory)} on rank {peak.rank} "
@@ -149,6 +150,8 @@ def idle_and_hidden(trace: Trace) -> str:
 
 def machine(trace: Trace) -> str:
     """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
+    if trace.profile is not None:
+        return " · ".join(filter(None, [trace.profile.about, trace.note]))
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""
@@ -170,7 +173,7 @@ def _shape(trace: Trace) -> str:
         rank: Counter(event.kind for event in events if event.kind not in MARKS)
         for rank, events in trace.by_rank.items()
     }
-    kinds = [kind for kind in OPERATIONS if any(c[kind] for c in counts.values())]
+    kinds = [kind for kind in (*OPERATIONS, *TRACED) if any(c[kind] for c in counts.values())]
     amounts = [f"{_span([c[kind] for c in counts.values()], str)} {name_of(kind)}" for kind in kinds]
     said = f"{'Each rank' if trace.ranks > 1 else 'It'} runs {', '.join(amounts) or 'nothing'}."
     computes = [[event for event in events if event.stream == "compute"] for events in trace.by_rank.values()]

@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 from lib.record.kinds import KINDS
-from lib.record.table import OPERATIONS, stream_of
+from lib.record.table import OPERATIONS, row_of, stream_of
 
 ROLES = {
     "card": ("#ffffff", "#16191f"),
@@ -52,6 +52,8 @@ OPERATION_COLORS = {
     "scatterreduce": SCATTER,
 }
 """Communication is purple and magenta, which nothing else is. Signs on them can be read."""
+TRACED_COLORS = {"unrecorded": HATCH}
+"""Of what only profiles of real runs have; other work there is gray."""
 FAMILY_COLORS = {"collective": TALK, "message": TALK}
 """Of operations that have no color of their own."""
 GLYPHS = {"allreduce": "diamond", "allgather": "up", "scatterreduce": "down", "pass_to": "right", "receive": "left"}
@@ -96,7 +98,7 @@ OTHER_HUE = (140, 0.125, 0.5, 0.74)
 
 def name_of(kind: str) -> str:
     """Return the field's word for an operation, or the verb itself if it is in no table."""
-    row = OPERATIONS.get(kind)
+    row = row_of(kind)
     return row.word if row else kind
 
 
@@ -113,7 +115,7 @@ def outlined(kind: str) -> bool:
 
 def kind_color(kind: str) -> str:
     """Return the color of an operation: its own, or that of all communication of its kind, or a gray."""
-    return OPERATION_COLORS.get(kind) or FAMILY_COLORS.get(stream_of(kind), MUTE)
+    return OPERATION_COLORS.get(kind) or TRACED_COLORS.get(kind) or FAMILY_COLORS.get(stream_of(kind), MUTE)
 
 
 def glyph_of(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""The data of a picture: events and sizes, from a Run or from models."""
+"""The data of a picture: events and sizes, from a Run, from models, or from the profile of a real run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from lib.basics.arguments import describe
 from lib.basics.errors import Line, PuzzleError
-from lib.basics.units import ELEMENTS, MS, TICKS, Elements, SizeUnit, Unit
+from lib.basics.units import ELEMENTS, MS, SECONDS, TICKS, Elements, SizeUnit, Unit
 from lib.course.specs import puzzles
 from lib.grading.standing import standing_of
 from lib.learner.model import Model
@@ -25,11 +25,11 @@ from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
-from lib.record.score import makespan, part_of_time, peak_event, share, spans_boxes
-from lib.record.table import in_stream
+from lib.record.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
 from lib.running.run import Run
+from lib.traces.profile import Profile
 
 from . import theme
 
@@ -74,6 +74,8 @@ class Trace:
     """A remark for the reader of the figures."""
     noted: Peak | None = None
     """What was in memory at the peak, thing by thing, if the run took notes of it."""
+    profile: Profile | None = field(default=None, repr=False)
+    """The profile of a real run that this shows, if it is one."""
     scored: bool = False
     """Whether the targets are a puzzle's: then figures in seconds and bytes count in two digits."""
 
@@ -120,7 +122,7 @@ class Trace:
     @cached_property
     def waiting(self) -> Waiting:
         """The gaps of each rank, and for whom it waits."""
-        return Waiting(self.by_rank, self.time, self.tier)
+        return Waiting(self.by_rank, self.time, self.tier) if self.profile is None else self.profile.waiting
 
     @cached_property
     def apart(self) -> dict[int | None, object]:
@@ -132,8 +134,8 @@ class Trace:
 
     @cached_property
     def peak(self) -> Event | None:
-        """The first event at which the memory of a device was highest."""
-        return peak_event(self.device_events)
+        """The first event at which the memory of a device was highest; None where nothing is known of memory."""
+        return peak_event(event for event in self.device_events if event.held)
 
     @cached_property
     def host_peak(self) -> Event | None:
@@ -153,7 +155,8 @@ class Trace:
     @cached_property
     def communication(self) -> float:
         """The share (0 to 1) of all ranks' time with communication, hidden or not."""
-        return share(self.device_events, self.ranks, in_stream("collective", "message"), self.time)
+        talk = (event for event in self.device_events if event.stream in ("collective", "message"))
+        return part_of_time(talk, self.time, self.ranks)
 
     @property
     def fast_enough(self) -> bool | None:
@@ -228,7 +231,7 @@ def trace_of(
     time_target: float | None = None,
     memory_target: Elements | float | None = None,
 ) -> Trace:
-    """Return the trace of a Run, a Model, or several Models. Raise PuzzleError for anything else.
+    """Return the trace of a Run, a Profile, a Model, or several Models. Raise PuzzleError for anything else.
 
     Without targets, a run of a puzzle's function at the puzzle's size gets the puzzle's.
     """
@@ -237,6 +240,8 @@ def trace_of(
             raise PuzzleError(f"{name} must be a number, or None", where="draw", got=describe(target))
     if isinstance(source, Trace):
         return source
+    if isinstance(source, Profile):
+        return _of_profile(source, source.name if title is None else str(title), time_target)
     models = _models(source)
     if isinstance(source, Run):
         own = defaultdict[int, list[Event]](list)
@@ -266,6 +271,26 @@ def trace_of(
     return _of_run(trace, source) if isinstance(source, Run) else trace
 
 
+def _of_profile(profile: Profile, title: str, time_target: float | None) -> Trace:
+    """Return the trace of the profile of a real run. Of its memory nothing is known."""
+    events = profile.events
+    more = len(profile.problems) - 1
+    return Trace(
+        profile.by_rank,
+        layers=max((event.layer + 1 for event in events if event.layer is not None), default=1),
+        batches=max((max(event.batches) + 1 for event in events if event.batches), default=1),
+        title=title,
+        time_target=time_target,
+        fault="" if more < 0 else profile.problems[0] + (f" (and {more} more like this)" if more else ""),
+        failure=profile.failure,
+        color="operation",
+        unit=profile.unit,
+        size_unit=profile.size_unit,
+        note="; ".join(profile.notes),
+        profile=profile,
+    )
+
+
 def _of_run(trace: Trace, run: Run) -> Trace:
     """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
     # Only a run that is meant to train the model can do so wrongly.
@@ -290,6 +315,8 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
     slow = trace.fast_enough is False and not trace.failure
     if wanted is False or (wanted is None and not slow):
         return trace
+    if trace.profile is not None:
+        return replace(trace, chain=trace.profile.chain)
     try:
         if trace.unit is MS:
             problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
@@ -302,30 +329,40 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
 
 
 def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
-    """Return traces in one unit: if one of them is in milliseconds, all are. Simulated ones take the tick of the first
-    measured one. Raise PuzzleError if the length of a tick is not known."""
+    """Return traces in one unit: if one of them is in milliseconds, all are. Simulated ones in ticks take the tick of
+    the first measured one. Raise PuzzleError if the length of a tick is not known, or sizes are of different kinds."""
     if len({trace.unit for trace in traces}) == 1:
         return traces
-    names = {trace.size_unit.name for trace in traces}
+    names = {trace.size_unit.name for trace in traces if trace.profile is None}
     if len(names) > 1:
         problem = f"sizes of one are in {' and of another in '.join(sorted(names))}"
         raise PuzzleError(problem, where="compare", fix="runs with prices of one kind", line="")
+    traces = [_in_ms(trace, 1e3) if trace.unit is SECONDS else trace for trace in traces]
     known = [trace.tick for trace in traces if trace.tick]
-    if not known:
+    profiled = any(trace.profile is not None for trace in traces)
+    if profiled and not known and any(trace.unit is TICKS for trace in traces):
+        problem = "a profile is in ms, and nothing says how long a tick is"
+        fix = "run(..., cost=cluster.cost(model)), with a cluster and a model from lib.real"
+        raise PuzzleError(problem, where="compare", expected="a run at real prices", fix=fix, line="")
+    if not known and any(trace.unit is TICKS for trace in traces):
         problem = "one is in ticks, one in ms, and nothing was computed that would say how long a tick is"
         raise PuzzleError(problem, where="compare", fix="run(..., pace=0.03): a tick lasts 30 ms")
     return [_in_ms(trace, trace.tick or known[0]) if trace.unit is TICKS else trace for trace in traces]
 
 
 def _in_ms(trace: Trace, tick: float) -> Trace:
+    """Return a trace in milliseconds. ``tick``: those of a tick, or of a second where it is in seconds."""
+
     def ms(ticks: float) -> float:
-        return round(tick * ticks, 3)
+        return round(tick * ticks, 3 if trace.unit is TICKS else 6)
 
     by_rank = {
         rank: [event._replace(issued=ms(event.issued), start=ms(event.start), end=ms(event.end)) for event in events]
         for rank, events in trace.by_rank.items()
     }
-    return replace(trace, by_rank=by_rank, unit=MS, tick=tick, time_target=trace.time_target and ms(trace.time_target))
+    target = trace.time_target and ms(trace.time_target)
+    known = tick if trace.unit is TICKS else None
+    return replace(trace, by_rank=by_rank, unit=MS, tick=known, time_target=target)
 
 
 def _models(source: object) -> list[Model]:
@@ -336,7 +373,9 @@ def _models(source: object) -> list[Model]:
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):
         models = [*source]
     if not models or not all(isinstance(model, Model) for model in models):
-        raise PuzzleError("draw takes a Run, or the models of all ranks", got=describe(source), fix=_fix_for(source))
+        raise PuzzleError(
+            "draw takes a Run, a profile, or the models of all ranks", got=describe(source), fix=_fix_for(source)
+        )
     return models
 
 

@@ -11,6 +11,7 @@ real       the prices of real models on real machines, in seconds and bytes
 represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls
 schedules  pipeline schedules as rows of actions, as PyTorch writes them
+traces     profiles of real runs, read into the records of a run
 running    a function on every rank: the loop, limits, run
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
@@ -36,6 +37,8 @@ from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
 from .schedules.program import Schedule, schedule
+from .traces.files import trace
+from .traces.profile import Profile
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 
@@ -54,7 +57,7 @@ __all__ = [
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
-__all__ += ["Schedule", "schedule", "start_from", "sweep"]
+__all__ += ["Profile", "Schedule", "schedule", "start_from", "sweep", "trace"]
 __all__ += tensors.__all__
 
 seal()

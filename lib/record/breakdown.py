@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from .events import Event
 from .score import makespan
-from .table import OPERATIONS, in_stream
+from .table import OPERATIONS, TRACED, in_stream, row_of
 
 TALK, FILL, TURN, DRAIN = "communication", "fill", "turn", "drain"
 WAITS = (FILL, TURN, DRAIN)
@@ -41,14 +41,14 @@ def time_parts(events: Iterable[Event], ranks: int, time: float | None = None) -
     its events: those of hosts are left out, which are no part of the ranks that are counted."""
     own, known = defaultdict[int, list[Event]](list), list(events)
     for event in known:
-        if event.kind in OPERATIONS:
+        if row_of(event.kind) is not None:
             own[event.rank].append(event)
     whole = int((makespan(known) if time is None else time) * _FINE)
     parts = Counter[str]({FILL: whole * (ranks - len(own))})
-    computing = frozenset(in_stream("compute"))
+    computing = frozenset([*in_stream("compute"), *(kind for kind, row in TRACED.items() if row.stream == "compute")])
     for log in own.values():
         _count([(int(e.start * _FINE), int(e.end * _FINE), e.kind) for e in log], whole, computing, parts)
-    return {kind: Fraction(parts[kind], whole * ranks) for kind in (*OPERATIONS, TALK, *WAITS) if parts[kind]}
+    return {kind: Fraction(parts[kind], whole * ranks) for kind in (*OPERATIONS, *TRACED, TALK, *WAITS) if parts[kind]}
 
 
 def _count(spans: Sequence[Span], time: int, computing: frozenset[str], parts: Counter[str]) -> None:
@@ -81,7 +81,7 @@ def idle_of(parts: Mapping[str, Fraction]) -> Fraction:
 
 def name_of(part: str) -> str:
     """Return what a part is called: the field's word for an operation, or plain words."""
-    row = OPERATIONS.get(part)
+    row = row_of(part)
     return row.word if row is not None else WORDS[part]
 
 

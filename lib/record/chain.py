@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ..basics.errors import PuzzleError
 from ..basics.units import TICKS, Unit, show_ticks
 from .events import MARKS, Event
-from .table import OPERATIONS, RECEIVE, SEND
+from .table import RECEIVE, SEND, row_of
 
 MESSAGES = "messages"
 ROUNDED = 9
@@ -65,7 +65,7 @@ class Chain:
         """The ticks that the chain spends on each kind of operation, most first. Sends and receives are messages."""
         lengths = defaultdict[str, list[float]](list)
         for _, event in self.links:
-            lengths[_word(event.kind)].append(event.length)
+            lengths[word_of(event.kind)].append(event.length)
         parts = [(round(fsum(each), ROUNDED), word) for word, each in lengths.items()]
         return sorted((part for part in parts if part[0]), key=lambda part: -part[0])
 
@@ -77,8 +77,9 @@ class Chain:
     __str__ = describe
 
 
-def _word(kind: str) -> str:
-    row = OPERATIONS.get(kind)
+def word_of(kind: str) -> str:
+    """Return what a chain calls an operation: sends and receives are messages."""
+    row = row_of(kind)
     return kind if row is None else MESSAGES if row.stream == "message" else row.word
 
 

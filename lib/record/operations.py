@@ -365,3 +365,17 @@ class Message(Operation):
     stream: ClassVar[str] = "message"
     layered: bool = False
     takes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedWork(Operation):
+    """Work in the profile of a real run."""
+
+    stream: ClassVar[str] = "compute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedCall(Operation):
+    """A call of the network in the profile of a real run."""
+
+    stream: ClassVar[str] = "collective"

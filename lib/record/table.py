@@ -8,7 +8,7 @@ from .collectives import ROWS as COLLECTIVES
 from .experts import ALLTOALL
 from .experts import ROWS as OF_EXPERTS
 from .labels import AXES, HOSTS, LISTS, SLICES
-from .operations import Collective, Computation, Message, Operation
+from .operations import Collective, Computation, Message, Operation, TracedCall, TracedWork
 from .training import ROWS as COMPUTATIONS
 
 SEND = Message(kind="pass_to", code=">", word="send", elsewhere=("send", "isend"), price="send", on_host=True)
@@ -18,6 +18,28 @@ OPERATIONS: dict[str, Operation] = {
     row.kind: row for row in (*COMPUTATIONS, *STEPS, *OF_EXPERTS, *COLLECTIVES, ALLTOALL, SEND, RECEIVE)
 }
 """Every operation by its verb, in the order in which they are listed for people."""
+
+
+TRACED: dict[str, Operation] = {
+    row.kind: row
+    for row in (
+        TracedWork(kind="compute", code="", word="other work"),
+        TracedWork(kind="unrecorded", code="", word="not recorded"),
+        TracedCall(kind="broadcast", code="", word="broadcast"),
+        TracedCall(kind="reduce", code="", word="reduce"),
+        TracedCall(kind="gather", code="", word="gather"),
+        TracedCall(kind="scatter", code="", word="scatter"),
+        TracedCall(kind="barrier", code="", word="barrier"),
+        TracedCall(kind="exchange", code="", word="sends and receives"),
+        TracedCall(kind="communicate", code="", word="other communication"),
+    )
+}
+"""What only profiles of real runs have (see ``lib.traces``): no learner writes it, and it has no price."""
+
+
+def row_of(kind: str) -> Operation | None:
+    """Return the row of an operation, or of what only profiles have; None for a mark in the log."""
+    return OPERATIONS.get(kind) or TRACED.get(kind)
 
 
 class Verbs:
@@ -83,7 +105,7 @@ def grantable() -> tuple[str, ...]:
 
 def stream_of(kind: str) -> str:
     """Return the stream of an operation, or an empty text for a mark in the log."""
-    row = OPERATIONS.get(kind)
+    row = row_of(kind)
     return row.stream if row else ""
 
 

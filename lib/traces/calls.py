@@ -1,0 +1,58 @@
+"""What a file says of one rank: its work, and its calls of the network. Times are in microseconds, from ``base`` on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+NOBODY: frozenset[int] = frozenset()
+
+
+class Work(NamedTuple):
+    """A span in which a rank computes. ``name``: what the file calls it."""
+
+    kind: str
+    start: float
+    end: float
+    layer: int | None = None
+    batches: frozenset[int] = NOBODY
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of the network as its own rank sees it: from when the rank is there to its end."""
+
+    kind: str
+    start: float
+    end: float | None
+    """None for a call that was not over when the file was written."""
+    name: str = ""
+    group: tuple[int, ...] | None = None
+    """The ranks that meet, if the file says who they are."""
+    group_name: str = ""
+    number: int | None = None
+    """The place of a collective among those of its group, which all its ranks count alike, if the file has it."""
+    ends: tuple[int, int] | None = None
+    """The sender and the receiver of a message, if the file says who they are."""
+    size: int = 0
+    """Bytes of what this rank brings or gets, whichever is more; 0 if it is not known."""
+    meets: bool = True
+    """Whether a send waits for its receiver, as it does with NCCL."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """One rank's part of a profile. ``source``: the name of its file; ``base``: nanoseconds from which its times count,
+    by its own clock; ``world``: the number of all ranks, if it is known."""
+
+    rank: int
+    source: str
+    base: int = 0
+    world: int | None = None
+    backend: str = ""
+    device: str = ""
+    groups: int = 1
+    """The number of its process groups of different ranks, as far as the file says."""
+    work: Sequence[Work] = ()
+    calls: list[Call] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

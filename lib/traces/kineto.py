@@ -1,0 +1,350 @@
+"""The files of PyTorch's profiler (Kineto), in the Trace Event Format.
+
+What is read there: on a GPU, kernels and copies are work, and kernels of NCCL are calls of the network, about which
+their arguments say more. On a CPU, operators are work, and spans named ``gloo:...`` are calls. What a kernel is for is
+known by when the CPU has launched it: while a label was open, a node of the backward pass, or a step of the optimizer.
+"""
+
+import re
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .calls import Call, Rank, Work
+from .labels import STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
+from .streams import ENTRIES, damaged
+
+KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
+OPERATORS = frozenset(("cpu_op", "operator", "user_annotation", "cpu_instant_event"))
+LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "hip_runtime"))
+GPU_JOIN, CPU_JOIN = 2.0, 100.0
+"""Microseconds between two pieces of the same work that count as work: between kernels in a row, and between operators
+on a CPU, where Python works in between."""
+_NUMBER = re.compile(r"(\d+)\D*$")
+_LATE = 1.0
+"""Microseconds by which spans of a file may stick out of those around them, since its times are rounded."""
+
+
+class Span(NamedTuple):
+    """A span of time. ``thread``: of the CPU."""
+
+    start: float
+    end: float
+    thread: object
+    name: str = ""
+    label: Label | None = None
+
+
+class Kernel(NamedTuple):
+    """What a GPU has done. ``launched``: the number that it shares with its launch."""
+
+    start: float
+    end: float
+    launched: int
+    call: int = -1
+    """Its place among the calls of the network, or -1."""
+
+
+class Raw:
+    """What a file says, before it is known which of its steps is wanted. It is filled entry by entry, and keeps what is
+    needed of each: the file itself is never in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.about = path, dict[str, Any]()
+        self.steps: dict[int, Span] = {}
+        self.labels: list[Span] = []
+        self.kernels: list[Kernel] = []
+        self.launches: dict[int, tuple[float, object]] = {}
+        self.operators: dict[object, tuple[array[float], array[float], array[int]]] = {}
+        """By thread: starts, ends, and whether it is the network's."""
+        self.calls: list[Call] = []
+        self.of_gloo: list[tuple[Call, object, bool]] = []
+        self.sent: list[tuple[Span, str, Any]] = []
+        self.said: dict[int, dict[str, Any]] = {}
+        """What the CPU's side of a call of NCCL says, by the number that it shares with its kernels."""
+
+    def add(self, name: str, value: Any) -> None:
+        """Take one entry of the file."""
+        if name != ENTRIES:
+            self.about[name] = value
+            return
+        if not isinstance(value, dict) or value.get("ph") != "X":
+            return
+        try:
+            start = float(value["ts"])
+            span = Span(start, start + float(value.get("dur", 0)), value.get("tid"), str(value.get("name", "")))
+        except (KeyError, TypeError, ValueError):
+            raise damaged(self.path, f"has an event without a time: {str(value)[:80]}") from None
+        args, kind = value.get("args"), str(value.get("cat", "")).lower()
+        args = args if isinstance(args, dict) else {}
+        if kind in KERNELS:
+            self._kernel(span, args)
+        elif kind in LAUNCHES:
+            if "correlation" in args:
+                self.launches[int(args["correlation"])] = start, span.thread
+        elif kind in OPERATORS:
+            self._operator(span, args, kind)
+
+    def _kernel(self, span: Span, args: dict[str, Any]) -> None:
+        call = -1
+        if is_kernel_of_network(span.name):
+            call = len(self.calls)
+            told = args if "Collective name" in args else self.said.get(int(args.get("External id", -1)), args)
+            self.calls.append(self._call(span, told))
+        self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), call))
+
+    def _operator(self, span: Span, args: dict[str, Any], kind: str) -> None:
+        if found := STEP.match(span.name):
+            self.steps[int(found[1])] = span
+        elif span.name == "record_param_comms":
+            self.said[int(args.get("External id", -1))] = args
+        elif span.name.startswith("gloo:"):
+            self._gloo(span, args)
+        else:
+            label = label_of(span.name)
+            if label is not None:
+                self.labels.append(span._replace(label=label, name="" if kind == "cpu_op" else span.name))
+            network = span.name.startswith("c10d::")
+            if network:
+                self.sent.append((span, span.name, args.get("Concrete Inputs")))
+            if kind in ("cpu_op", "operator"):
+                if span.thread not in self.operators:
+                    self.operators[span.thread] = array("d"), array("d"), array("b")
+                starts, ends, networks = self.operators[span.thread]
+                starts.append(span.start)
+                ends.append(span.end)
+                networks.append(network)
+
+    def _gloo(self, span: Span, args: dict[str, Any]) -> None:
+        """Take a call of gloo, which says neither group nor peer; with record_shapes=True it says its sizes."""
+        counts = [_product(one) for one in args.get("Input Dims") or () if isinstance(one, list)]
+        kinds = args.get("Input type") or [""]
+        call = Call(call_of(span.name), span.start, span.end, span.name.removeprefix("gloo:"), meets=False)
+        call.size = sum(bytes_of(count, kind) for count, kind in zip(counts, kinds, strict=False))
+        self.of_gloo.append((call, span.thread, call.kind in ("pass_to", "receive")))
+        self.calls.append(call)
+
+    def _call(self, span: Span, args: dict[str, Any]) -> Call:
+        """Return a call of NCCL, from the arguments of its kernel or of its CPU's side."""
+        name = str(args.get("Collective name") or span.name)
+        call = Call(call_of(name) or call_of(span.name), span.start, span.end, name)
+        call.group_name = str(args.get("Process Group Name", ""))
+        call.group = ranks_of(args.get("Process Group Ranks"), args)
+        number = args.get("Seq")
+        call.number = number if isinstance(number, int) and call.kind not in ("pass_to", "receive") else None
+        own, far = self._rank_said(), args.get("Dst Rank" if call.kind == "pass_to" else "Src Rank")
+        if call.kind in ("pass_to", "receive") and own is not None and far is not None and str(far).isdigit():
+            call.ends = (own, int(far)) if call.kind == "pass_to" else (int(far), own)
+        counts = [int(args.get(key) or 0) for key in ("In msg nelems", "Out msg nelems")]
+        call.size = bytes_of(max(counts), args.get("dtype"))
+        return call
+
+    # -- when all of the file is read -------------------------------------------------------
+
+    @property
+    def distributed(self) -> dict[str, Any]:
+        """What the file says of all ranks."""
+        found = self.about.get("distributedInfo")
+        return found if isinstance(found, dict) else {}
+
+    def _rank_said(self) -> int | None:
+        rank = self.distributed.get("rank")
+        return rank if isinstance(rank, int) else None
+
+    def rank(self) -> int | None:
+        """Return the rank of a file: what it says itself, or else the number in its name."""
+        said = self._rank_said()
+        if said is not None:
+            return said
+        found = re.search(r"rank\W?_?(\d+)", self.path.name, re.IGNORECASE) or _NUMBER.search(
+            self.path.name.split(".")[0]
+        )
+        return int(found[1]) if found else None
+
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """Return the ranks of each process group that the file describes, by its name."""
+        found = {}
+        for one in self.distributed.get("pg_config") or ():
+            ranks = ranks_of(one.get("ranks"), one) if isinstance(one, dict) else None
+            if ranks:
+                found[str(one.get("pg_name"))] = ranks
+        return found
+
+    def step(self, rank: int, wanted: int | None) -> Rank:
+        """Return one step of a rank, or all of the file where it has no steps."""
+        distributed, groups = self.distributed, self.groups()
+        world = distributed.get("world_size")
+        step = self.steps.get(wanted) if wanted is not None else None
+        base = self.about.get("baseTimeNanoseconds")
+        found = Rank(
+            rank,
+            self.path.name,
+            base if isinstance(base, int) else 0,
+            world if isinstance(world, int) else None,
+            str(distributed.get("backend", "")),
+            self._device(),
+            len(set(groups.values())) or 1,
+        )
+        for call in self.calls:
+            if call.group is None:
+                call.group = groups.get(call.group_name)
+        begins, ends = (step.start, step.end) if step else (float("-inf"), float("inf"))
+        labels = _Labels(self.labels)
+        if self.kernels:
+            found.work, found.calls = self._of_gpu(labels, begins, ends)
+        else:
+            self._join_messages(rank, found.world)
+            found.calls = [call for call in self.calls if begins <= call.start < ends]
+            found.work = self._of_cpu(labels, begins, ends)
+        return found
+
+    def _device(self) -> str:
+        devices = self.about.get("deviceProperties")
+        if isinstance(devices, list) and devices and isinstance(devices[0], dict):
+            return str(devices[0].get("name", ""))
+        return ""
+
+    def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
+        pieces, calls = [], []
+        for start, end, launched, call in self.kernels:
+            moment, thread = self.launches.get(launched, (start, None))
+            if not begins <= moment < ends:
+                continue
+            if call >= 0:
+                calls.append(self.calls[call])
+            else:
+                pieces.append((start, end, labels.at(thread, moment)))
+        return joined(pieces, GPU_JOIN), calls
+
+    def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
+        pieces = []
+        for thread, (starts, stops, network) in self.operators.items():
+            over = float("-inf")
+            for at in sorted(range(len(starts)), key=lambda at: (starts[at], -stops[at])):
+                if starts[at] < over - _LATE or not begins <= starts[at] < ends:
+                    continue  # inside of one that was taken, or in another step
+                over = stops[at]
+                if not network[at]:
+                    pieces.append((starts[at], stops[at], labels.at(thread, starts[at])))
+        for span in self.labels:
+            if span.label is not None and span.label.whole and begins <= span.start < ends:
+                pieces.append((span.start, span.end, span.label))
+        return joined(pieces, CPU_JOIN)
+
+    def _join_messages(self, rank: int, world: int | None) -> None:
+        """Find out with whom messages of gloo are exchanged, and since when: the operator around a call has it."""
+        ends = {True: "c10d::send", False: "c10d::recv_"}
+        spans = defaultdict[tuple[bool, object], list[tuple[float, float, Any]]](list)
+        for span, name, inputs in self.sent:
+            for sends, operator in ends.items():
+                if name == operator:
+                    spans[sends, span.thread].append((span.start, span.end, inputs))
+        for own in spans.values():
+            own.sort(key=lambda one: one[0])
+        for call, thread, message in self.of_gloo:
+            if not message:
+                continue
+            sends = call.kind == "pass_to"
+            around = spans[sends, thread]
+            at = bisect_right(around, call.start, key=lambda one: one[0]) - 1
+            far = 1 - rank if world == 2 else None
+            if at >= 0 and around[at][1] >= call.start - _LATE:
+                call.start = around[at][0]
+                inputs = around[at][2]
+                said = inputs[2] if isinstance(inputs, list) and len(inputs) > 2 else ""
+                far = int(said) if str(said).isdigit() else far
+            if far is not None:
+                call.ends = (rank, far) if sends else (far, rank)
+
+
+def _product(sizes: Iterable[Any]) -> int:
+    count = 1
+    for size in sizes:
+        count *= size if isinstance(size, int) else 0
+    return count
+
+
+def ranks_of(said: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
+    """Return the ranks of a group, as a profile writes them: a list, or its text, which is cut short where it is long
+    and then follows from its first rank, its stride and its size; None if they are not known.
+
+    >>> ranks_of("[0, 2]", {}), ranks_of("[0, 1, ..., 7]", {"Group size": 8, "Global rank stride": 1})
+    ((0, 2), (0, 1, 2, 3, 4, 5, 6, 7))
+    """
+    if isinstance(said, list):
+        return tuple(one for one in said if isinstance(one, int)) or None
+    numbers = [int(one) for one in re.findall(r"\d+", said)] if isinstance(said, str) else []
+    if numbers and "..." not in said:
+        return tuple(numbers)
+    size, stride = args.get("Group size", args.get("pg_size")), args.get("Global rank stride", 0)
+    first = args.get("Global rank start", numbers[0] if numbers else None)
+    if isinstance(size, int) and isinstance(stride, int) and isinstance(first, int) and size > 0 < stride:
+        return tuple(range(first, first + size * stride, stride))
+    return None
+
+
+class _Labels:
+    """Which label is open on which thread at which moment: the one that was opened last."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        by_thread = defaultdict[object, list[Span]](list)
+        for span in spans:
+            by_thread[span.thread].append(span)
+        self.known = {thread: _changes(own) for thread, own in by_thread.items()}
+        kinds = {span.label.kind for span in spans if span.label is not None}
+        # Where someone has labeled forwards, all else is something else. Where only the rest is labeled, by PyTorch,
+        # what is neither backward nor update is the forward pass.
+        self.other = Label(WORK if "forward" in kinds or not kinds else "forward")
+
+    def at(self, thread: object, moment: float) -> Label:
+        """Return the label for what happens on a thread at a moment."""
+        starts, labels = self.known.get(thread, ((), ()))
+        at = bisect_right(starts, moment) - 1
+        return (labels[at] if at >= 0 else None) or self.other
+
+
+def _changes(spans: list[Span]) -> tuple[list[float], list[Label | None]]:
+    """Return the moments at which the label of a thread changes, and the label from then on."""
+    moments: list[float] = []
+    labels: list[Label | None] = []
+    open_: list[Span] = []
+
+    def close(until: float) -> None:
+        while open_ and open_[-1].end <= until:
+            ended = open_.pop()
+            moments.append(ended.end)
+            labels.append(open_[-1].label if open_ else None)
+
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        close(span.start)
+        around = open_[-1].label if open_ and not span.name else None
+        if around is not None and around.kind.startswith("backward"):
+            continue  # a node of the backward pass, inside of what names its layer
+        moments.append(span.start)
+        labels.append(span.label)
+        open_.append(span)
+    close(float("inf"))
+    return moments, labels
+
+
+def joined(pieces: Iterable[tuple[float, float, Label]], room: float) -> list[Work]:
+    """Return work that does not overlap: pieces that follow each other within ``room`` microseconds, for the same end,
+    are one, and where two are done at once, the time counts for the one that began first."""
+    found: list[Work] = []
+    start = end = float("-inf")
+    label: Label | None = None
+    for begins, ends, what in sorted(pieces, key=lambda piece: piece[:2]):
+        if label is not None and what[:3] == label[:3] and begins <= end + room:
+            end = max(end, ends)
+            continue
+        if ends <= end:
+            continue
+        if label is not None:
+            found.append(Work(label.kind, start, end, label.layer, label.batches))
+        start, end, label = max(begins, end), ends, what
+    if label is not None:
+        found.append(Work(label.kind, start, end, label.layer, label.batches))
+    return found

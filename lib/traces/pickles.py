@@ -1,0 +1,38 @@
+"""A pickle that may only have plain data in it. To load any other one would run whatever its author has put there."""
+
+import pickle
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .streams import damaged, opened
+
+MOST = 1 << 28
+"""Bytes of a pickle at most: a flight recorder keeps some thousand calls."""
+
+
+class _Plain(pickle.Unpickler):
+    """An unpickler that makes numbers, texts, lists, tuples, sets and dicts, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it names something outside of it")
+
+
+def plain_pickle(path: Path) -> Any:
+    """Return the data of a pickle. Raise PuzzleError if it is damaged, too large, or has more than plain data in it."""
+    with opened(path) as file:
+        if path.stat().st_size > MOST or len(file.read(MOST + 1)) > MOST:
+            raise damaged(path, f"is too large for the dump of a flight recorder: more than {MOST >> 20} MiB")
+        file.seek(0)
+        try:
+            return _Plain(file).load()
+        except pickle.UnpicklingError as error:
+            if "it names" in str(error):
+                fix = "a dump as PyTorch has written it; a pickle that names code may run anything, and is not loaded"
+                raise damaged(path, f"is a pickle of more than plain data: {error}", fix) from None
+            raise damaged(path, f"is damaged: {error}") from None
+        except Exception as error:  # a damaged pickle may raise anything
+            said = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
+            raise damaged(path, said) from None

@@ -1,0 +1,212 @@
+"""A profile: what several ranks of a real run did in one step, by one clock, as records that are drawn like a run's."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from ..basics.columns import in_columns
+from ..basics.errors import NOWHERE, PuzzleError, numbered
+from ..basics.units import BYTES, MS
+from ..machine.failure import Failure, Wait
+from ..record.breakdown import in_words, time_parts
+from ..record.chain import Chain
+from ..record.events import Event
+from ..record.score import makespan
+from ..record.table import SEND, row_of
+from .calls import Call, Rank
+from .causes import MeasuredWaiting, measured_chain
+from .clocks import clocks_of
+from .meetings import Meeting, Whole, meetings_of
+
+NANO = 6
+"""Decimals of a millisecond that are kept."""
+FEW = 12
+"""Lines of a list in the text of a profile at most."""
+
+
+class Profile:
+    """One step of a real run, read from the files of its ranks. It shows itself as a picture in a notebook.
+
+    ``events``: the records, rank by rank, times in ms from the beginning of the step; ``by_rank``: the same by rank;
+    ``time``: the end of the last, in ms; ``step``: the number of the step, if the files have any; ``sources``: the
+    names of the files; ``problems``: calls that do not fit together, such as a collective to which a rank did not come;
+    ``notes``: what to know when reading its figures; ``failure``: where it hangs, in the dump of a flight recorder.
+    ``chain``: the longest chain; ``gaps(rank)``: when a rank waits, and for whom; ``parts``: where the time goes.
+    """
+
+    unit, size_unit = MS, BYTES
+
+    def __init__(self, ranks: Sequence[Rank], name: str, step: int | None, whole: Whole) -> None:
+        """``whole``: what the files have the whole of (see ``Whole``)."""
+        ranks = sorted(ranks, key=lambda rank: rank.rank)
+        self.name, self.step, self.sources = name, step, [rank.source for rank in ranks]
+        self.world = max((rank.world or 0 for rank in ranks), default=0) or len(ranks)
+        self.backend = next((rank.backend for rank in ranks if rank.backend), "")
+        self.device = next((rank.device for rank in ranks if rank.device), "")
+        met = meetings_of(ranks, whole)
+        least = min(rank.base for rank in ranks)
+        bases = {rank.rank: (rank.base - least) / 1e3 for rank in ranks}
+        clocks = clocks_of(met.found, bases)
+        self.problems, self.notes = (
+            met.problems,
+            [*clocks.notes(), *met.notes, *(n for one in ranks for n in one.notes)],
+        )
+        if self.world > len(ranks):
+            self.notes.append(f"{len(ranks)} of {self.world} ranks")
+        shifts = {rank: clocks.shifts[rank] + base for rank, base in bases.items()}
+        begins = [shifts[rank.rank] + one.start for rank in ranks for one in rank.work]
+        begins += [shifts[rank.rank] + one.start for rank in ranks for one in rank.calls]
+        if not begins:
+            problem = "there is neither work nor a call of the network in these files"
+            fix = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
+            raise PuzzleError(problem, where="trace", fix=fix, line="")
+        self._zero, self._shifts = min(begins), shifts
+        self.by_rank = {rank.rank: self._events(rank, met.found) for rank in ranks}
+        self.time = makespan(self.events)
+        self.failure = self._failure(met.found)
+
+    # -- records ----------------------------------------------------------------------------
+
+    def _ms(self, rank: int, moment: float) -> float:
+        """Return a moment of a rank, in ms from the beginning of the step."""
+        ms: float = round((moment + self._shifts[rank] - self._zero) / 1e3, NANO)
+        return ms
+
+    def _events(self, rank: Rank, meetings: Sequence[Meeting]) -> tuple[Event, ...]:
+        own = rank.rank
+        events = []
+        for kind, start, end, layer, batches, _ in rank.work:
+            begin = self._ms(own, start)
+            events.append(Event(own, kind, layer, batches, begin, begin, self._ms(own, end), ()))
+        found: dict[int, tuple[int, Meeting]] = self._places(meetings)[own]
+        for at, call in enumerate(rank.calls):
+            if call.end is not None:
+                events.append(self._record(own, call, *found.get(id(call), (-1 - at, None))))
+        return tuple(sorted(events, key=lambda event: (event.issued, event.end)))
+
+    def _places(self, meetings: Sequence[Meeting]) -> dict[int, dict[int, tuple[int, Meeting]]]:
+        """Return by rank, for each of its calls, which meeting it belongs to."""
+        if not hasattr(self, "_known"):
+            self._known = defaultdict[int, dict[int, tuple[int, Meeting]]](dict)
+            for place, meeting in enumerate(meetings):
+                for rank, call in meeting.members.items():
+                    self._known[rank][id(call)] = place, meeting
+        return self._known
+
+    def _record(self, own: int, call: Call, place: int, meeting: Meeting | None) -> Event:
+        """Return the record of a call. It begins when the last rank has come to it."""
+        issued, end = self._ms(own, call.start), self._ms(own, call.end or 0.0)
+        group = meeting.group if meeting is not None else call.group or (own,)
+        came = [self._ms(rank, one.start) for rank, one in meeting.members.items()] if meeting is not None else [issued]
+        alone = call.kind == SEND.kind and not call.meets
+        start = issued if alone else max(issued, min(max(came), end))
+        op = ("call", place) if place >= 0 else ("call", own, place)
+        return Event(own, call.kind, None, frozenset(), issued, start, end, (), op, group, None, call.size)
+
+    def _failure(self, meetings: Sequence[Meeting]) -> Failure | None:
+        """Return where the run hangs: the calls that were not over when files were written, and who did not come."""
+        waits: dict[int, Wait] = {}
+        first: Meeting | None = None
+        stuck = [one for one in meetings if any(call.end is None for call in one.members.values())]
+        for one in sorted(stuck, key=lambda one: min(self._ms(r, c.start) for r, c in one.members.items())):
+            for rank, call in one.members.items():
+                if call.end is None and rank not in waits:
+                    missing = one.missing if one.message or one.missing else ()
+                    waits[rank] = Wait(rank, call.kind, None, self._ms(rank, call.start), missing)
+                    first = first or one
+        if first is None:
+            return None
+        tick = max(wait.since for wait in waits.values())
+        who = f"{numbered('rank', [*first.missing])} did not come to {first.name}" if first.missing else ""
+        said = (
+            who
+            or f"{first.name} was not over on {numbered('rank', [r for r, c in first.members.items() if not c.end])}"
+        )
+        return Failure(said, NOWHERE, max(tick, self.time), tuple(waits[rank] for rank in sorted(waits)), unit=MS)
+
+    # -- figures ----------------------------------------------------------------------------
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """All records, rank by rank."""
+        return tuple(event for events in self.by_rank.values() for event in events)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks whose files were read."""
+        return len(self.by_rank)
+
+    @cached_property
+    def parts(self) -> Mapping[str, float]:
+        """The time of all ranks by parts: shares (0 to 1) that add up to 1 (see ``lib.record.breakdown``)."""
+        return {part: float(share) for part, share in time_parts(self.events, self.ranks, self.time).items()}
+
+    @cached_property
+    def waiting(self) -> MeasuredWaiting:
+        """The gaps of each rank, and for whom it waits."""
+        return MeasuredWaiting(self.by_rank, self.time)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The longest chain of operations that wait for each other, from the end of the step back to its beginning."""
+        return measured_chain(self.by_rank)
+
+    def gaps(self, rank: int) -> list[tuple[float, float, tuple[int, ...]]]:
+        """Return when a rank does nothing, in ms: start, end, and the ranks that it waits for, if any. Raises
+        PuzzleError for a rank that is not in the files."""
+        if rank not in self.by_rank:
+            expected = f"one of {', '.join(map(str, self.by_rank))}"
+            raise PuzzleError(f"there is no rank {rank}", where="gaps", expected=expected, line="")
+        return [(gap.start, gap.end, gap.ranks) for gap in self.waiting.gaps(rank)]
+
+    @cached_property
+    def waits(self) -> dict[tuple[int, int], float]:
+        """For how many ms a rank waits for another one, by both: the longest waits first. Where it waits for several
+        that come last at the same moment, the time counts for the first of them."""
+        found = defaultdict[tuple[int, int], float](float)
+        for rank in self.by_rank:
+            for gap in self.waiting.gaps(rank):
+                if gap.ranks:
+                    found[rank, gap.ranks[0]] += gap.length
+        return {pair: round(found[pair], NANO) for pair in sorted(found, key=lambda pair: (-found[pair], pair))}
+
+    @property
+    def about(self) -> str:
+        """What was profiled, in a few words: ``4 ranks · nccl · NVIDIA H100 · step 12``."""
+        step = "" if self.step is None else f"step {self.step}"
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        return " · ".join(filter(None, [ranks, self.backend, self.device, step]))
+
+    def __str__(self) -> str:
+        """Return the profile as text: its figures, who waits for whom, the longest chain, and what is wrong."""
+        said = [f"{self.name}: {self.about}; {MS.lasting(self.time)}"]
+        said += [f"wrong: {problem}" for problem in _few(self.problems)]
+        if self.failure is not None:
+            said += [f"it hangs: {self.failure.says}", *(f"  {text}" for _, text in self.failure.sentences())]
+        parts = time_parts(self.events, self.ranks, self.time)
+        said += [f"where the time of all ranks goes: {in_words(parts)}"] if parts else []
+        said.append(f"the longest chain: {self.chain.describe(MS)}")
+        said += [f"note: {note}" for note in self.notes]
+        rows = [["rank", "computes", "exposed", "hidden", "waits"]]
+        rows += [[str(rank), *map(MS.brief, self._of_rank(rank))] for rank in self.by_rank]
+        said += in_columns(rows, figures=range(1, 5))
+        waits = [f"rank {rank} waits {MS.lasting(long)} for rank {other}" for (rank, other), long in self.waits.items()]
+        return "\n".join([*said, *_few(waits)])
+
+    __repr__ = __str__
+
+    def _of_rank(self, rank: int) -> tuple[float, float, float, float]:
+        """Return for how many ms a rank computes, only communicates, communicates beside computing, and waits."""
+        parts = time_parts(self.by_rank[rank], 1, self.time)
+        works = [float(share) for kind, share in parts.items() if row_of(kind) is not None]
+        talks = [event for event in self.by_rank[rank] if event.stream in ("collective", "message")]
+        covered, over = 0.0, 0.0
+        for start, end in sorted((event.start, event.end) for event in talks):
+            covered += max(0.0, end - max(start, over))
+            over = max(over, end)
+        computes, exposed = self.time * sum(works), self.time * float(parts.get("communication", 0))
+        return computes, exposed, max(0.0, covered - exposed), max(0.0, self.time - computes - exposed)
+
+
+def _few(lines: Sequence[str]) -> list[str]:
+    return [*lines[:FEW], *([f"and {len(lines) - FEW} more"] if len(lines) > FEW else [])]

@@ -1,0 +1,121 @@
+"""The dumps of NCCL's flight recorder: the last calls of the network that a rank has made, and which of them ended.
+
+PyTorch writes them when a collective takes too long, one file a rank, as a pickle or as JSON. The recorder sees calls
+only, so all other time of a rank is time of which it knows nothing.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from .calls import Call, Rank, Work
+from .kineto import ranks_of
+from .labels import UNRECORDED, bytes_of, call_of
+from .pickles import plain_pickle
+from .streams import damaged
+
+_ENDS = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
+
+
+def is_dump(value: Any) -> bool:
+    """Return whether plain data is a dump of the flight recorder."""
+    return isinstance(value, dict) and isinstance(value.get("entries"), (list, tuple)) and "version" in value
+
+
+def read_pickle(path: Path) -> Rank:
+    """Return the calls in a dump that is a pickle. Raise PuzzleError if it is none, or is damaged."""
+    return rank_of(path, plain_pickle(path))
+
+
+def rank_of(path: Path, dump: Any) -> Rank:
+    """Return the calls in the data of a dump. Raise PuzzleError if it is none."""
+    if not is_dump(dump):
+        fix = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
+        raise damaged(path, "is no dump of a flight recorder", fix)
+    said, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
+    if not isinstance(said, int) and not named:
+        fix = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
+        raise damaged(path, "has no rank in it, nor in its name", fix)
+    rank = said if isinstance(said, int) else int(named[-1])
+    entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]
+    try:
+        base = min((int(entry["time_created_ns"]) for entry in entries), default=0)
+        groups = _groups(dump.get("pg_config"))
+        found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
+        found.calls = [_call(entry, base, rank, groups) for entry in entries]
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
+    found.world = max((len(group) for group in groups.values()), default=0) or None
+    found.work = _between(found.calls)
+    return found
+
+
+def _groups(said: Any) -> dict[str, tuple[int, ...]]:
+    found = {}
+    for name, about in said.items() if isinstance(said, dict) else ():
+        ranks = about.get("ranks") if isinstance(about, dict) else None
+        ranks = ranks_of([*ranks] if isinstance(ranks, tuple) else ranks, {})
+        if ranks:
+            found[str(name)] = ranks
+    return found
+
+
+def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[int, ...]]) -> Call:
+    """Return a call. It begins when the GPU has begun it, or else when Python has made it."""
+
+    def moment(name: str) -> float | None:
+        nanoseconds = entry.get(name)
+        return None if nanoseconds is None else (int(nanoseconds) - base) / 1e3
+
+    name, begun = str(entry.get("profiling_name", "")), moment("time_created_ns") or 0.0
+    end, took = moment("time_discovered_completed_ns"), entry.get("duration_ms")
+    ended = end is not None and str(entry.get("state", "completed")) == "completed"
+    if ended and end is not None:
+        started = end - 1e3 * float(took) if took is not None else moment("time_discovered_started_ns")
+        begun = max(begun, min(end, started if started is not None else begun))
+    call = Call(call_of(name), begun, end if ended else None, name.partition(":")[2] or name)
+    group = entry.get("process_group") or (entry.get("pg_id", ""), "")
+    call.group_name = str(group[0] if isinstance(group, (list, tuple)) and group else group)
+    call.group = groups.get(call.group_name)
+    if call.kind in ("pass_to", "receive"):
+        _set_ends(call, name, rank)
+    else:
+        number = entry.get("collective_seq_id", entry.get("seq_id"))
+        call.number = int(number) if number is not None else None
+    sizes = [
+        sum(bytes_of(_count(size), kind) for size, kind in zip(entry.get(f"{way}_sizes") or (), kinds, strict=False))
+        for way in ("input", "output")
+        if (kinds := entry.get(f"{way}_dtypes") or ())
+    ]
+    call.size = max(sizes, default=0)
+    return call
+
+
+def _set_ends(call: Call, name: str, rank: int) -> None:
+    """Find sender and receiver in the name of a message, ``nccl:send 0->1``: places in its group."""
+    found = _ENDS.search(name)
+    if found is None:
+        return
+    first, way, second = int(found[1]), found[2], int(found[3])
+    source, target = (first, second) if way == "->" else (second, first)
+    if call.group is not None and max(source, target) < len(call.group):
+        source, target = call.group[source], call.group[target]
+    if rank in (source, target):
+        call.ends = source, target
+
+
+def _count(size: Any) -> int:
+    count = 1
+    for one in size:
+        count *= int(one)
+    return count
+
+
+def _between(calls: list[Call]) -> list[Work]:
+    """Return the time between calls, of which the recorder says nothing."""
+    found, over = [], 0.0
+    for call in sorted(calls, key=lambda call: call.start):
+        if call.start > over:
+            found.append(Work(UNRECORDED, over, call.start))
+        over = max(over, call.start if call.end is None else call.end)
+    return found

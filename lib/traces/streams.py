@@ -1,0 +1,173 @@
+"""A file of JSON as a stream of its entries: a file of any size takes as much memory as its largest entry."""
+
+import gzip
+import zlib
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from json import JSONDecodeError, JSONDecoder
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..basics.errors import PuzzleError
+
+ENTRIES = "traceEvents"
+"""The name of the list whose entries come one by one."""
+PIECE = 1 << 20
+"""So many bytes are read at once."""
+LARGEST = 1 << 26
+"""Letters of one entry at most: a file with a longer one is damaged."""
+GZIP = b"\x1f\x8b"
+_BLANK = " \t\r\n"
+
+
+def opened(path: Path) -> BinaryIO:
+    """Return a file for reading, unpacked if it is compressed, whatever it is called. Raise PuzzleError if it cannot be
+    read."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        problem = f"{path.name} cannot be read: {error.strerror or error}"
+        raise PuzzleError(problem, where="trace", fix='trace("rank*.json.gz")', line="") from None
+
+
+def damaged(path: Path, problem: str, fix: str = "") -> PuzzleError:
+    """Return the error for a file in which something is wrong."""
+    fix = fix or "export it again, or copy it again: it may have been cut off"
+    return PuzzleError(f"{path.name} {problem}", where="trace", fix=fix, line="")
+
+
+def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what a file in the Trace Event Format has: each value beside its name, and each entry of its list of events
+    beside the name ``traceEvents``, of which the first is None. Raise PuzzleError if it is no JSON, or ends too
+    soon."""
+    with opened(path) as file:
+        yield from _Text(path, file).entries()
+
+
+class _Text:
+    """The text of a file, of which a part is in memory. ``at``: where in that part the next value begins."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.file = path, file
+        self.text, self.at, self.before, self.over = "", 0, 0, False
+        self.decoded = getincrementaldecoder("utf-8")("replace").decode
+        self.value = JSONDecoder().raw_decode
+
+    def more(self) -> bool:
+        """Read on, and forget what was read. Return whether there was anything left."""
+        try:
+            piece = self.file.read(PIECE + len(self.text) - self.at)  # a long entry is read in few pieces
+        except (EOFError, OSError, zlib.error) as error:
+            said = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
+            raise damaged(self.path, f"{said} after {self.before + self.at:,} letters") from None
+        self.over = not piece
+        self.before += self.at
+        self.text, self.at = self.text[self.at :] + self.decoded(piece, self.over), 0
+        return not self.over
+
+    def peek(self) -> str:
+        """Return the next letter that is not blank, or an empty text at the end."""
+        while True:
+            text, at = self.text, self.at
+            while at < len(text) and text[at] in _BLANK:
+                at += 1
+            self.at = at
+            if at < len(text):
+                return text[at]
+            if not self.more():
+                return ""
+
+    def take(self, letters: str, expected: str) -> str:
+        """Go over one of these letters, and return it. Raise PuzzleError for another."""
+        found = self.peek()
+        if not found or found not in letters:
+            raise self.wrong(f"where {expected} should be" if found else "")
+        self.at += 1
+        return found
+
+    def wrong(self, where: str = "") -> PuzzleError:
+        """Return the error for this place."""
+        place = f"after {self.before + self.at:,} letters"
+        if self.over and self.at >= len(self.text) - 1:
+            return damaged(self.path, f"is cut off {place}")
+        near = self.text[self.at : self.at + 24].strip()
+        return damaged(self.path, f"is no JSON {place}{where and ', ' + where}: {near!r}")
+
+    def next(self) -> Any:
+        """Return the next value, read as a whole."""
+        self.peek()
+        while True:
+            try:
+                value, end = self.value(self.text, self.at)
+            except (JSONDecodeError, RecursionError):
+                end = len(self.text)
+                value = None
+            if end < len(self.text):  # or else a number may go on
+                self.at = end
+                return value
+            if self.over:
+                self.at = len(self.text) if self.cut() else self.at
+                raise self.wrong()
+            if len(self.text) - self.at > LARGEST or self.broken():
+                raise self.wrong()
+            self.more()
+
+    def cut(self) -> bool:
+        """Return whether the value at this place would be right, if the file went on."""
+        try:
+            self.value(self.text, self.at)
+        except JSONDecodeError as error:
+            return error.pos >= len(self.text) - 1 or "Unterminated" in error.msg
+        except RecursionError:
+            return False
+        return True
+
+    def broken(self) -> bool:
+        """Return whether no more text can make the value at this place right."""
+        try:
+            self.value(self.text, self.at)
+        except JSONDecodeError as error:
+            near_the_end = error.pos >= len(self.text) - 8  # half a word, half a number
+            return not near_the_end and "Unterminated" not in error.msg
+        except RecursionError:
+            return True
+        return False
+
+    def entries(self) -> Iterator[tuple[str, Any]]:
+        """Yield names and values (see ``entries_of``)."""
+        start = self.peek()
+        if start == "[":  # the list alone is a trace as well
+            yield from self.list_of(ENTRIES)
+            return
+        if start != "{":
+            problem = "is empty" if not start else f"is no JSON: it begins with {self.text[self.at : self.at + 24]!r}"
+            fix = 'the file that export_chrome_trace("rank0.json.gz") has written'
+            raise damaged(self.path, problem, fix)
+        self.at += 1
+        if self.peek() == "}":
+            return
+        while True:
+            if self.peek() != '"':
+                raise self.wrong("where a name should be")
+            name = self.next()
+            self.take(":", "a colon")
+            if name == ENTRIES and self.peek() == "[":
+                yield from self.list_of(name)
+            else:
+                yield name, self.next()
+            if self.take(",}", "a comma or the end") == "}":
+                return
+
+    def list_of(self, name: str) -> Iterator[tuple[str, Any]]:
+        """Yield None, and then the entries of a list, each beside its name."""
+        yield name, None
+        self.at += 1
+        if self.peek() == "]":
+            self.at += 1
+            return
+        while True:
+            yield name, self.next()
+            if self.take(",]", "a comma or the end of the list") == "]":
+                return
