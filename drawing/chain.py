@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from lib.real.traces.causes import MeasuredChain
 from lib.record.chain import slack_of
-from lib.traces.causes import MeasuredChain
 
 from . import theme
 from .layout import Layout, Place

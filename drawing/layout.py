@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from lib.real.traces.labels import UNRECORDED
 from lib.record.breakdown import percents, time_parts
 from lib.record.events import MARKS, Event
 from lib.record.table import OPERATIONS, TRACED
 from lib.record.waiting import idle_spans
-from lib.traces.labels import UNRECORDED
 
 from . import theme
 from .marks import Rect

@@ -9,9 +9,9 @@ from typing import Any
 from lib.basics.errors import PuzzleError
 from lib.grading.notebook import Hint, ShownVerdict
 from lib.learner.tensors import TENSORS
+from lib.real.traces.profile import Profile
 from lib.running.run import Run
 from lib.running.sweep import Sweep
-from lib.traces.profile import Profile
 
 from .outline import draw_sketch
 from .picture import draw

@@ -15,9 +15,9 @@ from typing import Any
 
 from lib.basics.errors import PuzzleError
 from lib.grading.commandline import Usage, add_machine, called, function_in, size_for
+from lib.real.traces.files import is_trace, trace
+from lib.real.traces.profile import Profile
 from lib.running.run import Run, run
-from lib.traces.files import is_trace, trace
-from lib.traces.profile import Profile
 
 from .compare import compare
 from .figure import write

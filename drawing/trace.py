@@ -21,6 +21,7 @@ from lib.grading.standing import standing_of
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
 from lib.machine.lives import Peak
+from lib.real.traces.profile import Profile
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
@@ -29,7 +30,6 @@ from lib.record.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
 from lib.running.run import Run
-from lib.traces.profile import Profile
 
 from . import theme
 

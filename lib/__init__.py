@@ -7,11 +7,10 @@ it, so a reader in this order meets only what has been explained.
 basics     exact units, and errors that say what to do
 record     what happened, as data: tensors in words, the table of operations, the log
 machine    the simulator: values, prices, streams and links, memory, right or wrong
-real       the prices of real models on real machines, in seconds and bytes
+real       real machines: their prices in seconds and bytes, and profiles of what ran there
 represent  ranks that stand for others
 learner    what a learner touches: Model, Dist, tensors, calls
 schedules  pipeline schedules as rows of actions, as PyTorch writes them
-traces     profiles of real runs, read into the records of a run
 running    a function on every rank: the loop, limits, run
 course     what the puzzles ask for
 recording  the calls of a run, as plain data: recorded there, replayed here
@@ -33,12 +32,12 @@ from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import *  # noqa: F403 - the kinds of tensor, listed there
 from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
+from .real.traces.files import trace
+from .real.traces.profile import Profile
 from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
 from .running.sweep import Sweep, sweep
 from .schedules.program import Schedule, schedule
-from .traces.files import trace
-from .traces.profile import Profile
 
 LLM_TRAINING_PUZZLES = True  # how a notebook tells this package from any other folder called lib
 

@@ -16,8 +16,8 @@ from drawing import compare, draw, perfetto, play
 from drawing.shell import DRAWN, FAILED, USAGE, main
 from lib import Profile, PuzzleError, run, trace
 from lib.real import GPT_2_XL, H100_DGX
-from lib.traces.files import is_trace
-from lib.traces.streams import entries_of
+from lib.real.traces.files import is_trace
+from lib.real.traces.streams import entries_of
 from solutions.p02_ddp import ddp
 
 from .profiles import GpuFile, dump, entry, hang, late_rank, pieces, save_dumps, saved, straggler

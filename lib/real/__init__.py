@@ -1,4 +1,4 @@
-"""Real models on real machines: what a step of training takes in seconds and bytes.
+"""Real models on real machines: what a step of training takes in seconds and bytes, and what a profile says of one.
 
 ===========  ======================================================================
 transformer  weights, operations, and bytes of a transformer
@@ -7,6 +7,7 @@ layer        what a layer takes, with the traffic within it
 prices       a Cost of both, in seconds and bytes, and the Cluster that gives it
 report       where time and memory of a run go, as text
 presets      models and clusters whose figures are published
+traces       profiles of real runs, which are drawn and compared like runs
 real         this file: what is imported from it
 ===========  ======================================================================
 """

@@ -34,7 +34,7 @@ TRACED: dict[str, Operation] = {
         TracedCall(kind="communicate", code="", word="other communication"),
     )
 }
-"""What only profiles of real runs have (see ``lib.traces``): no learner writes it, and it has no price."""
+"""What only profiles of real runs have (see ``lib.real.traces``): no learner writes it, and it has no price."""
 
 
 def row_of(kind: str) -> Operation | None:

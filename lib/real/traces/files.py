@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
-from ..basics.arguments import describe
-from ..basics.errors import PuzzleError
+from ...basics.arguments import describe
+from ...basics.errors import PuzzleError
 from .calls import Rank
 from .kineto import Raw
 from .meetings import Whole

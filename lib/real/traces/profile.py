@@ -4,15 +4,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from ..basics.columns import in_columns
-from ..basics.errors import NOWHERE, PuzzleError, numbered
-from ..basics.units import BYTES, MS
-from ..machine.failure import Failure, Wait
-from ..record.breakdown import in_words, time_parts
-from ..record.chain import Chain
-from ..record.events import Event
-from ..record.score import makespan
-from ..record.table import SEND, row_of
+from ...basics.columns import in_columns
+from ...basics.errors import NOWHERE, PuzzleError, numbered
+from ...basics.units import BYTES, MS
+from ...machine.failure import Failure, Wait
+from ...record.breakdown import in_words, time_parts
+from ...record.chain import Chain
+from ...record.events import Event
+from ...record.score import makespan
+from ...record.table import SEND, row_of
 from .calls import Call, Rank
 from .causes import MeasuredWaiting, measured_chain
 from .clocks import clocks_of

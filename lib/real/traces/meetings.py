@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..basics.errors import numbered
-from ..record.table import row_of
+from ...basics.errors import numbered
+from ...record.table import row_of
 from .calls import Call, Rank
 from .labels import EXCHANGE, OTHER_CALL
 

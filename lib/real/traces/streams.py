@@ -8,7 +8,7 @@ from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..basics.errors import PuzzleError
+from ...basics.errors import PuzzleError
 
 ENTRIES = "traceEvents"
 """The name of the list whose entries come one by one."""
