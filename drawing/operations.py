@@ -144,8 +144,8 @@ def _signed(kind: str, place: Rect, layer_color: str) -> Diagram:
     strip = max(2.0, height * 0.14) if layer_color not in ("", color) else 0.0
     if strip:
         parts.append(box(x, y + height - strip, width, strip, style(layer_color)))
-    if stream_of(kind) == "compute" and width >= 9 and height >= 11:
-        letters, size = letters_of(kind), min(10, height * 0.62)
+    if stream_of(kind) == "compute" and width >= 9 and height >= 11 and (letters := letters_of(kind)):
+        size = min(10, height * 0.62)
         parts.append(label(x + width / 2, y + height / 2, letters, size, style(theme.CARD), weight=600))
     if (sign := theme.glyph_of(kind)) and width >= LEGIBLE_SIGN and height >= 4:
         middle, k = y + (height - strip) / 2, min(width * 0.32, height * 0.28, 4.0)

@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         add("--device", choices=("auto", "cpu"), default="auto", help="auto: a GPU for each rank, if there are so many")
         add("--meter", action="store_true", help="count all tensors that live, stored or not")
         add("--kill", metavar="R,N", type=_rank_and_record, help="kill rank R as it begins record N of its log")
+        add("--profile", metavar="FOLDER", help="processes: write what PyTorch's profiler sees of each rank there")
         add("--timeout", metavar="S", type=float, default=60.0, help="seconds for which a rank may be silent (60)")
     return parser
 
@@ -78,7 +79,7 @@ def _run(function: Any, size: dict[str, Any], options: argparse.Namespace) -> in
         return _like(function, size, options)
     real = {} if options.engine == "simulated" else _options(options, "layer", "dtype", "hidden", "length", "seed")
     if options.engine == "processes":
-        real |= _options(options, "pace", "device", "meter", "kill")
+        real |= _options(options, "pace", "device", "meter", "kill", "profile")
     _show(run(function, **size, engine=options.engine, timeout=options.timeout, **real))
     return RIGHT
 
@@ -132,6 +133,6 @@ def _worker(function: Any, size: dict[str, Any], options: argparse.Namespace) ->
     numbers = _options(options, "layer", "dtype", "hidden", "length", "seed")
     numbers["train"] = size.pop("train", TRAINED[0])
     work = Workload(size.pop("layers", 2), size.pop("batches", 1), **numbers)
-    settings = Settings(options.timeout, **_options(options, "pace", "device", "meter", "kill"))
+    settings = Settings(options.timeout, **_options(options, "pace", "device", "meter", "kill", "profile"))
     shape = Shape.of(**size)
     work_for(function, shape, work.on(shape), settings, _show)

@@ -18,7 +18,7 @@ from ..basics.errors import PuzzleError, number_ranges
 from ..basics.units import TICKS, Unit
 from .events import MARKS, Event
 from .operations import Message
-from .table import OPERATIONS, SEND, operation
+from .table import OPERATIONS, SEND, operation, row_of
 
 COLUMNS = 110
 """Characters of a line where there is no terminal: about what a notebook shows of one."""
@@ -43,8 +43,9 @@ class Code(NamedTuple):
 
 
 def letters_of(kind: str) -> str:
-    """Return the letters that stand for an operation, or its verb if it has none."""
-    row = OPERATIONS.get(kind)
+    """Return the letters that stand for an operation, or its verb if it has none. What only profiles have is written
+    without letters."""
+    row = row_of(kind)
     return row.code if row else kind
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,15 +111,16 @@ class Run(Outcome):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter`` and ``kill`` are for
-    engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the rules
-    about sets."""
+    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter``, ``kill`` and ``profile``
+    are for engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the
+    rules about sets."""
 
     timeout: float | None = 10.0
     pace: float = 0.0
     device: str = "auto"
     meter: bool = False
     kill: tuple[int, int] | None = None
+    profile: str | None = None
     order: Sequence[int] | None = None
     strict: bool = True
 
@@ -127,6 +129,9 @@ class Settings:
         if self.timeout is not None and (not isinstance(self.timeout, (int, float)) or not self.timeout > 0):
             raise PuzzleError("timeout must be a number of seconds, or None", got=describe(self.timeout))
         one_of_names("device", self.device, ("auto", "cpu"))
+        if self.profile is not None and not (isinstance(self.profile, str) and self.profile):
+            problem = "profile names a folder for the files of PyTorch's profiler"
+            raise PuzzleError(problem, got=describe(self.profile), fix='profile="profile"')
         if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
             raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), fix="pace=0.03")
         if self.kill is not None and not (isinstance(self.kill, tuple) and [*map(type, self.kill)] == [int, int]):
@@ -156,6 +161,7 @@ def run(
     device: str = "auto",
     meter: bool = False,
     kill: tuple[int, int] | None = None,
+    profile: str | os.PathLike[str] | None = None,
     represent: str | Iterable[str] | bool | None = None,
     peak: bool = False,
     _order: Sequence[int] | None = None,
@@ -185,6 +191,7 @@ def run(
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
     tensors that are alive, stored or not, which takes time. ``kill=(2, 7)`` kills the process of rank 2 as it begins
     number 7, counted from 1, of the records in its log, to see what is said of a machine that fails.
+    ``profile="folder"``: each process writes what PyTorch's profiler sees of it there, for ``trace("folder/*")``.
 
     ``peak=True`` runs the function once more, with notes on what the rank with the highest peak holds there: a picture
     of the run then marks the operations that have made it.
@@ -195,8 +202,12 @@ def run(
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
     if timeout is TIMEOUT:  # the very object: nothing was said
         timeout += room(shape.ranks, work.layers, work.batches)
-    settings = Settings(timeout, pace, device, meter, kill, _order, _strict)
+    folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile
+    settings = Settings(timeout, pace, device, meter, kill, folder, _order, _strict)  # type: ignore[arg-type]
     settings.check()
+    if profile is not None and engine != "processes":
+        problem = "only processes are profiled"
+        raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix='engine="processes"')
     if peak and (engine != "simulated" or represent):
         problem = "the peak is noted where all ranks are simulated"
         raise PuzzleError(problem, where="run", got=f"engine={engine!r}, represent={represent!r}", fix="leave peak out")

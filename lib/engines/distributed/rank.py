@@ -5,13 +5,15 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, record_function
 
 from ...basics.errors import Place, PuzzleError
 from ...machine.cost import Shape
@@ -77,9 +79,10 @@ class Replay:
         """Carry out an operation."""
         self._record()
         begun = time.monotonic()
-        for value in values:
-            value.made()
-        time.sleep(max(0.0, begun + self.settings.pace * ticks - time.monotonic()))
+        with record_function(self.plan.labels[len(self.took) - 1]) if self.settings.profile else nullcontext():
+            for value in values:
+                value.made()
+            time.sleep(max(0.0, begun + self.settings.pace * ticks - time.monotonic()))
         self.took[-1] = begun, time.monotonic()
 
     def start(self, place: int, value: Pair | list[Pair | None] | None) -> None:
@@ -183,10 +186,26 @@ def be_a_rank(
 
 def _report(replay: Replay, meter: Meter | None) -> dict[str, Any]:
     """Carry out a plan with real numbers. Return what was measured, and on rank 0 how far the weights are off."""
-    replay.links.start()
-    replay.run()
+    with _profiler(replay.settings.profile, replay.plan.rank, replay.links.numbers.device):
+        replay.links.start()
+        replay.run()
     live = meter.peak // replay.links.numbers.dtype.itemsize if meter else None
     return {"took": replay.took, "stored": replay.stored, "live": live, "agreement": replay.compared()}
+
+
+@contextmanager
+def _profiler(folder: str | None, rank: int | None, device: str) -> Iterator[None]:
+    """Write what PyTorch's profiler sees meanwhile, in all threads, to a file in a folder, if there is one."""
+    if folder is None:
+        yield
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
+    threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    profiler = torch.profiler.profile(activities=activities, record_shapes=True, experimental_config=threads)
+    with profiler, record_function("ProfilerStep#0"):
+        yield
+    profiler.export_chrome_trace(os.path.join(folder, f"rank{rank}.json.gz"))
 
 
 def _connect(place: Mapping[str, Any], hello: Mapping[str, Any]) -> Connection:

@@ -21,6 +21,7 @@ from ...machine.in_flight import InFlight
 from ...machine.interface import AnySimulator, FinalState, Piece
 from ...machine.rank_state import RankState, TensorState
 from ...machine.simulator import LocalSimulator
+from ...record.events import Event
 from ...record.labels import Labels
 from ...record.operations import Values
 from ...record.table import SEND
@@ -58,7 +59,8 @@ class Moves(list[Move]):
 class Plan:
     """What one rank has to do for real, or with ``rank`` None nothing. ``steps``: names and arguments of methods of
     ``rank.Replay``, in order. ``moves``: those of all ranks. ``finals``: rank, layer and labels of each final weight.
-    ``log``: what all ranks do, a line each, by which plans are compared."""
+    ``log``: what all ranks do, a line each, by which plans are compared. ``labels``: for each record of the rank's log
+    what a profiler calls it (see ``real.traces.labels``)."""
 
     def __init__(self, rank: int | None) -> None:
         self.rank = rank
@@ -66,6 +68,7 @@ class Plan:
         self.moves = Moves()
         self.finals: list[tuple[int, int, Labels]] = []
         self.log: list[str] = []
+        self.labels: list[str] = []
 
     @property
     def fingerprint(self) -> str:
@@ -77,6 +80,7 @@ class Plan:
         self.finals = [
             (state.rank, layer, piece.labels) for state in done.final_states for layer, piece in state.finals.items()
         ]
+        self.labels = [_label(event) for event in done.events if event.rank == self.rank]
         for event in done.events:
             call = show_call(event.kind, event.layers or event.layer)
             of = f", micro-batches {sorted(event.batches)}" if event.batches else ""
@@ -85,6 +89,12 @@ class Plan:
             )
         self.log += [f"ranks {[*move.ranks]}: {move.kind}" for move in self.moves]
         self.log += [f"rank {rank}: final weight of layer {layer}, {labels}" for rank, layer, labels in self.finals]
+
+
+def _label(event: Event) -> str:
+    of_layer = "" if event.layer is None else f" layer {event.layer}"
+    batches = " ".join(map(str, sorted(event.batches)))
+    return f"{event.kind}{of_layer}{batches and f' mb {batches}'}"
 
 
 def record(

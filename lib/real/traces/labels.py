@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...record.table import stream_of
 from .calls import NOBODY
 
 EXCHANGE, OTHER_CALL, WORK, UNRECORDED = "exchange", "communicate", "compute", "unrecorded"
@@ -35,8 +36,10 @@ STEP = re.compile(r"^ProfilerStep\s*#(\d+)$")
 _ACTION = re.compile(r"^PP:(\d+)([FBIW])(\d+)$")
 _ACTIONS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
 _NUMBERED = re.compile(r"^(Forward|Backward) (\d+)$")
-_OWN = re.compile(r"^\W*(forward|backward_input|backward_weight|backward|loss|update|optimizer)(?![\w.:#]|\s*\()", re.I)
-_LAYER, _BATCH = re.compile(r"\blayer\W*(\d+)", re.I), re.compile(r"\b(?:mb|micro.?batch)\W*(\d+)", re.I)
+_OWN = re.compile(r"^\W*([a-z_]+)(?![\w.:#]|\s*\()", re.IGNORECASE)
+_USUAL = {"forward": "forward", "backward": "backward", "optimizer": "update", "update": "update"}
+_LAYER = re.compile(r"\blayer\W*(\d+)", re.IGNORECASE)
+_BATCH = re.compile(r"\b(?:mb|micro.?batch(?:es)?)\W*(\d+(?:\W+\d+)*)", re.IGNORECASE)
 
 
 class Label(NamedTuple):
@@ -94,9 +97,10 @@ def label_of(name: str) -> Label | None:
     if found := _NUMBERED.match(name):
         return Label(found[1].lower(), None, frozenset([int(found[2])]))
     if found := _OWN.match(name):
-        kind, layer, batch = found[1].lower(), _LAYER.search(name), _BATCH.search(name)
-        batches = frozenset([int(batch[1])]) if batch else NOBODY
-        return Label("update" if kind == "optimizer" else kind, int(layer[1]) if layer else None, batches, True)
+        word, layer, batch = found[1].lower(), _LAYER.search(name), _BATCH.search(name)
+        kind = _USUAL.get(word, word if layer and stream_of(word) == "compute" else "")
+        batches = frozenset(map(int, re.findall(r"\d+", batch[1]))) if batch else NOBODY
+        return Label(kind, int(layer[1]) if layer else None, batches, True) if kind else None
     return None
 
 
