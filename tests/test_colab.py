@@ -21,6 +21,7 @@ import pytest
 
 from solutions import build, colab
 from tests.kernels import Outputs, complaints, kernel_in, run_twice, shows_a_picture, text
+from tests.turns import examples
 from tools.pythons import python_of
 
 PINS = Path(__file__).parent / "pins" / "colab.txt"
@@ -36,6 +37,7 @@ THERE = (
 )
 """Packages of Colab that a kernel and ours meet; the other 600 are in the pins."""
 SOURCES = build.sources(build.ROOT / "solutions")
+TODAY = examples(SOURCES, "course", 3)
 EXECUTED = [path for at, path in enumerate(SOURCES) if at % 3 == 0 or not build.is_puzzle(path)]
 """What is run on Colab's packages. The first cell is that of all notebooks, all others are run by test_notebooks.py."""
 
@@ -54,7 +56,7 @@ def test_the_same_sources_make_the_same_notebook() -> None:
     assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TODAY, ids=lambda path: path.stem)
 def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
     made = colab.notebook(path, build.ROOT, first=first)
     nbformat.validate(nbformat.from_dict(made))

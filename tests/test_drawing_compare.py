@@ -139,8 +139,9 @@ def test_large_runs_stay_small() -> None:
     random = Random(1)
     kinds = ("forward", "backward")
     shapes = [[event(r, random.choice(kinds), at, at + 1, random.randrange(9)) for at in range(800)] for r in range(80)]
+    made = trace(*shapes)
     for static in (False, True):
-        assert len(compare(*[trace(*shapes)] * 3, static=static)._repr_html_()) <= LARGEST
+        assert len(compare(*[made] * 3, static=static)._repr_html_()) <= LARGEST
 
 
 # -- what got shorter -----------------------------------------------------------------------

@@ -42,6 +42,7 @@ from tests.drawing_events import (
     trace,
 )
 from tests.programs import SMALLER, solutions
+from tests.turns import chosen
 
 
 def operations(run: Run) -> int:
@@ -517,7 +518,7 @@ busy = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if "random" in chosen() else 8, deadline=None)
 @given(st.integers(1, 600), st.lists(busy, min_size=1, max_size=12), st.integers(1, 60), st.booleans())
 def test_no_picture_is_too_large_for_a_notebook(ranks: int, kinds: list[Any], repeat: int, links: bool) -> None:
     def events(rank: int) -> list[Any]:

@@ -25,6 +25,7 @@ KINDS = {
     "random": "random examples beyond today's tenth",
     "honest": "honest programs at all sizes, in a notebook and at a shell, beyond one of each puzzle and today's tenth",
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
+    "course": "all puzzles where a third has its day: notebooks in kernels and on Colab, programs of others, chains",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
 
@@ -38,9 +39,9 @@ def chosen() -> frozenset[str]:
     return frozenset(kinds)
 
 
-def examples(everything: Sequence[T], kind: str = "random") -> Sequence[T]:
-    """Return of examples of this kind all, or those whose day it is: a tenth, and in ten days all of them."""
-    return everything if kind in chosen() else everything[date.today().toordinal() % 10 :: 10]
+def examples(everything: Sequence[T], kind: str = "random", days: int = 10) -> Sequence[T]:
+    """Return of examples of this kind all, or those whose day it is: in so many days all of them."""
+    return everything if kind in chosen() else everything[date.today().toordinal() % days :: days]
 
 
 def summary() -> str:
