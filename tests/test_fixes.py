@@ -883,7 +883,7 @@ async def wsdp(model: Model) -> Model:
             "four pieces at any size",
             ("state.shard(model.rank, model.RANKS)", "state.shard(model.rank, 4)"),
         ),
-        ("is there a number where model.RANKS", "cut both alike", "expected: all of it, as the weight"),
+        ("is there a number, such as 4, where model.RANKS", "cut both alike", "expected: all of it, as the weight"),
     ),
     Row(
         changed(
@@ -1187,6 +1187,636 @@ async def wsdp(model: Model) -> Model:
             ),
         ),
         ("is the gradient cut twice",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "step of rounds forgotten",
+            ("range(0, model.BATCHES, ranks)", "range(0, model.BATCHES)"),
+        ),
+        (
+            "this rank has taken micro-batch 1 through all of its layers already",
+            "for first in range(0, model.BATCHES, model.RANKS)",
+        ),
+        ("where all ranks keep a slice",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "turns counted from 0",
+            ("enumerate(backwards, ahead)", "enumerate(backwards)"),
+        ),
+        (
+            "after layer 3 for micro-batches 0-3, layer 7 for micro-batch 0, it comes next. Is a forward done twice here, or left out?",
+        ),
+    ),
+    Row(
+        changed(
+            "compose",
+            "replicas on y, index of x",
+            (
+                'replica, replicas = model.axis_index("x"), model.axis_size("x")',
+                'replica, replicas = model.axis_index("x"), model.axis_size("y")',
+            ),
+        ),
+        ("which piece and how many are of one axis",),
+        ("model.rank, model.RANKS",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "neighbors without first",
+            (
+                "before, after = first + (stage - 1) % stages, first + (stage + 1) % stages",
+                "before, after = (stage - 1) % stages, (stage + 1) % stages",
+            ),
+        ),
+        (
+            "Each pipeline has its own neighbors: await model.pass_to(9, ...) on rank 8, and await model.receive(src=8) on rank 9",
+        ),
+        ("some wait in a collective, others for a message",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "rank instead of stage in mine",
+            ("mine = range(stage, ", "mine = range(model.rank, "),
+        ),
+        ("ranks 16-127 have loaded no layer", "it begins with the stage, and not with model.rank"),
+        ("one that has nothing to add",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "kv popped in forward",
+            (
+                'whole = await model.allgather(acts["kv", layer], layer)',
+                'whole = await model.allgather(acts.pop(("kv", layer)), layer)',
+            ),
+        ),
+        (
+            "KeysValues of layer 7 was there and was taken out, and was brought to allgather(7): model.activations['kv', 7] without pop keeps it",
+        ),
+        ("= ... before that",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "queries cut after project",
+            ("model.get_activation([0]).shard(model.rank, model.RANKS)", "model.get_activation([0])"),
+            (
+                '        whole = await model.allgather(acts["kv", layer], layer)\n        acts["att", layer] = model.attend',
+                '        acts["att", layer] = acts["att", layer].shard(model.rank, model.RANKS)\n        whole = acts["kv", layer]\n        acts["att", layer] = model.attend',
+            ),
+        ),
+        ("cut the input before it goes into model.project, inp.shard(model.rank, model.RANKS)",),
+        ("take both",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "weight grads scattered",
+            ("model.allreduce(of_weight, layer)", "model.scatterreduce(of_weight, layer)"),
+        ),
+        ("grad = await model.allreduce(grad, 7) in place of model.scatterreduce",),
+        ("gather the gradient",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "no rest",
+            (
+                'acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])',
+                'acts[layer + 1] = acts["att", layer]',
+            ),
+        ),
+        ("model.rest(0, inp, weight, att) gives the output",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "attend's result dropped",
+            (
+                'acts["att", layer] = model.attend(layer, acts["att", layer], whole)',
+                'model.attend(layer, acts["att", layer], whole)',
+            ),
+        ),
+        (
+            "model.attend does not change the queries that it is given, it returns new ones: att = model.attend(layer, att, kv)",
+        ),
+        ("gather them",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "inputs gathered",
+            (
+                'inp, weight = acts[layer], model.weights[layer]\n        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)\n        whole = await model.allgather(acts["kv", layer], layer)\n',
+                'inp, weight = acts[layer], model.weights[layer]\n        x = await model.allgather(inp, layer)\n        acts["att", layer], acts["kv", layer] = model.project(layer, x, weight)\n        whole = acts["kv", layer]\n',
+            ),
+        ),
+        (
+            "model.project(0, inp, weight) of the input that model.rest reads: of the other slices only keys and values are needed",
+        ),
+        ("take both",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "micro-batch of the rank",
+            ("model.get_activation([0]).shard(model.rank, model.RANKS)", "model.get_activation([model.rank])"),
+        ),
+        ("model.get_activation([batch]).shard(model.rank, model.RANKS)",),
+        ("model.rank // 4",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "kv popped by the send",
+            (
+                'send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]',
+                'send = model.pass_to(after, acts.pop("kv")) if step < n - 1 else None\n            acts["att", layer]',
+            ),
+        ),
+        ("KeysValues of layer 0 was there and was taken out, and was sent to rank 1",),
+        ("did you mean",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "only keys go round, grads summed here",
+            (
+                '            if n > 1:\n                send = model.pass_to(after, grads.pop("kv"))\n                grads["kv"] = await model.receive(before)\n                await send\n',
+                "",
+            ),
+        ),
+        ("the gradient goes round with the keys that it is of", "kv_grad + theirs"),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "gradient sent first, keys received first",
+            (
+                '            if send:\n                acts["kv"] = await model.receive(before)\n                await send\n            if n > 1:\n                send = model.pass_to(after, grads.pop("kv"))\n                grads["kv"] = await model.receive(before)\n                await send\n',
+                '            if n > 1:\n                back = model.pass_to(after, grads.pop("kv"))\n                grads["kv"] = await model.receive(before)\n                await back\n            if send:\n                acts["kv"] = await model.receive(before)\n                await send\n',
+            ),
+        ),
+        (
+            "keys and values come from there, and their gradient, too: receive them in the order in which that rank sends them",
+        ),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "zigzag of n",
+            (
+                "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))",
+                "inp.shard(r, n).combine(inp.shard(n - 1 - r, n))",
+            ),
+        ),
+        ("ranks 0 and 3 have both projected slice {0, 3} of 4 of layer 0: each slice goes to one rank",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "sent in the last step, too",
+            (
+                'send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]',
+                'send = model.pass_to(after, acts["kv"])\n            acts["att", layer]',
+            ),
+            (
+                '            if send:\n                acts["kv"] = await model.receive(before)\n                await send\n        acts[layer + 1]',
+                '            if step < n - 1:\n                acts["kv"] = await model.receive(before)\n            await send\n        acts[layer + 1]',
+            ),
+        ),
+        (
+            "it came from rank 3, which has passed on more of layer 0 than this rank has received",
+            "as many receives as passes",
+        ),
+        ("under the key of another",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "own keys skipped",
+            (
+                '        for step in range(n):\n            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("kv"))\n            if send:\n                acts["kv"] = await model.receive(before)\n                await send\n        acts[layer + 1]',
+                '        for step in range(n - 1):\n            send = model.pass_to(after, acts["kv"])\n            acts["kv"] = await model.receive(before)\n            await send\n            acts["att", layer] = model.attend(layer, acts["att", layer], acts["kv"])\n        acts[layer + 1]',
+            ),
+        ),
+        ("these are of this rank's own slice: att = model.attend(layer, att, kv) with its own keys and values, too",),
+        ("gather them",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "own keys not kept",
+            (
+                'acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)\n        acts["kv"] = acts["kv", layer]\n',
+                'acts["att", layer], acts["kv"] = model.project(layer, inp, weight)\n',
+            ),
+        ),
+        ("nothing was stored there yet",),
+        ("taken out already",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "weight half with the gradient of the input",
+            (
+                "model.grad_activations[layer, mb] = model.backward_input(",
+                "model.grad_activations[layer, mb] = model.backward_input(",
+            ),
+            ("grad = model.grad_activations.pop((first, mb))", "grad = model.grad_activations[first, mb]"),
+            ("grad = model.grad_activations.pop((layer + 1, mb))", "grad = model.grad_activations.pop((layer, mb))"),
+        ),
+        ("this is what backward_input(2, ...) gives", "Both halves read the same gradient, that of the layer's output"),
+        ("receive(src=3)",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "update in each weight half",
+            (
+                "            model.grad_weights[layer] = so_far + of_weight if so_far else of_weight",
+                "            model.weights[layer], model.opt_states[layer] = model.update(layer, of_weight, model.weights[layer], model.opt_states[layer])",
+            ),
+            (
+                "        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]\n        )\n",
+                "",
+            ),
+        ),
+        ("this update is too soon: train on all micro-batches and add up their gradients, then update",),
+        ("model.backward(2, ...)",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "gradients without the micro-batch",
+            ("model.grad_activations[end, mb]", "model.grad_activations[end]"),
+            ("model.grad_activations[layer + 1, mb]", "model.grad_activations[layer + 1]"),
+            ("model.grad_activations[layer, mb]", "model.grad_activations[layer]"),
+            ("model.grad_activations.pop((first, mb))", "model.grad_activations.pop(first)"),
+            ("model.grad_activations.pop((layer + 1, mb))", "model.grad_activations.pop(layer + 1)"),
+        ),
+        ("another one has taken its place: a key for each, model.grad_activations[4, micro_batch]",),
+        ("take both",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "weight half first",
+            (
+                "        await for_the_input(mb)\n        if mb >= late:\n            for_the_weight(mb - late)\n",
+                "        if mb >= late:\n            for_the_weight(mb - late)\n        await for_the_input(mb)\n",
+            ),
+        ),
+        ("backward_input(0, ...) of micro-batch 0 has not run yet: it comes before backward_weight",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "rank times RANKS",
+            (
+                "first, end = model.rank * share, (model.rank + 1) * share",
+                "first, end = model.rank * model.RANKS, (model.rank + 1) * model.RANKS",
+            ),
+        ),
+        ("range(model.rank * share, (model.rank + 1) * share), with share = model.LAYERS // model.RANKS",),
+        ("for layer in range(model.LAYERS)",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "no default",
+            ('pop((layer, "saved"), None)', 'pop((layer, "saved"))'),
+        ),
+        ("only layers 0-5 have kept anything: model.activations.pop((11, 'saved'), None)",),
+        ("forward(10, ...) gave it",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "keep by position",
+            ('weight, keep="selective")', 'weight, "selective")'),
+        ),
+        ("anything more by its name: name=value",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "the device updates, too",
+            (
+                "            sends.append(model.pass_to(model.host, grad))",
+                "            model.weights[layer], model.opt_states[layer] = model.update(layer, grad, weight, model.opt_states[layer])",
+            ),
+        ),
+        ("the states are on the host, which makes all updates: await model.pass_to(model.host, grad)",),
+        ("load_weights gives it",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "the host is its own sender",
+            ("grad = await model.receive()", "grad = await model.receive(src=model.host)"),
+        ),
+        ("receive(src=model.devices[0])",),
+        ("model.rank - 1",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "new weight not stored, old sent",
+            (
+                "                model.weights[layer], model.opt_states[layer] = model.update(",
+                "                _, model.opt_states[layer] = model.update(",
+            ),
+        ),
+        (
+            "on the host, model.weights[layer], model.opt_states[layer] = model.update(...), and then send that new weight back",
+        ),
+        ("hand in",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "is_host called",
+            ("model.is_host:", "model.is_host():"),
+        ),
+        ("model.is_host is a value and no method",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "ahead counted by rank",
+            ("ahead = 2 * (stages - 1 - stage)", "ahead = 2 * (stages - 1 - model.rank)"),
+        ),
+        ("this rank has run no forward yet, and some come before its first backward",),
+        ("only that calls model.loss",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "micro-batches by stage",
+            ("mbs = range(replica * share, (replica + 1) * share)", "mbs = range(stage * share, (stage + 1) * share)"),
+        ),
+        ("its share of the batch goes by the place of its pipeline, and not by that of its stage",),
+        ("range(model.rank, model.BATCHES, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "the gradient of queries scattered, too",
+            (
+                '        grads["kv"] = await model.scatterreduce(kv_grad, layer)',
+                '        grads["att"] = await model.scatterreduce(grads["att"], layer)\n        grads["kv"] = await model.scatterreduce(kv_grad, layer)',
+            ),
+        ),
+        ("the gradient of queries stays on its rank, and that of keys and values is summed",),
+        ("await model.scatterreduce(v, layer)",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "plain backward",
+            (
+                '        att = acts.pop(("att", layer))\n        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)\n        whole = await model.allgather(acts.pop(("kv", layer)), layer)\n        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)\n        grads["kv"] = await model.scatterreduce(kv_grad, layer)\n        of_weight, grads["out"] = model.backward_project(\n            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")\n        )\n',
+                '        of_weight, grads["out"] = model.backward(layer, acts.pop(layer), grads.pop("out"), weight)\n',
+            ),
+        ),
+        ("a slice goes back in steps: att_grad = model.backward_rest(",),
+        ("model.project(",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "the output gathered for the loss",
+            (
+                'grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)',
+                'grads["out"] = model.loss(await model.allgather(acts.pop(model.LAYERS), model.LAYERS))',
+            ),
+        ),
+        ("model.loss(out, sliced=True) takes this rank's slice of the output",),
+        ("take both",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "backward from the first layer",
+            (
+                "    for layer in reversed(range(model.LAYERS)):\n        inp",
+                "    for layer in range(model.LAYERS):\n        inp",
+            ),
+        ),
+        ("backward goes from the last layer down to the first, for layer in reversed(range(model.LAYERS))",),
+        ("under the key of another",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "results of backward_attend exchanged",
+            ('grads["att"], kv_grad = model.backward_attend', 'kv_grad, grads["att"] = model.backward_attend'),
+        ),
+        ("att_grad, kv_grad = model.backward_attend(layer, att_grad, kv), in this order",),
+        ("await model.scatterreduce(v, layer)",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "rest in the loop",
+            (
+                '        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])',
+                '            acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])',
+            ),
+        ),
+        ("round the ring: one attend for each of these, before this",),
+        ("gather them",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "input half added to the weight's gradient",
+            (
+                "of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])",
+                "of_weight = model.backward_input(layer, inp, grad, model.weights[layer])",
+            ),
+        ),
+        ("Is it the gradient of the weight that is added up?",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "arguments exchanged",
+            (
+                "model.backward_weight(layer, inp, grad, model.weights[layer])",
+                "model.backward_weight(layer, grad, inp, model.weights[layer])",
+            ),
+        ),
+        ("model.backward_weight(layer, inp, grad, weight), in this order",),
+        ("receive(src=1)",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "one forward fewer",
+            ("min(model.RANKS - model.rank, model.BATCHES)", "min(model.RANKS - model.rank - 1, model.BATCHES)"),
+        ),
+        ("this rank has run no forward yet, and some come before its first backward",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "the output as the input of backward",
+            (
+                "model.activations.pop(layer), model.grad_activations.pop(layer + 1)",
+                "model.activations.pop(layer + 1), model.grad_activations.pop(layer + 1)",
+            ),
+        ),
+        ("backward(7, ...) reads the input of layer 7, model.activations[7]",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "update with the wrong gradient",
+            ("layer, model.grad_weights.pop(layer), model", "layer, model.grad_activations.pop(layer), model"),
+        ),
+        ("An update takes the gradient of the weight, model.grad_weights[6]",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "loss in the forward loop",
+            (
+                "        if not is_last:\n            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))\n",
+                "        if not is_last:\n            await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))\n        else:\n            model.grad_activations[end] = model.loss(model.activations.pop((end, mb)))\n",
+            ),
+            (
+                "        if is_last:\n            model.grad_activations[end] = model.loss(model.activations.pop((end, mb)))\n        else:",
+                "        if not is_last:",
+            ),
+        ),
+        (
+            "model.loss gave the gradient of micro-batch 0, and another one has taken its place",
+            "model.grad_activations[8, micro_batch]",
+        ),
+        ("take both",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "received for each layer",
+            (
+                "        for layer in range(first, end):\n            inp, weight",
+                "        for layer in range(first, end):\n            if not is_first:\n                model.activations[layer, mb] = await model.receive(src=model.rank - 1)\n            inp, weight",
+            ),
+            ("        else:\n            model.activations[first, mb] = await model.receive(src=model.rank - 1)\n", ""),
+        ),
+        (
+            "it came from rank 0, and took its place. forward(2, ...) of this rank gave what layer 3 reads: receive for this rank's first layer only",
+        ),
+        ("store what forward(2, ...) gives under its layer",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "all made again by hand",
+            (
+                '        saved = model.activations.pop((layer, "saved"), None)\n',
+                '        _, saved = model.forward(layer, inp, model.weights[layer], keep="selective")\n',
+            ),
+        ),
+        ("if it was there, forward(layer 11) has read it: leave pop to its last use",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "saved in a tuple",
+            ("saved=saved", "saved=(saved,)"),
+        ),
+        ("it by itself, without the brackets and the comma of a tuple",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "keep in backward",
+            ("saved=saved", 'keep="selective"'),
+        ),
+        ("keep=... is for forward", "backward takes the second one, saved=saved"),
+    ),
+    Row(
+        changed(
+            "offload",
+            "added from the first on",
+            (
+                "                if mb > 0:\n                    grad",
+                "                if True:\n                    grad",
+            ),
+        ),
+        ("store the first gradient as it is, and add to it from the second on",),
+        ("that of rank 0",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "layers outside, micro-batches inside",
+            (
+                "        for mb in range(model.BATCHES):\n            for layer in reversed(range(model.LAYERS)):\n                grad = await",
+                "        for layer in reversed(range(model.LAYERS)):\n            for mb in range(model.BATCHES):\n                grad = await",
+            ),
+        ),
+        ("loop over layers and micro-batches as the sender does",),
+        ("allreduce",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "to all devices",
+            ("model.devices[0]", "model.devices"),
+        ),
+        ("one rank, and not several: model.devices[0]",),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "only the host's new weight, none received",
+            (
+                "        model.weights[layer] = await model.receive()\n        model.set_final_weight(layer, model.weights[layer])",
+                "        model.set_final_weight(layer, model.weights[layer])",
+            ),
+        ),
+        ("the host has updated it, and sends it: model.weights[5] = await model.receive(src=model.host)",),
+        ("without pop keeps it",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "every layer loaded",
+            (
+                "    for layer in mine:\n        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)\n\n",
+                "    for layer in range(model.LAYERS):\n        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)\n\n",
+            ),
+        ),
+        ("here layers are dealt out like cards: range(model.rank, model.LAYERS, model.RANKS)",),
+        ("share =",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "RANKS micro-batches",
+            ("range(model.BATCHES)", "range(model.RANKS)"),
+        ),
+        ("right at its own size, but not with",),
+        ("is there a number",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "four micro-batches, in two of its loops",
+            ("range(model.BATCHES)", "range(4)"),
+        ),
+        ("is there a number, such as 4, where model.RANKS, model.LAYERS or model.BATCHES is meant?",),
     ),
 ]
 
@@ -2709,6 +3339,28 @@ COSTS_MORE = [
         ("1 more, of activation gradients of the first input, which nobody needs (line",),
         ("layers -1",),
     ),
+    Row(
+        changed(
+            "compose",
+            "stage from z only",
+            (
+                "stages, stage = model.RANKS // replicas, model.rank % (model.RANKS // replicas)",
+                'stages, stage = model.axis_size("z"), model.axis_index("z")',
+            ),
+            ("first, top = replica * stages", "first, top = model.rank - stage"),
+        ),
+        ("ranks 0, 4 all run layer 0 on micro-batches 0-31", "micro-batches of its own"),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "second slice half a ring on",
+            ("inp.shard(2 * n - 1 - r, 2 * n)", "inp.shard(r + n, 2 * n)"),
+        ),
+        (
+            "rank 3 computes 5.5 ticks, rank 0 2.5 ticks, and the others wait for the slowest: give all ranks the same work",
+        ),
+    ),
 ]
 RING_GRAD = (
     "        await model.pass_to((model.rank + 1) % model.RANKS, grad)\n        grad = grad + await model.receive()\n"
@@ -3345,7 +3997,7 @@ OF_SEVERAL = (
     "pipeline", "pipeline_fsdp", "wsdp", "zero2", "gpipe", "one_f_one_b", "interleaved", "replica_fsdp", "ddp",
 )  # fmt: skip
 OTHERWISE = (
-    "a list in one call",
+    "a list in one call", "every layer loaded",
     "the updated state is not kept", "a global dict", "the updated piece is handed in", "the new weight is gathered",
     "the pieces of the sum are gathered", "the last gather over the other axis", "the last gather over all ranks", "the last gather left out",
     "more forwards than micro-batches", "both halves of a turn at once",

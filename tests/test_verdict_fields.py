@@ -51,13 +51,13 @@ def in_a_notebook(program: Program) -> Verdict:
     return grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: Verdict, source: str) -> str:
     """The message, put together from the parts."""
     assert verdict.error is not None
     problem, place, *texts = verdict.error
     error = PuzzleError(problem, where=place, **dict(zip(("expected", "got", "fix", "line"), texts, strict=True)))
     held = (
-        f"right at its own size, but not with {verdict.failed_at}{written_out(verdict.puzzle)}\n"
+        f"right at its own size, but not with {verdict.failed_at}{written_out(verdict.puzzle, source)}\n"
         if verdict.failed_at
         else ""
     )
@@ -71,7 +71,7 @@ def test_the_parts_are_the_same_in_a_notebook_and_at_a_shell(program: Program) -
     assert here.error is not None and far.error is not None
     assert here.error._replace(line="") == far.error._replace(line="")
     assert "test_corpus.py" in far.error.line or here.error.line == far.error.line  # else no line is the learner's
-    assert told(here) == here.message and told(far) == far.message
+    assert told(here, program.source) == here.message and told(far, program.source) == far.message
 
 
 def test_the_place_is_told_in_fields() -> None:

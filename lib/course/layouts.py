@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, experts_of, within
+from ..record.labels import DEALT, Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 
 Size = dict[str, Any]
@@ -48,7 +48,8 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
+            fix_for = {DEALT: f"here layers are dealt out like cards: {_CARDS}"}
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, fix_for=fix_for, line="")
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
     return wanted
@@ -108,9 +109,10 @@ def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
     return _piece(shard, size["mesh"]["shard"]), piece
 
 
+_CARDS = "range(model.rank, model.LAYERS, model.RANKS)"
 _OWN_LAYERS = (
     "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
-    "them; or, dealt out like cards, every RANKS-th: range(model.rank, model.LAYERS, model.RANKS)"
+    f"them; or, dealt out like cards, every RANKS-th: {_CARDS}"
 )
 _LAYERS_OF_STAGE = 'range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")), on all ranks of a stage'
 LAYOUTS: Mapping[str, Layout] = {

@@ -1,5 +1,6 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -45,11 +46,12 @@ Rerun = Callable[[Size], Outcome | None]
 """Runs a function at a size. None: at this other size it does just what was found right before."""
 
 
-def judge(puzzle: Puzzle, run: Rerun, watch: Watch | None = None) -> Verdict:
+def judge(puzzle: Puzzle, run: Rerun, watch: Watch | None = None, source: Callable[[], str] = lambda: "") -> Verdict:
     """Return the verdict on the outcomes of ``run(size)``. A PuzzleError that it raises is a FAIL.
-    ``watch(size, rank)`` gives the outcome again with notes on the tensors of a rank (see ``machine.lives``)."""
+    ``watch(size, rank)`` gives the outcome again with notes on the tensors of a rank (see ``machine.lives``);
+    ``source()`` the program's text, if it is known."""
     with collector_off(cycles=True):
-        return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""))
+        return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""), source)
 
 
 def _judged(
@@ -57,6 +59,7 @@ def _judged(
     run: Rerun,
     watch: Watch | None,
     verdict: Verdict,
+    source: Callable[[], str],
 ) -> Verdict:
     try:
         outcome = run(puzzle.size)
@@ -80,7 +83,7 @@ def _judged(
                 check(outcome_there, puzzle, size)
                 check_limits(outcome_there, puzzle, there, outcome.memory, watch)
         except PuzzleError as error:
-            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle)}\n{error}"
+            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -116,7 +119,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) ->
     if not proved:
         fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
-    check_layout(puzzle.layout, size, outcome.final_states, updates)
+    fitting(puzzle, check_layout)(puzzle.layout, size, outcome.final_states, updates)
     for rule in puzzle.rules:
         RULES[rule](outcome)
     check_held(outcome)
@@ -169,12 +172,30 @@ def comes_next(outcome: Outcome) -> str:
 
 
 EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
+LONGEST = 100_000  # characters of a program that is searched for numbers
 
 
-def written_out(puzzle: Puzzle) -> str:
-    """Return what is asked of a program that is right at its own size only."""
-    axes = ", or the size of one axis where another is" if len(puzzle.size.get("mesh") or ()) > 1 else ""
-    return f" (is there a number where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
+def written_out(puzzle: Puzzle, source: str = "") -> str:
+    """Return what is asked of a program that is right at its own size only, where a number of that size stands in its
+    ``source``; if that is not known, in any case."""
+    size = puzzle.size
+    own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
+    own |= {one // other for one in own for other in own}
+    found = max(own & _numbers(source), default=0)
+    if source and not found:
+        return ""
+    such = f", such as {found}," if found else ""
+    axes = ", or the size of one axis where another is" if len(size.get("mesh") or ()) > 1 else ""
+    return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
+
+
+def _numbers(source: str) -> set[int]:
+    """Return the whole numbers from 2 up that stand in a program's source."""
+    try:
+        nodes = ast.walk(ast.parse(source[:LONGEST]))
+        return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
 
 
 def check_limits(

@@ -93,7 +93,7 @@ def grade(
 
     try:
         cost = cost_named(spec.cost)
-        verdict = judge(spec, fitting(spec, at), at)
+        verdict = judge(spec, fitting(spec, at), at, lambda: _code_of(fn, spec.name))
     except Exception as error:
         message = f"the grader failed: {type(error).__name__}: {error}. Please report it, with the code."
         verdict = Verdict(spec, ERROR, message)

@@ -144,7 +144,12 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order, self.on_the_chain()]
-        said = [self.all_on_each(), more, self.in_lists(), *(order[::-1] if self._thick() else order)]
+        said = [
+            self.all_on_each() or self.on_several(),
+            more,
+            self.in_lists(),
+            *(order[::-1] if self._thick() else order),
+        ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
@@ -158,6 +163,29 @@ class Slowness:
             f"every rank runs all {self.outcome.batches} micro-batches, where one rank is enough for each; {own}. "
             "Then sum the gradients over the ranks"
         )
+
+    def on_several(self) -> str:
+        """Return which ranks run the same layer on the same micro-batches, where the goal's program does less forwards;
+        or an empty text."""
+        own, ours = (
+            sum(one.times for (kind, _), one in of.items() if kind == FORWARD.kind) for of in (self.done, self.known)
+        )
+        if own <= ours:
+            return ""
+        ran = defaultdict[int | None, dict[frozenset[int], set[int]]](lambda: defaultdict(set))
+        for event in self.outcome.events:
+            if event.kind == FORWARD.kind and not event.words:
+                ran[event.layer][event.batches].add(event.rank)
+        for layer, ranks in ran.items():
+            twice = {batches: on for batches, on in ranks.items() if len(on) > 1}
+            if twice:
+                on = next(iter(twice.values()))
+                same = frozenset[int]().union(*[batches for batches, others in twice.items() if others == on])
+                said = (
+                    f"{numbered('rank', on)} all run layer {layer} on {numbered('micro-batch', same)}, where one rank "
+                )
+                return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
+        return ""
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
@@ -190,7 +218,23 @@ class Slowness:
                     whole = across and self._whole_gradients(kind)
                     named += " of whole gradients," if whole else ""
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
-                    yield named + PIECES * whole
+                    yield named + PIECES * whole + self._uneven(kind)
+
+    def _uneven(self, kind: str) -> str:
+        """Return which rank computes longest with a verb and which one shortest, where that differs much: what they
+        were given is not the same work; or an empty text."""
+        ticks = defaultdict[int, float](float)
+        for event in self.outcome.events:
+            if event.kind == kind and event.stream == "compute":
+                ticks[event.rank] += event.length
+        most, least = (find(ticks, key=lambda rank: ticks[rank], default=0) for find in (max, min))
+        if ticks[least] * (1 + MUCH) >= ticks[most]:
+            return ""
+        long, short = (self._lasting(ticks[rank]) for rank in (most, least))
+        return (
+            f" (rank {most} computes {long}, rank {least} {short}, and the others wait for the slowest: give all ranks "
+            "the same work)"
+        )
 
     def _which(self, kind: str, rank: int, times: int) -> str:
         """Return which calls of a verb the target's program has not, or has less often, with the lines that make them;
@@ -360,7 +404,9 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             return "make the call before the work that does not need its result, and await it where it is needed"
         if kind in ASIDE:
-            return "let what others wait for go on first, and do these then"
+            ranks = {event.rank for event in self.events_on_chain if event.kind == kind}
+            on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
+            return f"let what others wait for go on first, and do these then{on}"
         if self.outcome.hosts:
             return (
                 "device and host work one after the other there: send each gradient as soon as it is there, and go on"

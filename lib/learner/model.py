@@ -440,10 +440,15 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def _refuse(self, row: Computation, layer: int | None, *operands: object) -> None:
         """Raise PuzzleError for the first operand that is of another kind than its row says."""
         verb = f"model.{row.kind}({', '.join([*['layer'] * row.layered, *row.takes])})"
+        exchanged = sorted(type(one).__name__ for one in operands[: len(row.takes)]) == sorted(row.takes.values())
         for operand, (name, wanted) in zip(operands, {**row.takes, **row.may_take}.items(), strict=False):
             if operand is None and name in row.may_take:
                 continue
             if type(operand) is not CLASSES[wanted]:
+                if name in row.may_take:
+                    verb = f"{verb[:-1]}, {name}={name})"
+                if exchanged and name in row.takes:
+                    expect(self._place(row.kind, layer), name, operand, wanted, f"{verb}, in this order", in_order=True)
                 whence = functools.partial(self._whence, row, layer, operand, wanted)
                 in_rounds = functools.partial(self._in_rounds, operand)
                 expect(self._place(row.kind, layer), name, operand, wanted, verb, whence, in_rounds)
@@ -474,7 +479,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         line = f", received in {self._line(at)}" if self._line(at) else ""
         if KINDS[wanted].by_batch and not KINDS[type(operand).__name__].by_batch:
             right = f"let that rank send the {wanted}, and no {type(operand).__name__}"
-        if f"src={sender})" in right:
+        if {wanted, type(operand).__name__} == {"KeysValues", "KeysValuesGrad"}:
+            right = "keys and values come from there, and their gradient, too: receive them in the order in which that "
+            right += "rank sends them"
+        elif f"src={sender})" in right:
             right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
             right += "what it is: its kind, its layer and its micro-batch"
         return f"it came from rank {sender}{line}{right and '; '}{right}"
@@ -615,6 +623,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
+        if type(v).__name__ == "AttendedGrad":
+            fix = "the gradient of queries stays on its rank, and that of keys and values is summed: "
+            fix += f"att_grad, kv_grad = {written('backward_attend')}, in this order"
         if sums(row.kind) and isinstance(v, (Weight, OptState)):
             fix = f"the pieces of a weight are joined: await model.{ALLGATHER.kind}(v, layer); gradients are summed"
             if isinstance(v, OptState):

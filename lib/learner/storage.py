@@ -25,12 +25,13 @@ MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_simulator", "_drop", "_name", "_rank", "_store")
+    __slots__ = ("_simulator", "_drop", "_gone", "_name", "_rank", "_store")
 
     def __init__(self, simulator: AnySimulator, rank: RankHandle, name: str) -> None:
         super().__init__()
         self._simulator, self._rank, self._name = simulator, rank, name
         self._store, self._drop = simulator.store, simulator.drop
+        self._gone: dict[Hashable, Any] = {}  # what was last taken out from under a key, for errors: its labels
 
     def __setitem__(self, key: Hashable, tensor: Any) -> None:
         if type(tensor) not in MOVABLE and (type(tensor) is not Saved or self._name != KINDS[SAVED].store):
@@ -53,7 +54,7 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
-        plain = f"model.{self._name}[{_written(key)}] = ... before that; or was it taken out already, or stored under "
+        plain = f"model.{self._name}[{_written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
@@ -66,8 +67,14 @@ class Storage(dict[Hashable, Any]):
 
         there = self._under_another_key(key)
 
+        taken = self._taken_out(key)
+        if meant and taken and self._of_key(key) is None:
+            meant = ""  # a name that was there itself, and does not stand for the beginning of another key
+        kept = self._nothing_kept(key)
+
         def fix() -> str:
-            return meant or there or self._gradient_too_soon(key) or own or self._elsewhere(key, popped) or plain
+            known = meant or there or kept or self._gradient_too_soon(key) or own or self._elsewhere(key, popped)
+            return known or taken or plain
 
         def in_rounds() -> str:
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
@@ -82,7 +89,57 @@ class Storage(dict[Hashable, Any]):
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
         fix_for = {**fix_for, DEALT: in_rounds}
+        if self._name == "grad_activations":
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
+        if self._name == "grad_weights":
+            fix_for["updates_on_hosts"] = FIRST
+        if self._name == "weights" and type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key):
+            back = f"the host has updated it, and sends it: model.weights[{key}] = await model.receive(src=model.host)"
+            fix_for["updates_on_hosts"] = back
+        if self._name == "opt_states" and type(key) is int and self._simulator.has_run(self._rank, FORWARD.kind, key):
+            host = "the states are on the host, which makes all updates: await model.pass_to(model.host, grad)"
+            fix_for["updates_on_hosts"] = host
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _taken_out(self, key: Hashable) -> str:
+        """Return what has become of a tensor that was stored under a key, or an empty text where there was none."""
+        labels: Labels | None = self._gone.get(key)
+        if labels is None:
+            return ""
+        simulator, rank, which = self._simulator, self._rank, (labels.kind, labels.layer)
+        to, verb = simulator.sent_to(rank, *which, labels.batches), simulator.met_by(rank, *which)
+        went = f", and was sent to rank {to}" if to is not None else f", and was brought to {verb}({labels.layer})"
+        there = f"{_a(labels.kind)} of layer {labels.layer} was there and was taken out"
+        there += went * bool(to is not None or verb)
+        return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
+
+    def _nothing_kept(self, key: Hashable) -> str:
+        """Return what to do about what a forward leaves behind, under a key like that of other layers, where no forward
+        of this one has kept anything; or an empty text."""
+        words = _words(key)
+        if not words or self._name != KINDS[SAVED].store or (meant := self._of_key(key)) is None or key in self._gone:
+            return ""
+        own = [*self._gone.items(), *((other, tensor._token.labels) for other, tensor in self.items())]
+        kept = {labels.layer for other, labels in own if labels.kind == SAVED and _words(other) == words}
+        if not kept or meant[0] in kept:
+            return ""
+        none = f"model.{self._name}.pop(({_written(key)}), None)"
+        have = f"only {numbered('layer', kept)} {'has' if len(kept) == 1 else 'have'} kept anything"
+        return f"{have}: {none} gives None for the others, and saved=None is as good as none"
+
+    def _half_too_soon(self, key: Hashable) -> str:
+        """Return the end of a sentence on a gradient that the half of a backward for the weight would read before the
+        half for the input has run; or an empty text."""
+        meant, simulator, rank = self._of_key(key), self._simulator, self._rank
+        if meant is None or not meant[1] or not 0 < meant[0] <= rank.layers:
+            return ""
+        layer, batches = meant[0] - 1, meant[1]
+        if not batches <= simulator.has_run(rank, FORWARD.kind, layer):
+            return ""
+        if batches <= simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
+            return ""
+        first = f"{BACKWARD_INPUT.kind}({layer}, ...) of {numbered('micro-batch', batches)} has not run yet"
+        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it. Else "
 
     def _zero_of(self, layer: Hashable) -> str:
         """Return what this rank brings to the reduction of the gradient of a layer that has run on another rank, and of
@@ -239,11 +296,15 @@ class Storage(dict[Hashable, Any]):
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
-            return sent if backward else sent + back
+            updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
+            return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":
             return again
         if not backward and layer == rank.layers and batches <= simulator.has_run(rank, "loss", layer) != frozenset():
-            return f"{call} gave it, and model.loss has read it: pop takes it out, so read it once"
+            read = (
+                f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; backward({made}, ...) "
+            )
+            return f"{read}reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
         if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
             taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
             return f"{taken}: with pop it is gone after that, so leave pop to its last use"
@@ -294,7 +355,10 @@ class Storage(dict[Hashable, Any]):
         layer, batches = meant
         if name in ACTIVATIONS:
             activation = ACTIVATIONS[name] == "Activation"
-            if activation and layer == rank.layers and (last := simulator.owner(rank, layer - 1)) is not None:
+            last = simulator.owner(rank, layer - 1) if activation and layer == rank.layers else None
+            if last is not None and simulator.has_loaded(rank, layer - 1):
+                return self._not_yet(layer, batches)  # another pipeline's
+            if last is not None:
                 return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
             before = (layer - 1, *key[1:]) if isinstance(key, tuple) else layer - 1
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
@@ -360,7 +424,9 @@ class Storage(dict[Hashable, Any]):
             ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
             return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-        return f"{made} before that; or is it under another key?"
+        none = batches and not known and simulator.has_loaded(rank, layer - 1)
+        first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
+        return f"{first}{made} before that; or is it under another key?"
 
     def _fix_for(self, key: Hashable, thing: object) -> str:
         if isinstance(thing, (tuple, list)) and thing and all(type(one) in TENSORS for one in thing):
@@ -380,7 +446,9 @@ class Storage(dict[Hashable, Any]):
         if key in self:
             tensor = self[key]
             _delete(self, key)
-            self._drop(self._rank, tensor._token)
+            token = tensor._token
+            self._gone[key] = token.labels
+            self._drop(self._rank, token)
             return tensor
         self._refuse_pair("pop", key, default)
         return self.__missing__(key, popped=True) if default is _MISSING else default
@@ -442,6 +510,15 @@ class Storage(dict[Hashable, Any]):
 def _written(key: Hashable) -> str:
     """Return a key as it is written between brackets: a pair without parentheses."""
     return ", ".join(map(repr, key)) if isinstance(key, tuple) and len(key) > 1 else repr(key)
+
+
+def _words(key: Hashable) -> tuple[str, ...]:
+    """Return the names in a key that is a tuple."""
+    return tuple([one for one in key if isinstance(one, str)]) if isinstance(key, tuple) else ()
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AO' else 'a'} {kind}" if not kind.endswith("s") else kind
 
 
 class Answers(dict[int, Any]):

@@ -102,7 +102,14 @@ class Sharded(Tensor):
             "tensor.shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
         )
         total = whole_number(f"shard of {self}: total", total, fix=order)
-        index = one_of(f"shard of {self}: index", index, total, fix=order)
+        try:
+            index = one_of(f"shard of {self}: index", index, total, fix=order)
+        except PuzzleError as error:
+            one = (
+                "which piece and how many are of one axis: tensor.shard(model.axis_index(axis), model.axis_size(axis))"
+            )
+            error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded"), one)
+            raise
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
     def combine(self, other: Self) -> Self:
@@ -218,6 +225,11 @@ class Batched(Sharded):
             if other.batches != self.batches:
                 fix = "these are of different micro-batches, and stay apart: each is stored under a key of its own, or "
                 fix += "the new one takes the place of the old one"
+            if isinstance(self, ActivationGrad):
+                fix += (
+                    ". Is it the gradient of the weight that is added up? That is the first thing that backward gives, "
+                )
+                fix += "or what its half for the weight gives"
             problem = "only weight gradients add up on a rank"
             raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
         return super().__add__(other)
@@ -426,12 +438,13 @@ def expect(
     verb: str = "",
     whence: Callable[[], str] | None = None,
     in_rounds: Callable[[], str] | None = None,
+    in_order: bool = False,
 ) -> None:
     """Raise PuzzleError unless ``thing`` is a tensor of this kind. ``verb``: how the operation is called; ``whence``:
     from which rank it came, and where the right one is; ``in_rounds``: what to do where layers are dealt like cards,
-    if the order of the work is the mistake."""
+    if the order of the work is the mistake; ``in_order``: all operands are there, in another order."""
     if type(thing) is not CLASSES[kind]:
-        fix = forgotten_await(thing) or _of_another_kind(thing, kind) or verb
+        fix = verb if in_order else forgotten_await(thing) or _of_another_kind(thing, kind) or verb
         article = "" if kind.endswith("s") else "an " if kind[0] in "AO" else "a "
         problem = f"{name} must be {article}{kind}"
 
@@ -448,6 +461,8 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return f"one tensor of it: model.{getattr(thing, '_name', 'activations')}[...]"
     if isinstance(thing, list) and any(isinstance(one, Tensor) for one in thing):
         return "one tensor of the list: [layer] behind it, where it has one for each layer in their order"
+    if isinstance(thing, tuple) and len(thing) == 1:
+        return "it by itself, without the brackets and the comma of a tuple"
     if isinstance(thing, tuple) and any(isinstance(one, Tensor) for one in thing):
         return "one tensor of these: what an operation gives is unpacked, one, other = ..."
     if isinstance(thing, (Tokens, TokensGrad)) and kind in HOMEWARD.values():
@@ -456,6 +471,13 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
     if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
         return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
+    if isinstance(thing, Attended) and kind == "Activation":
+        return (
+            f"these are queries: model.rest({thing.layer}, inp, weight, att) gives the output, which goes on from here"
+        )
+    if isinstance(thing, AttendedGrad) and kind == "ActivationGrad":
+        gives = f"of_weight, grad = model.backward_project({thing.layer}, inp, grad, weight, att_grad, kv_grad)"
+        return f"this is the gradient of queries: {gives} gives the one that goes on from here"
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
         return "backward gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":

@@ -77,7 +77,9 @@ def _check_complete(
                 every += (
                     f"model.rank of model.RANKS, and sets all of it: weight = await model.allgather(piece, {layer})"
                 )
-                fix_for = {"states_sharded": every}
+                host = "this is the weight from before the update: on the host, model.weights[layer], "
+                host += "model.opt_states[layer] = model.update(...), and then send that new weight back"
+                fix_for = {"states_sharded": every, "updates_on_hosts": host}
             raise PuzzleError(
                 problem, where=where, expected=expected, got=str(labels), fix=fix, fix_for=fix_for, line=""
             )

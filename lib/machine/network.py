@@ -591,6 +591,14 @@ class Network:
         """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
         for call in waits:
             if gone := ended.intersection(call.missing()):
+                idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
+                if set(idle) & gone:
+                    nothing = (
+                        f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} loaded no layer, and so have "
+                    )
+                    nothing += "done nothing: is their list of layers empty? "
+                    stage = "With several pipelines it begins with the stage, and not with model.rank"
+                    return f"{nothing}{stage if self.mesh.axes else 'Each rank has a share of model.LAYERS'}"
                 have = "has" if len(gone) == 1 else "have"
                 return (
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
@@ -609,7 +617,7 @@ class Network:
             return fix + next(filter(None, [self._one_more(call) for call in receives if call.peer in quiet]), "")
         by_rank = {call.rank.rank: call for call in reversed(waits)}
         if receives and any(call.group for call in waits):
-            return _both_ways(receives, by_rank)
+            return self._of_other_copy(receives) or _both_ways(receives, by_rank)
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
@@ -621,6 +629,38 @@ class Network:
         if receives:
             return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _of_other_copy(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about messages to a rank that takes these from another one, while a rank that has the same
+        layer waits for that one, which sends it nothing: stages of several pipelines are mixed up; or an empty text."""
+        for receiver, mailboxes in sorted(self.mailboxes.items()):
+            for sender, mailbox in sorted(mailboxes.items()):
+                labels = mailbox[0].labels if mailbox else None
+                if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
+                    continue
+                calls = [
+                    call
+                    for call in receives
+                    if call.peer not in (None, sender)
+                    and call.peer in self.links
+                    and call.rank.rank != receiver
+                    and call.rank.has_loaded(labels.layer)
+                    and self.links[receiver].rank.has_loaded(labels.layer)
+                    and self.links[call.peer].sent.get(receiver)
+                    and not self.links[call.peer].sent.get(call.rank.rank)
+                ]
+                if calls:
+                    call = min(calls, key=lambda one: abs(one.rank.rank - sender))
+                    right, peer = call.rank.rank, call.peer
+                    sent = (
+                        f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which has its own from rank "
+                    )
+                    sent += (
+                        f"{peer}, and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its "
+                    )
+                    sent += f"own neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
+                    return f"{sent}model.receive(src={sender}) on rank {right}"
+        return ""
 
     def _one_more(self, call: InFlight) -> str:
         """Return how often the sender that a receive waits for has sent already, if it has."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..basics.errors import numbered, show_axis, show_set
 from ..record.attention import PROJECT
-from ..record.causal import NOTHING, Slices, missing
+from ..record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
@@ -279,6 +279,19 @@ class Asked:
                 slices = missing(slices, one.slices.get((PROJECT.kind, layer, batch), NOTHING))
         return slices
 
+    def share_slices(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
+        for batch in sorted(batches):
+            which = PROJECT.kind, layer, batch
+            for one, other in combinations(sorted(self.ranks), 2):
+                own = (self.ranks[rank].slices.get(which, NOTHING) for rank in (one, other))
+                if (common := in_both(*own))[0]:
+                    problem = (
+                        f"ranks {one} and {other} have both projected {show_slices(common)} of layer {layer}: each "
+                    )
+                    return f"{problem}slice goes to one rank, so cut as many slices as all ranks take together"
+        return ""
+
     def runs_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an
         empty text where no micro-batch has gone through it on several ranks."""
@@ -296,6 +309,10 @@ class Asked:
                         "they share it: let each of them run layers of its own, and bring model.fake_grad(layer, [])"
                     )
                     return f"{problem}; {share} for the others"
+                if self.mesh.axes and len(self.ranks[ran[0]].layers_run()) < self.layers:
+                    share = "its share of the batch goes by the place of its pipeline, and not by that of its stage: "
+                    share += "replica * share, ..., with share = model.BATCHES // replicas"
+                    return f"{problem}; {share}"
                 return f"{problem}; {self.dealt()}"
         return ""
 
@@ -349,7 +366,10 @@ class Asked:
             return ""
         which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
         order = "let both ranks do the forwards in the same order of layers and micro-batches"
-        return f"{which}, and rank {came[0]} has sent it first: {order}"
+        run = sorted(self.layers_run())
+        done = [f"layer {layer} for {numbered('micro-batch', self.has_run(FORWARD.kind, layer))}" for layer in run]
+        comes = f": after {', '.join(done)}, it comes next. Is a forward done twice here, or left out?" if done else ""
+        return f"{which}, and rank {came[0]} has sent it first: {order}{comes}"
 
     def forwards(self) -> Sequence[Step]:
         """Return the forwards of this rank, in their order."""

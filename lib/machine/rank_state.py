@@ -17,13 +17,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, show_call
+from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
+from ..record.labels import DEALT, HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
 from ..record.table import OPERATIONS, RECEIVE, SEND, stream_of, sums, work_on_layers
@@ -201,7 +201,7 @@ class TensorState(Token):
             labels = total_of((self.labels, other.labels), "+", strict=rank is None or rank.strict)
         except PuzzleError as error:
             twice, layer, plain = self.labels.batches & other.labels.batches, self.labels.layer, error.fix
-            if rank is not None and twice:
+            if rank is not None and twice and layer == other.labels.layer and not error.fix_for:
                 fixes = [
                     partial(rank.counted_twice, layer, twice, plain, verb)
                     for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind)
@@ -299,6 +299,13 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"
+    if (
+        KINDS[what].by_batch
+        and tensor.since < 0
+        and not kind.startswith(SEND.kind)
+        and what in ("Activation", "ActivationGrad")
+    ):
+        keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
     if tensor.since < 0 and where.operation == kind and where.layer == layer:
         keep = f"{show_call(kind, layer)} has used it already: is it done twice? Else {keep}"
     sent = kind.startswith(SEND.kind)
@@ -561,13 +568,23 @@ class RankState(Asked):
         kept = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
         kept += "the rank that needs it; where all ranks keep a slice, gather these again"
         fix: Fix = kept
+        fix_for: dict[str, Fix] = {}
         if len(labels.batches) > 1:
             one = f"model.get_activation([{max(labels.batches)}])"
             fix = f"ask for one micro-batch at a time, {one}, or for all at once, and keep each until its last use"
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
-            fix = partial(self._no_input, labels, kept)
-        got = f"{labels} after {other}"
-        return PuzzleError(f"micro-batch {batch} was taken before", where=where, expected=expected, got=got, fix=fix)
+            fix, fix_for = partial(self._no_input, labels, kept), {DEALT: partial(self._in_rounds, labels, kept)}
+        problem, got = f"micro-batch {batch} was taken before", f"{labels} after {other}"
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
+
+    def _in_rounds(self, labels: Labels, kept: str) -> str:
+        """Return what to do about an input that layer 0 has read already, where the layers go round the ranks."""
+        own = self.layers_loaded()
+        if not own or not all(labels.batches <= self.has_run(FORWARD.kind, layer) for layer in own):
+            return self._no_input(labels, kept)
+        done = f"this rank has taken {numbered('micro-batch', labels.batches)} through all of its layers already: do "
+        done += "each forward once. Is it in two rounds? A round has as many micro-batches as there are ranks, and the "
+        return f"{done}next one begins after it: for first in range(0, model.BATCHES, model.RANKS)"
 
     def _no_input(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already. ``kept``: how it could be kept."""

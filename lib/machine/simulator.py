@@ -9,10 +9,10 @@ from typing import cast
 from ..basics.arguments import one_of
 from ..basics.errors import Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
-from ..record.events import END, Event
+from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
 from ..record.kinds import KINDS
-from ..record.labels import ADAPTER, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
+from ..record.labels import ADAPTER, DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
@@ -273,6 +273,8 @@ class LocalSimulator:
                 src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
                 fix = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
+                if rank.is_host:
+                    fix = "this rank is the host: gradients come from its devices, receive(src=model.devices[0])"
                 raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"), fix=fix)
         return self.network.receive(self.network.links[rank.rank], src)
 
@@ -329,7 +331,16 @@ class LocalSimulator:
             return layer  # the text below costs more than the check
         fix = "for layer in range(model.LAYERS), whatever their number is at this size"
         fix = f"{_no_layer(rank, layer)}{fix}"
-        return one_of("layer", layer, rank.layers, rank.place(operation), fix)
+        try:
+            return one_of("layer", layer, rank.layers, rank.place(operation), fix)
+        except PuzzleError as error:
+            if self.mesh.ranks > 1 and operation in LOADS:
+                share = "the layers of this rank are range(model.rank * share, (model.rank + 1) * share), with share = "
+                share += "model.LAYERS // model.RANKS"
+                dealt = "the layers of this rank are range(model.rank, model.LAYERS, model.RANKS)"
+                start = _no_layer(rank, layer)
+                error.fix_for = {DEALT: f"{start}{dealt}", "stages": f"{start}{share}"}
+            raise
 
     def _other_rank(
         self, name: str, other: int, rank: RankState, operation: str, tensor: TensorState | None = None
@@ -340,7 +351,9 @@ class LocalSimulator:
         try:
             known = one_of(name, other, mesh.everyone, where, NEIGHBORS)
         except PuzzleError as error:
-            if tensor is not None:
+            if error.got[:1] in ("(", "["):  # several, as a worker shows them
+                error.fix = "one rank, and not several: model.devices[0] is the first" if mesh.hosts else "one rank"
+            elif tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
             elif operation == "receive":
                 error.fix = lambda: (
@@ -372,7 +385,13 @@ class LocalSimulator:
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
         alone = "there is one micro-batch only, number 0: model.get_activation([0])"
-        fix_for: dict[str, Fix] = {"weights_stay": alone if rank.batches == 1 else every, "four_stages": which}
+        cut = "all ranks train slices of the same micro-batches: model.get_activation([batch]).shard(model.rank, "
+        cut += f"model.RANKS), for batch in range(model.BATCHES), which is {rank.batches} here"
+        fix_for: dict[str, Fix] = {
+            "project": cut,
+            "weights_stay": alone if rank.batches == 1 else every,
+            "four_stages": which,
+        }
         fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
         problem = "a micro-batch is out of range"
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)

@@ -5,16 +5,16 @@ A layer is attention and a rest. ``project`` makes queries that have attended to
 they see. Backwards it is ``backward_rest``, ``backward_attend`` for each of these blocks, ``backward_project``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_set
-from .causal import NOTHING, both, in_both, seeing, seen, share, show_slices
+from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
+from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_slices
 from .kinds import KINDS
-from .labels import NO_EXTRA, ExtraLabels, Labels, of_batches
+from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
 from .operations import Computation, More, Rank, Values
 from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
 
@@ -45,8 +45,11 @@ def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Plac
         if one.layer != layer:
             problem, expected = f"{name} is of layer {one.layer}", f"layer {layer}"
             own = f"take what belongs to layer {layer}: is one stored under the key of another?"
+            if one.kind == "ActivationGrad" and layer < one.layer:
+                own = f"what backward_project({layer + 1}, ...) gives: backward goes from the last layer down to the "
+                own += "first, for layer in reversed(range(model.LAYERS))"
             found = partial(whence, rank, one, one.kind, layer, own)
-            fix = found if one.kind in ("Activation", "ActivationGrad") else own
+            fix = found if one.kind in ("Activation", "ActivationGrad") else _left_over(rank, one, own)
             raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
         if one.kind == "Weight":
             weight_fits(rank, where, layer, one, False)
@@ -60,6 +63,33 @@ def _check(rank: Rank, verb: str, layer: int, labels: dict[str, Labels]) -> Plac
     return where
 
 
+def _left_over(rank: Rank, one: Labels, own: str) -> str:
+    """Return what to do about keys and values, or their gradient, of another layer: as many receives as passes, where
+    they came as a message; else the ``own`` text."""
+    came = rank.sender(one)
+    if came is None:
+        return own
+    return (
+        f"it came from rank {came[0]}, which has passed on more of layer {one.layer} than this rank has received in "
+        "that layer: in each layer as many receives as passes, so that nothing is left over"
+    )
+
+
+def _of_other_slices(where: Place, one: Labels, own: Labels) -> str:
+    """Return what to do about a tensor of other slices than the first operand, its ``own`` ones."""
+    if one.kind in MEETS and own.is_whole():
+        cut = "inp.shard(model.rank, model.RANKS)"
+        return f"cut the input before it goes into model.project, {cut}: then all that comes of it is of that slice"
+    if one.kind == "ActivationGrad" and within(own, one):
+        return (
+            "model.loss(out, sliced=True) takes this rank's slice of the output, and gives that slice of the gradient"
+        )
+    if one.kind == "Attended" and within(own, one):
+        fix = f"model.project({one.layer}, inp, weight) of the input that model.rest reads: of the other slices "
+        return f"{fix}only keys and values are needed, and those are gathered or passed on"
+    return f"take both of the same slices, {show_slices(own.piece())}"
+
+
 def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
     """Raise PuzzleError unless all but the weight are the same slices of the sequence."""
     sliced = {name: one for name, one in labels.items() if one.kind != "Weight"}
@@ -69,11 +99,21 @@ def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
             problem = f"{name} is of another slice than {first}"
             if one.kind == "KeysValuesGrad":
                 problem = "the gradient of keys and values is of another slice"
-            fix = f"take both of the same slices, {show_slices(own.piece())}"
+            fix, fix_for = _of_other_slices(where, one, own), NO_OTHERS
             if one.kind == "KeysValuesGrad":
-                fix = f"bring it home first: kv_grad = await model.scatterreduce(kv_grad, {one.layer}) gives each rank "
-                fix += "the slices that it had brought to the gather; on a ring pass it on until it is back"
-            raise PuzzleError(problem, where=where, expected=f"{show_slices(own.piece())}", got=str(one), fix=fix)
+                gathered = f"kv_grad = await model.scatterreduce(kv_grad, {one.layer}) gives each rank the slices that "
+                gathered += "it had brought to the gather"
+                ring = "pass it on until it is back"
+                fix, fix_for = _home("bring it home first: ", gathered, ring)
+            expected = f"{show_slices(own.piece())}"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix, fix_for=fix_for)
+
+
+def _home(begins: str, gathered: str, ring: str) -> tuple[str, Mapping[str, Fix]]:
+    """Return what to do about keys and values, or their gradients, where they are gathered and where they go round a
+    ring: in any puzzle, and in those whose rules allow one of the two."""
+    fix = f"{begins}{gathered}; on a ring {ring}"
+    return fix, {GATHERED: f"{begins}{gathered}", RING: f"{begins}{ring}"}
 
 
 def _complete(rank: Rank, where: Place, one: Labels) -> None:
@@ -81,32 +121,47 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
     unmet = one.unmet()
     if not unmet[0]:
         return
+    fix_for: Mapping[str, Fix]
     if one.kind == "KeysValuesGrad":
         problem = f"the gradient of keys and values lacks what the queries of {show_slices(unmet)} add to it"
         expected = "what every slice that sees them gives"
-        fix = f"add up what all queries give: kv_grad = await model.scatterreduce(kv_grad, {one.layer}), or on a ring "
-        fix += "kv_grad = kv_grad + await model.receive(...), once for each rank that has read these keys"
+        gathered = f"kv_grad = await model.scatterreduce(kv_grad, {one.layer})"
+        ring = "kv_grad = kv_grad + await model.receive(...), once for each rank that has read these keys"
+        fix, fix_for = _home("add up what all queries give: ", gathered, ring)
     else:
         verb, call = MEETS[one.kind]
         problem = f"the queries have not {verb} {show_slices(unmet)}"
         expected = "every slice up to their own"
-        fix = f"{call} with the keys and values of these slices: gather them, await model.allgather(kv, {one.layer}), "
-        fix += "or pass them around a ring"
+        gathered = f"gather them, await model.allgather(kv, {one.layer})"
+        ring = "they come from the other ranks, round the ring: one attend for each of these, before this"
+        fix, fix_for = _home(f"{call} with the keys and values of these slices: ", gathered, ring)
+        verb = call.partition("model.")[2].partition("(")[0]
+        if not one.done()[0] and one.batches <= rank.has_run(verb, one.layer):
+            fix, fix_for = f"model.{verb} does not change the queries that it is given, it returns new ones: {call}", {}
+        elif one.done()[0] and not missing(unmet, one.piece())[0]:
+            fix, fix_for = f"these are of this rank's own slice: {call} with its own keys and values, too", {}
     none = rank.slices_of_none(one.layer, one.batches, unmet)
     if none[0]:
         problem += ", which no rank has projected" + f": {show_slices(none)}" * (none != unmet)
         fix = f"every slice needs a rank: inp.shard(model.rank, model.RANKS), and model.project({one.layer}, ...) of it"
-    raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+        fix_for = NO_OTHERS
+    raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix, fix_for=fix_for)
 
 
-def _once(where: Place, queries: Labels, keys: Labels) -> None:
+def _once(rank: Rank, where: Place, queries: Labels, keys: Labels) -> None:
     """Raise PuzzleError where queries have met some of these keys before."""
     twice = in_both(queries.done(), seen(queries.piece(), keys.piece()))
     if twice[0]:
         problem = f"these queries have attended to {show_slices(twice)} before"
         fix = "let them attend to each slice of the keys once: all of them after a gather, or those that are here and "
         fix += "then what each receive brings"
-        raise PuzzleError(problem, where=where, expected="other keys", got=str(keys), fix=fix)
+        found = partial(_shared, rank, queries, fix)
+        raise PuzzleError(problem, where=where, expected="other keys", got=str(keys), fix=found)
+
+
+def _shared(rank: Rank, queries: Labels, own: str) -> str:
+    """Return which ranks have the same slices of a sequence, or the ``own`` text where no two have."""
+    return rank.share_slices(queries.layer, queries.batches) or own
 
 
 def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -125,7 +180,7 @@ def block_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     these queries."""
     queries, keys = labels
     where = _check(rank, ATTEND.kind, layer, {NAMES[one.kind]: one for one in labels})
-    _once(where, queries, keys)
+    _once(rank, where, queries, keys)
 
 
 def _slice(labels: Sequence[Labels]) -> Fraction:

@@ -13,13 +13,15 @@ from math import lcm
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from ..basics.errors import PuzzleError, numbered, show_set
+from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered, show_set
 from .causal import NOTHING, Slices, both, in_both, missing, show_slices, to_meet
 from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
 DEALT = "dealt_like_cards"
 """The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
+GATHERED, RING = "keys_by_collectives", "keys_go_round"
+"""The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), hosts, and
@@ -318,7 +320,8 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         for part in parts:
             if part.layer != layer:
                 problem = "gradients of different layers do not add up"
-                fix = "keep a sum for each layer: model.grad_weights[layer]"
+                fix = "keep a sum for each layer: model.grad_weights[layer]. Messages come in the order in "
+                fix += "which they are sent: loop over layers and micro-batches as the sender does"
                 raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if len(real) == 1:
         return first
@@ -394,10 +397,15 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
             problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
+            fix_for: Mapping[str, Fix] = NO_OTHERS
             if part.layer == first.layer and part.batches == first.batches:
+                fix_for = {
+                    RING: "the gradient goes round with the keys that it is of: in each step pass both on, and "
+                    "add what this rank's queries give to the gradient that has come with these keys, kv_grad + theirs"
+                }
                 fix = "all ranks go back to the keys of all of them: "
                 fix += f"whole = await model.allgather(kv, {first.layer}) comes before backward_attend, too"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
         # Queries that see none of these keys have added nothing to their gradient.
         own = in_both(part.done(), to_meet(part.piece(), QUERIES))
         twice = in_both(queries, own)

@@ -189,6 +189,9 @@ class Rank(Protocol):
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
 
+    def is_cut(self, layer: int) -> bool:
+        """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
 
@@ -210,6 +213,9 @@ class Rank(Protocol):
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected, as far as is known."""
+
+    def share_slices(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
 
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""

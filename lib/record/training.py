@@ -92,6 +92,13 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         own += "backward goes from the last layer down to the first"
         expected = f"an ActivationGrad with layer={layer}: {given}"
         where_from = functools.partial(whence, rank, grad, "ActivationGrad", layer + 1, own)
+        if grad.layer == layer - 1 and grad.batches <= rank.has_run(BACKWARD_INPUT.kind, layer) != frozenset():
+            both = (
+                f"this is what {BACKWARD_INPUT.kind}({layer}, ...) gives, and goes on from here. Both halves read the "
+            )
+            both += "same gradient, that of the layer's output: keep it stored until the half for the weight, "
+            both += f"model.grad_activations[{layer + 1}, micro_batch]"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=both)
         fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
         raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
     if inp.batches != grad.batches:
@@ -106,7 +113,13 @@ def _of_other_batches(rank: Rank, where: Place, layer: int, inp: Labels, grad: L
     expected, got = f"a gradient for micro-batches {show_set(inp.batches)}", show_set(grad.batches)
     problem = "input and gradient are of different micro-batches"
     fix = "take both under the same micro-batch, and receive gradients in the order in which they are sent"
-    if grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
+    if inp.batches <= rank.has_run(BACKWARD_INPUT.kind, layer):
+        fix = f"the gradient of {numbered('micro-batch', inp.batches)} was here for {BACKWARD_INPUT.kind}, and another "
+        fix += f"one has taken its place: a key for each, model.grad_activations[{layer + 1}, micro_batch]"
+    elif layer == rank.layers - 1 and inp.batches <= rank.has_run(LOSS.kind, rank.layers):
+        fix = f"model.loss gave the gradient of {numbered('micro-batch', inp.batches)}, and another one has taken its "
+        fix += f"place: a key for each, model.grad_activations[{layer + 1}, micro_batch], or the loss right before this"
+    elif grad.batches <= rank.has_run("forward", layer) and rank.lacks_inputs():
         fix = f"this rank has run layer {layer} for {numbered('micro-batch', grad.batches)}, too: give each input a "
         fix += f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
         fix += "out that of the gradient's micro-batch"
@@ -172,6 +185,9 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         return f"{fix}only what other ranks read. Or should this rank have layer {labels.layer}?"
     if from_there:
         return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
+    if not wanted and kind == labels.kind == "Activation" and rank.has_run("forward", layer - 1):
+        own = f"forward({layer - 1}, ...) of this rank gave what layer {layer} reads: receive for this rank's "
+        return f"it came from rank {came[0]}, and took its place. {own}first layer only, not in each turn of a loop"
     return f"it came from rank {came[0]}; {wanted or own}"
 
 
@@ -185,7 +201,7 @@ def _for_a_slice(name: str, where: Place, layer: int) -> tuple[str, dict[str, Fi
     uncut = "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
     whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {layer})"
     steps = f"a slice goes through a layer in steps: att, kv = model.project({layer}, inp, weight) is the first"
-    if name == "gradient":
+    if name == "gradient" or where.operation == BACKWARD.kind:
         steps = "a slice goes back in steps: att_grad = model.backward_rest(layer, inp, grad, weight, att) is the first"
     if where.operation == LOSS.kind:
         steps = "model.loss(out, sliced=True) takes a slice, and gives a slice"
@@ -426,6 +442,9 @@ BACKWARD_WEIGHT = replace(
 # -- the optimizer step ---------------------------------------------------------------------------
 
 
+SUM_FIRST = "train on all micro-batches and add up their gradients, then update"
+
+
 def not_in_place(verb: str) -> str:
     """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
     fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
@@ -481,6 +500,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         if weight.is_whole():
             shard = "here each rank loads, keeps and updates its shard of every layer: "
             fix_for = {"sharded": f"{shard}model.load_weights({layer}, model.rank, model.RANKS)", **fix_for}
+            if rank.is_cut(layer) and not rank.last_cut(layer):
+                whole = (
+                    f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce, which leaves each "
+                )
+                fix_for = {**fix_for, "whole": f"{whole}rank a piece: here each rank updates all of a layer"}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
@@ -538,6 +562,13 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if undone := missing & rank.has_run(FORWARD.kind, layer):
         halves = rank.has_run(BACKWARD_INPUT.kind, layer) & undone
+        if rank.has_run(BACKWARD_INPUT.kind, layer) and not halves | (missing - undone):
+            return (
+                f"both halves of the backward of {numbered('micro-batch', undone)} are still to come for layer "
+                f"{layer}: add up what model.backward_weight gives for all of them, and update once, after the last"
+            )
+        if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone:
+            return f"this update is too soon: {SUM_FIRST}"
         verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
@@ -548,7 +579,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if none := rank.run_by_none(layer, missing):
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
-            return f"{ran}: train on all micro-batches and add up their gradients, then update"
+            return f"{ran}: {SUM_FIRST}"
         return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
@@ -568,7 +599,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
             f"add up the gradients of all ranks before the update: grad = await model.allreduce(grad, {layer}), or "
             "model.scatterreduce, which gives a rank its piece of the sum"
         )
-    return "train on all micro-batches and add up their gradients, then update"
+    return SUM_FIRST
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:

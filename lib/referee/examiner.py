@@ -15,12 +15,16 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 
+from ..basics.errors import PuzzleError
 from ..course.layouts import Size
+from ..grading.answers import answer_in
 from ..grading.commandline import called
 from ..grading.fitting import fitting
 from ..grading.judge import judge
+from ..grading.submission import sources
 from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
@@ -51,7 +55,7 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
         return outcome
 
     try:
-        verdict = judge(puzzle, fitting(puzzle, run), code.noted)
+        verdict = judge(puzzle, fitting(puzzle, run), code.noted, partial(_source, code, puzzle.name))
         code.known.right.update(digests[: len(verdict.held_at)])
     except Missing:
         message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
@@ -62,6 +66,14 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     verdict = replace(verdict, file=code.submission.file, printed=said, seconds=seconds)
     wrong = verdict.error and verdict.error.shown(LONGEST)
     return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)
+
+
+def _source(code: Loaded, name: str) -> str:
+    """Return the function of a puzzle in a learner's file, with what it needs; nothing if it is not found."""
+    try:
+        return answer_in([text for _, text in sources(code.submission.file, code.submission.text)], name)
+    except (PuzzleError, ValueError, RecursionError, MemoryError):
+        return ""
 
 
 class Judge:

@@ -59,6 +59,7 @@ WRONG_TYPES = {
     r"'float' object cannot be interpreted as an integer":
         "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
     r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
+    r"'bool' object is not callable": "model.is_host is a value and no method: if model.is_host, without ()",
     r"'int' object is not (?:callable|iterable)":
         "model.rank, model.RANKS, model.LAYERS and model.BATCHES are numbers: range(model.LAYERS) counts up to one",
     r"unsupported operand type\(s\) for .*'NoneType'":
@@ -79,7 +80,11 @@ def advice(error: BaseException) -> tuple[str, str]:
         made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name)}"
         return "", f"did you mean {near}?" if near else made
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
-        return f"model.{call[1]}() {call[2]}", written(call[1])
+        if "unexpected keyword argument 'keep'" in call[2]:
+            kept = "keep=... is for forward, which then gives two things: out, saved = model.forward(..., keep=...)"
+            return f"model.{call[1]}() {call[2]}", f"{kept}; backward takes the second one, saved=saved"
+        more = ", and anything more by its name: name=value" * ("positional arguments but" in call[2])
+        return f"model.{call[1]}() {call[2]}", f"{written(call[1])}{more}"
     if isinstance(error, TypeError):
         said = _of_tensors(str(error))
         return said or ("", next((fix for begins, fix in WRONG_TYPES.items() if re.match(begins, str(error))), ""))
