@@ -72,7 +72,8 @@ def compare(
     static: bool = False,
 ) -> Figure:
     """A picture of two to four schedules, one below the other on one time axis, with a table of their figures. They
-    are runs, or profiles of real runs (``trace``): beside a profile, a run needs real prices (``lib.real``).
+    are runs, or profiles of real runs (``trace``): beside a profile, a run needs real prices (``lib.real``), or
+    the profile labels that tell how long a tick is.
 
     Above each but the first, it says how much shorter or longer it is than the one before and of what that is made: how
     much more or less a rank, on average, computes, only communicates, or waits. These parts add up to

@@ -151,7 +151,7 @@ def idle_and_hidden(trace: Trace) -> str:
 def machine(trace: Trace) -> str:
     """Return the numbers of ranks, layers and micro-batches, the length of a tick if it was measured, and notes."""
     if trace.profile is not None:
-        return " · ".join(filter(None, [trace.profile.about, trace.note]))
+        return " · ".join(filter(None, [trace.profile.about, trace.scale, trace.note]))
     said = f"{trace.ranks} rank{plural(trace.ranks)} · {trace.layers} layer{plural(trace.layers)}"
     said += f" · {trace.batches} micro-batch{plural(trace.batches, 'es')}"
     said += f" · nodes of {trace.node_size}" if trace.node_size else ""

@@ -288,6 +288,7 @@ def _of_profile(profile: Profile, title: str, time_target: float | None) -> Trac
         size_unit=profile.size_unit,
         note="; ".join(profile.notes),
         profile=profile,
+        tick=profile.tick,
     )
 
 
@@ -342,7 +343,7 @@ def in_one_unit(traces: Sequence[Trace]) -> Sequence[Trace]:
     profiled = any(trace.profile is not None for trace in traces)
     if profiled and not known and any(trace.unit is TICKS for trace in traces):
         problem = "a profile is in ms, and nothing says how long a tick is"
-        fix = "run(..., cost=cluster.cost(model)), with a cluster and a model from lib.real"
+        fix = "run(..., cost=cluster.cost(model)), of lib.real; or labels in the profile: forward layer 3 mb 1"
         raise PuzzleError(problem, where="compare", expected="a run at real prices", fix=fix, line="")
     if not known and any(trace.unit is TICKS for trace in traces):
         problem = "one is in ticks, one in ms, and nothing was computed that would say how long a tick is"

@@ -58,6 +58,7 @@ from tools.published import MEGATRON
 from . import figures, gallery, priced, room
 from .address import address, fill, links
 from .outlined import as_kept, outline_of
+from .profiled import of_profile, profile_of, profile_pictures
 from .readme import with_figures as with_figures_of_docs
 from .readme import with_puzzles
 from .room import ROOM
@@ -1006,6 +1007,9 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             played = _played(root, puzzle)
             drawn = draw(played, time_target=time, memory_target=memory)
             yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
+    if overview:
+        program = solution_of(root, next(p for p in found if p["name"] == "one_f_one_b"))
+        yield from profile_pictures(profile_of(root), program)
 
 
 def _documented(page: Path, text: str, given: dict[str, Any]) -> str:
@@ -1036,6 +1040,7 @@ def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
         "A100_MEGATRON": A100_MEGATRON,
         "H100_DGX": H100_DGX,
         "gpipe": shown,
+        "profile": of_profile(profile_of(root), programs["one_f_one_b"]),
         "longest": longest,
     }
 

@@ -15,11 +15,14 @@ import pytest
 from drawing import compare, draw, perfetto, play
 from drawing.shell import DRAWN, FAILED, USAGE, main
 from lib import Profile, PuzzleError, run, trace
+from lib.engines.result import ProcessRun
 from lib.real import GPT_2_XL, H100_DGX
 from lib.real.traces.files import is_trace
 from lib.real.traces.streams import entries_of
 from solutions.p02_ddp import ddp
+from solutions.p13_one_f_one_b import one_f_one_b
 
+from .marks import needs_torch
 from .profiles import GpuFile, dump, entry, hang, late_rank, pieces, save_dumps, saved, straggler
 
 
@@ -408,3 +411,42 @@ def test_what_is_a_profile_by_its_name(tmp_path: Path) -> None:
     assert not any(map(is_trace, ("mine.py:fsdp", "mine.py", "a.ipynb", "nothing")))
     assert run
     assert compare
+
+
+# -- our own engine ---------------------------------------------------------------------------
+
+
+@needs_torch
+@pytest.mark.process
+def test_a_profile_of_our_own_processes_has_what_they_have_measured(tmp_path: Path) -> None:
+    folder = tmp_path / "profile"
+    done = run(
+        one_f_one_b,
+        ranks=2,
+        layers=2,
+        batches=3,
+        engine="processes",
+        device="cpu",
+        pace=0.02,
+        profile=folder,
+        timeout=60,
+    )
+    assert isinstance(done, ProcessRun)
+    profile = trace(folder / "rank*.json.gz")
+    assert (profile.problems, profile.failure, profile.ranks, profile.step) == ([], None, 2, 0)
+    for rank in range(2):
+        logs = [event for event in done.events if event.rank == rank], profile.by_rank[rank]
+        works = [{(e.kind, e.layer, e.batches) for e in log if e.kind in ("forward", "backward")} for log in logs]
+        assert works[0] == works[1]
+        sent = [sorted(e.kind for e in log if e.stream == "message") for log in logs]
+        assert sent[0] == sent[1] != []
+    assert profile.tick is not None and done.tick is not None and profile.tick > 20
+    assert compare(done.measured, profile, titles=["measured", "profiled"]).summary
+    assert compare(run(one_f_one_b, ranks=2, layers=2, batches=3), profile).summary
+
+
+def test_only_processes_are_profiled(tmp_path: Path) -> None:
+    with pytest.raises(PuzzleError, match="only processes are profiled"):
+        run(one_f_one_b, ranks=2, layers=2, batches=3, profile=tmp_path)
+    with pytest.raises(PuzzleError, match="profile names a folder"):
+        run(one_f_one_b, ranks=2, layers=2, batches=3, profile=7)  # type: ignore[arg-type]

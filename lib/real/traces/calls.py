@@ -36,8 +36,6 @@ class Call:
     """The sender and the receiver of a message, if the file says who they are."""
     size: int = 0
     """Bytes of what this rank brings or gets, whichever is more; 0 if it is not known."""
-    meets: bool = True
-    """Whether a send waits for its receiver, as it does with NCCL."""
 
 
 @dataclass(slots=True)

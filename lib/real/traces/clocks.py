@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from ...record.collectives import ROWS as COLLECTIVES
+from ...record.experts import ALLTOALL
 from .meetings import Meeting
 
-TOGETHER = ("allreduce", "allgather", "scatterreduce", "alltoall", "barrier")
+TOGETHER = (*(row.kind for row in COLLECTIVES), ALLTOALL.kind, "barrier")
 """Collectives that end nowhere before all have come."""
 ROUGHLY = 20.0
 """Microseconds by which times of one clock may contradict each other."""

@@ -40,12 +40,6 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
 
     Raises PuzzleError for files that are missing, damaged, cut off or no profiles, for two of one rank, and for ranks
     that have no step in common.
-
-    >>> trace("nothing*.json")
-    Traceback (most recent call last):
-    lib.basics.errors.PuzzleError: trace: there is no file nothing*.json
-    <BLANKLINE>
-      write:     trace("rank*.json.gz"), of files that export_chrome_trace has written, one for each rank
     """
     if not (step is None or (isinstance(step, int) and not isinstance(step, bool))):
         raise PuzzleError("step is the number of a step", where="trace", got=describe(step), fix="step=3", line="")

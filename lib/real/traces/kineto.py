@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...record.table import SEND
+from ...record.training import BACKWARD, FORWARD
 from .calls import Call, Rank, Work
-from .labels import STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
+from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
 from .streams import ENTRIES, damaged
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -122,9 +124,9 @@ class Raw:
         """Take a call of gloo, which says neither group nor peer; with record_shapes=True it says its sizes."""
         counts = [_product(one) for one in args.get("Input Dims") or () if isinstance(one, list)]
         kinds = args.get("Input type") or [""]
-        call = Call(call_of(span.name), span.start, span.end, span.name.removeprefix("gloo:"), meets=False)
+        call = Call(call_of(span.name), span.start, span.end, span.name.removeprefix("gloo:"))
         call.size = sum(bytes_of(count, kind) for count, kind in zip(counts, kinds, strict=False))
-        self.of_gloo.append((call, span.thread, call.kind in ("pass_to", "receive")))
+        self.of_gloo.append((call, span.thread, call.kind in MESSAGES))
         self.calls.append(call)
 
     def _call(self, span: Span, args: dict[str, Any]) -> Call:
@@ -134,10 +136,10 @@ class Raw:
         call.group_name = str(args.get("Process Group Name", ""))
         call.group = ranks_of(args.get("Process Group Ranks"), args)
         number = args.get("Seq")
-        call.number = number if isinstance(number, int) and call.kind not in ("pass_to", "receive") else None
-        own, far = self._rank_said(), args.get("Dst Rank" if call.kind == "pass_to" else "Src Rank")
-        if call.kind in ("pass_to", "receive") and own is not None and far is not None and str(far).isdigit():
-            call.ends = (own, int(far)) if call.kind == "pass_to" else (int(far), own)
+        call.number = number if isinstance(number, int) and call.kind not in MESSAGES else None
+        own, far = self._rank_said(), args.get("Dst Rank" if call.kind == SEND.kind else "Src Rank")
+        if call.kind in MESSAGES and own is not None and far is not None and str(far).isdigit():
+            call.ends = (own, int(far)) if call.kind == SEND.kind else (int(far), own)
         counts = [int(args.get(key) or 0) for key in ("In msg nelems", "Out msg nelems")]
         call.size = bytes_of(max(counts), args.get("dtype"))
         return call
@@ -247,7 +249,7 @@ class Raw:
         for call, thread, message in self.of_gloo:
             if not message:
                 continue
-            sends = call.kind == "pass_to"
+            sends = call.kind == SEND.kind
             around = spans[sends, thread]
             at = bisect_right(around, call.start, key=lambda one: one[0]) - 1
             far = 1 - rank if world == 2 else None
@@ -297,7 +299,7 @@ class _Labels:
         kinds = {span.label.kind for span in spans if span.label is not None}
         # Where someone has labeled forwards, all else is something else. Where only the rest is labeled, by PyTorch,
         # what is neither backward nor update is the forward pass.
-        self.other = Label(WORK if "forward" in kinds or not kinds else "forward")
+        self.other = Label(WORK if FORWARD.kind in kinds or not kinds else FORWARD.kind)
 
     def at(self, thread: object, moment: float) -> Label:
         """Return the label for what happens on a thread at a moment."""
@@ -321,7 +323,7 @@ def _changes(spans: list[Span]) -> tuple[list[float], list[Label | None]]:
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         close(span.start)
         around = open_[-1].label if open_ and not span.name else None
-        if around is not None and around.kind.startswith("backward"):
+        if around is not None and around.kind.startswith(BACKWARD.kind):
             continue  # a node of the backward pass, inside of what names its layer
         moments.append(span.start)
         labels.append(span.label)

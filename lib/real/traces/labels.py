@@ -4,29 +4,18 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...record.table import stream_of
+from ...record.table import OPERATIONS, RECEIVE, SEND, stream_of
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
 from .calls import NOBODY
 
 EXCHANGE, OTHER_CALL, WORK, UNRECORDED = "exchange", "communicate", "compute", "unrecorded"
+MESSAGES = (SEND.kind, RECEIVE.kind)
 _LIBRARIES = re.compile(r"^(nccl|rccl|gloo|xccl|hccl|ucc|mpi|mccl|c10d|c10d_functional)+(dev)?(generic)?(kernel)?")
-_CALLS = (
-    ("allreduce", "allreduce"),
-    ("allgather", "allgather"),
-    ("reducescatter", "scatterreduce"),
-    ("alltoall", "alltoall"),
-    ("broadcast", "broadcast"),
-    ("sendrecv", EXCHANGE),
-    ("coalesced", EXCHANGE),
-    ("send", "pass_to"),
-    ("recv", "receive"),
-    ("isend", "pass_to"),
-    ("irecv", "receive"),
-    ("barrier", "barrier"),
-    ("reduce", "reduce"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-)
-"""How the names of calls begin, without the name of their library, and the verbs for them."""
+_TRACED = ((EXCHANGE, ("sendrecv", "coalesced")), *((kind, (kind,)) for kind in ("broadcast", "barrier")))
+_KNOWN = tuple((row.kind, row.elsewhere) for row in OPERATIONS.values() if row.stream in ("collective", "message"))
+_LAST = tuple((kind, (kind,)) for kind in ("reduce", "gather", "scatter"))
+_CALLS = [(name.replace("_", ""), kind) for kind, names in (*_TRACED, *_KNOWN, *_LAST) for name in names]
+"""How the names of calls begin, without the name of their library, and the verbs for them. The order counts."""
 BYTES = {"bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "short": 2, "half": 2, "bfloat16": 2, "float16": 2}
 BYTES |= {"int": 4, "float": 4, "float32": 4, "int32": 4, "long": 8, "double": 8, "float64": 8, "int64": 8}
 BYTES |= {"complexfloat": 8, "complexdouble": 16, "unsigned char": 1, "long int": 8, "c10::half": 2, "c10::bfloat16": 2}
@@ -34,10 +23,10 @@ BYTES |= {"complexfloat": 8, "complexdouble": 16, "unsigned char": 1, "long int"
 BACKWARD_NODE = "autograd::engine::evaluate_function"
 STEP = re.compile(r"^ProfilerStep\s*#(\d+)$")
 _ACTION = re.compile(r"^PP:(\d+)([FBIW])(\d+)$")
-_ACTIONS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_weight"}
+_ACTIONS = {"F": FORWARD.kind, "B": BACKWARD.kind, "I": BACKWARD_INPUT.kind, "W": BACKWARD_WEIGHT.kind}
 _NUMBERED = re.compile(r"^(Forward|Backward) (\d+)$")
 _OWN = re.compile(r"^\W*([a-z_]+)(?![\w.:#]|\s*\()", re.IGNORECASE)
-_USUAL = {"forward": "forward", "backward": "backward", "optimizer": "update", "update": "update"}
+_USUAL = {row.kind: row.kind for row in (FORWARD, BACKWARD, UPDATE)} | {"optimizer": UPDATE.kind}
 _LAYER = re.compile(r"\blayer\W*(\d+)", re.IGNORECASE)
 _BATCH = re.compile(r"\b(?:mb|micro.?batch(?:es)?)\W*(\d+(?:\W+\d+)*)", re.IGNORECASE)
 
@@ -91,9 +80,9 @@ def label_of(name: str) -> Label | None:
         stage, action, batch = found.groups()
         return Label(_ACTIONS[action], int(stage), frozenset([int(batch)]))
     if name.startswith("Optimizer.step#"):
-        return Label("update")
+        return Label(UPDATE.kind)
     if name.startswith(BACKWARD_NODE):
-        return Label("backward")
+        return Label(BACKWARD.kind)
     if found := _NUMBERED.match(name):
         return Label(found[1].lower(), None, frozenset([int(found[2])]))
     if found := _OWN.match(name):

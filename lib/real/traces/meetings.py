@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...basics.errors import numbered
+from ...record.collectives import ROWS as COLLECTIVES
 from ...record.table import row_of
 from .calls import Call, Rank
-from .labels import EXCHANGE, OTHER_CALL
+from .labels import EXCHANGE, MESSAGES, OTHER_CALL
 
-MESSAGES = ("pass_to", "receive")
+EQUAL = [row.kind for row in COLLECTIVES]
+"""Collectives to which all ranks bring as much."""
 ALONE = (EXCHANGE, OTHER_CALL)
 """Calls of which nobody knows whom they meet."""
 
@@ -137,7 +139,7 @@ def _meet(found: Meetings, members: dict[int, Call], number: int, group: tuple[i
         others = tuple(rank for rank in here if rank not in own)
         found.found.append(Meeting(own, group, _name(next(iter(own.values())), number), others))
         sizes = {call.size for call in own.values()} - {0}
-        if len(sizes) > 1 and kind in ("allreduce", "allgather", "scatterreduce"):
+        if len(sizes) > 1 and kind in EQUAL:
             said = ", ".join(f"rank {rank} {call.size:,} bytes" for rank, call in sorted(own.items())[:4])
             found.problems.append(f"{_name(next(iter(own.values())), number)}: ranks bring different sizes: {said}")
     if len(kinds) > 1:
@@ -163,8 +165,8 @@ def _name(call: Call, number: int) -> str:
 
 
 def _notes(found: Meetings, ranks: Sequence[Rank], lonely: Mapping[str, int], keys: Iterable[Key]) -> None:
-    if lonely["pass_to"] or lonely["receive"]:
-        count = lonely["pass_to"] + lonely["receive"]
+    if any(lonely[kind] for kind in MESSAGES):
+        count = sum(lonely[kind] for kind in MESSAGES)
         found.notes.append(f"{count} messages do not say with whom: profile with record_shapes=True")
     if lonely[EXCHANGE]:
         found.notes.append(f"{lonely[EXCHANGE]} batches of sends and receives do not say with whom")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import fsum
 
 from ...basics.columns import in_columns
 from ...basics.errors import NOWHERE, PuzzleError, numbered
@@ -12,7 +13,8 @@ from ...record.breakdown import in_words, time_parts
 from ...record.chain import Chain
 from ...record.events import Event
 from ...record.score import makespan
-from ...record.table import SEND, row_of
+from ...record.table import row_of
+from ...record.training import FORWARD
 from .calls import Call, Rank
 from .causes import MeasuredWaiting, measured_chain
 from .clocks import clocks_of
@@ -30,8 +32,9 @@ class Profile:
     ``events``: the records, rank by rank, times in ms from the beginning of the step; ``by_rank``: the same by rank;
     ``time``: the end of the last, in ms; ``step``: the number of the step, if the files have any; ``sources``: the
     names of the files; ``problems``: calls that do not fit together, such as a collective to which a rank did not come;
-    ``notes``: what to know when reading its figures; ``failure``: where it hangs, in the dump of a flight recorder.
-    ``chain``: the longest chain; ``gaps(rank)``: when a rank waits, and for whom; ``parts``: where the time goes.
+    ``notes``: what to know when reading its figures; ``failure``: where it hangs, in the dump of a flight recorder;
+    ``parts``: where the time goes; ``gaps(rank)`` and ``waits``: when a rank waits, and for whom; ``chain``: the
+    longest chain; ``tick``: the ms of a forward, if labels say what is one.
     """
 
     unit, size_unit = MS, BYTES
@@ -94,12 +97,12 @@ class Profile:
         return self._known
 
     def _record(self, own: int, call: Call, place: int, meeting: Meeting | None) -> Event:
-        """Return the record of a call. It begins when the last rank has come to it."""
+        """Return the record of a call. It begins when the last rank has come to it; NCCL's and gloo's sends wait for
+        their receivers, too."""
         issued, end = self._ms(own, call.start), self._ms(own, call.end or 0.0)
         group = meeting.group if meeting is not None else call.group or (own,)
         came = [self._ms(rank, one.start) for rank, one in meeting.members.items()] if meeting is not None else [issued]
-        alone = call.kind == SEND.kind and not call.meets
-        start = issued if alone else max(issued, min(max(came), end))
+        start = max(issued, min(max(came), end))
         op = ("call", place) if place >= 0 else ("call", own, place)
         return Event(own, call.kind, None, frozenset(), issued, start, end, (), op, group, None, call.size)
 
@@ -150,6 +153,14 @@ class Profile:
     def chain(self) -> Chain:
         """The longest chain of operations that wait for each other, from the end of the step back to its beginning."""
         return measured_chain(self.by_rank)
+
+    @cached_property
+    def tick(self) -> float | None:
+        """The ms that a forward of one micro-batch through one layer takes on average, or through one stage, where
+        labels name both: beside it, a run in ticks has its prices. None where they do not."""
+        forwards = [event for event in self.events if event.kind == FORWARD.kind and event.batches]
+        named = [event.length / len(event.batches) for event in forwards if event.layer is not None]
+        return round(fsum(named) / len(named), NANO) if named else None
 
     def gaps(self, rank: int) -> list[tuple[float, float, tuple[int, ...]]]:
         """Return when a rank does nothing, in ms: start, end, and the ranks that it waits for, if any. Raises

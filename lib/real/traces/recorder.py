@@ -10,7 +10,7 @@ from typing import Any
 
 from .calls import Call, Rank, Work
 from .kineto import ranks_of
-from .labels import UNRECORDED, bytes_of, call_of
+from .labels import MESSAGES, UNRECORDED, bytes_of, call_of
 from .pickles import plain_pickle
 from .streams import damaged
 
@@ -77,7 +77,7 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
     group = entry.get("process_group") or (entry.get("pg_id", ""), "")
     call.group_name = str(group[0] if isinstance(group, (list, tuple)) and group else group)
     call.group = groups.get(call.group_name)
-    if call.kind in ("pass_to", "receive"):
+    if call.kind in MESSAGES:
         _set_ends(call, name, rank)
     else:
         number = entry.get("collective_seq_id", entry.get("seq_id"))
