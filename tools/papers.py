@@ -436,25 +436,21 @@ class Choice(NamedTuple):
     behind: float
 
 
-PROGRAMS: dict[str, Any] = {"sharded": prefetch, "pipeline": one_f_one_b, "interleaved": interleaved}
+PLAN_FIELDS = Plan._fields.index("program")  # the others are no text
 
 
-def choice(setup: published.Chosen, programs: dict[str, Any] = PROGRAMS) -> Choice:
+def choice(setup: published.Chosen, programs: dict[str, Any] | None = None) -> Choice:
     """Return what the planner makes of a set-up. What others chose is run if it is none of the ways that it tries."""
     cluster = replace(setup.cluster, gpus=setup.gpus)
-    found = plan(setup.model, cluster, setup.batch, **programs)
-    theirs = next((one for one in found.plans if same_way(one, setup.plan)), None)
+    found = plan(setup.model, cluster, setup.batch, **(programs or {}))
+    theirs = next((one for one in found.plans if one.choice == setup.plan.choice), None)
     if theirs is None:
-        theirs = Search(setup.model, cluster, setup.batch, programs).run(setup.plan)
+        search = Search(setup.model, cluster, setup.batch, programs)
+        theirs = search.run(search.every.complete(setup.plan))
         found = Plans([*found.plans, theirs], found.tried)
     fastest, ties = min(one.seconds for one in found.plans), sum(map(found.ties, found.plans))
     place = found.plans.index(theirs) + 1
     return Choice(setup, theirs, found.plans[0], place, ties, theirs.seconds / fastest - 1)
-
-
-def same_way(one: Plan, other: Plan) -> bool:
-    """Return whether two plans are the same, whatever is known of their seconds and bytes."""
-    return one[: Plan._fields.index("seconds")] == other[: Plan._fields.index("seconds")]
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
@@ -462,7 +458,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
     def row(what: str, one: Plan, then: str) -> str:
         mesh = f"{one.replicas} x {one.stages} x {one.tensor}"
-        how = f"{one.name:11}  {mesh:11}  {one.chunks}  {one.micro_batch}  {one.recompute:20}"
+        how = f"{one.name:11}  {mesh:11}  {one.chunks}  {one.micro_batch}  {one.recomputed:20}"
         return f"  {what:7}  {how}  {one.seconds:6.3g}  {show_bytes(one.bytes):>7}  {then}".rstrip()
 
     lines = [f"  {'':7}  {'program':11}  {'mesh':11}  v  b  {'recompute':20}  {'s':>6}  {'memory':>7}"]
@@ -512,11 +508,11 @@ def save(lines: Sequence[Line], folder: Path, choices: Sequence[Choice] = ()) ->
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "planner.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["model", "gpus", "batch", "whose", *Plan._fields, "place", "behind"])
+        table.writerow(["model", "gpus", "batch", "whose", *Plan._fields[:PLAN_FIELDS], "place", "behind"])
         for each in choices:
             setup = [each.setup.model.name, each.setup.gpus, each.setup.batch]
-            table.writerow([*setup, "theirs", *each.theirs, each.place, f"{each.behind:.4f}"])
-            table.writerow([*setup, "first", *each.first, 1, ""])
+            table.writerow([*setup, "theirs", *each.theirs[:PLAN_FIELDS], each.place, f"{each.behind:.4f}"])
+            table.writerow([*setup, "first", *each.first[:PLAN_FIELDS], 1, ""])
     with open(folder / "papers.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["table", "row", "unit", "published", "ours", "off", "without"])

@@ -24,6 +24,7 @@ from lib.real import (
     Transformer,
 )
 from lib.real.prices import RealCost
+from tools import foundry
 
 
 class Pipeline(NamedTuple):
@@ -143,21 +144,31 @@ def too_large() -> tuple[tuple[Transformer, RealCost], ...]:
     )
 
 
+def _sharded_choice(row: Sharded) -> Chosen:
+    each = row.gpus * row.micro_batch
+    return Chosen(
+        row.model, row.cluster, row.gpus, each, Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
+    )
+
+
+def _foundry_choice(row: foundry.Row) -> Chosen:
+    way = Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
+    return Chosen(row.model, row.cluster, row.gpus, row.gpus * row.micro_batch * row.batches, way)
+
+
 CHOSEN = (
     *(
         Chosen(
             row.model, A100_MEGATRON, 8 * row.stages, row.batches * row.micro_batch,
-            Plan("interleaved", 1, row.stages, row.chunks, 8, row.micro_batch, "selective"),
+            Plan(
+                "interleaved" if row.chunks > 1 else "pipeline", 1, row.stages, row.chunks, 8, row.micro_batch,
+                "selective",
+            ),
         )
-        for row in MEGATRON[1:3]
+        for row in MEGATRON[1:]
     ),
-    *(
-        Chosen(
-            row.model, row.cluster, row.gpus, row.gpus * row.micro_batch,
-            Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute),
-        )
-        for row in (TORCHTITAN_A100[1], TORCHTITAN_A100[3])
-    ),
+    *map(_sharded_choice, (TORCHTITAN_A100[1], TORCHTITAN_A100[3], TORCHTITAN_H100[2])),
+    *map(_foundry_choice, (foundry.rows()[0], foundry.rows()[2])),
 )  # fmt: skip
-"""The set-ups of two rows of arXiv 2205.05198, table 5, and of two of torchtitan's: the fastest that it has of each
-model."""
+"""The set-ups of three rows of arXiv 2205.05198, table 5, of three of torchtitan's, the fastest that it has of each
+model and GPU, and of LLM Foundry's two largest models, the first rows of each."""

@@ -5,6 +5,7 @@ transformer  weights, operations, and bytes of a transformer
 hardware     GPUs in nodes: how fast they compute and what links them
 layer        what a layer takes, with the traffic within it
 prices       a Cost of both, in seconds and bytes, and the Cluster that gives it
+changes      what each single change of a run would take away, or add
 report       where time and memory of a run go, as text
 presets      models and clusters whose figures are published
 traces       profiles of real runs, which are drawn and compared like runs

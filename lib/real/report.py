@@ -12,15 +12,19 @@ from ..machine.outcome import Outcome
 from ..record.breakdown import TALK, idle_of, name_of, time_parts
 from ..record.events import Event
 from ..record.kinds import MEMORY_KINDS
+from ..record.operations import Computation
 from ..record.score import part_of_time, peak_event, spans_boxes
 from ..record.table import OPERATIONS, RECEIVE, collective
+from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
+from .changes import changes
 from .hardware import FITS
 from .prices import RealCost
 
 
 def report(run: Outcome) -> str:
     """Return where time goes, where memory goes at its peak, what goes over which links, and how much of that is
-    exposed, which means that nothing is computed meanwhile. Raises PuzzleError for a run whose cost is in ticks."""
+    exposed, which means that nothing is computed meanwhile; and what each single change would take away, or add, such
+    as to compute less again, by the prices (see ``changes``). Raises PuzzleError for a run whose cost is in ticks."""
     cost = getattr(run, "cost", None)
     if not isinstance(cost, RealCost):
         got = repr(run) if isinstance(run, Outcome) else describe(run)
@@ -32,7 +36,18 @@ def report(run: Outcome) -> str:
     head = f"{run.name}, {cost}, {run.batches} micro-batch{'es' * (run.batches > 1)} on {gpus:,} GPU{'s' * (gpus > 1)}"
     head += f", {cost.gpus} a rank" if cost.gpus > 1 else ""
     head += f" ({run.note})" if run.note else ""
-    return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost)])
+    return "\n".join([head, *_time(run, cost), *_memory(run, cost), *_volume(run, cost), *_helps(run, cost)])
+
+
+def _helps(run: Outcome, cost: RealCost) -> list[str]:
+    """Return what each single change would take away or add. Of a program that keeps activations itself, or divides
+    layers or experts, it is not known."""
+    plain = {FORWARD.kind, BACKWARD.kind, LOSS.kind, UPDATE.kind}
+    done = {event.kind for event in run.device_events if isinstance(OPERATIONS.get(event.kind), Computation)}
+    whole = not any("partial" in word or "keep" in word for event in run.device_events for word in event.words)
+    if not done <= plain or not {FORWARD.kind, BACKWARD.kind} <= done or not whole or run.hosts:
+        return []
+    return ["\nwhat would change with", *(f"  {one.said(run)}" for one in changes(run, cost))]
 
 
 def _time(run: Outcome, cost: RealCost) -> list[str]:

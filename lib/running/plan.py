@@ -1,94 +1,39 @@
-"""The search for the best way to train a model on a cluster: a learner's programs on every mesh that fits."""
+"""The search for the best way to train a model on a cluster: programs on every mesh that fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from ..basics.arguments import describe, instance_of, whole_number
-from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
+from . import planned
+from .plans import ALIKE as ALIKE
+from .plans import Plans as Plans
 from .run import check_function, run
-from .sweep import beats, show_progress
+from .sweep import show_progress
+from .ways import COPIES, HYBRID, INTERLEAVED, PIPELINE, SHARDED, Program, Ways
+from .ways import Plan as Plan
 
-Program = Callable[[Any], object]
-ALIKE = 0.08
-"""The relative error of the model of a cluster: times within this of the fastest count as equal."""
 HOPELESS = 1.3
 """A program that takes this many times the fastest even without waiting is not run."""
-MOST_CHUNKS = 6
-SHOWN = 20  # plans of a table
 GRADIENTS = 4  # bytes of a gradient in memory; it is reduced in 2
-MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried in a pipeline
-
-
-class Plan(NamedTuple):
-    """A way to train on ``replicas`` x ``stages`` x ``tensor`` GPUs: ``seconds`` a step, ``bytes`` a GPU."""
-
-    name: str
-    replicas: int
-    stages: int
-    chunks: int
-    tensor: int
-    micro_batch: int
-    recompute: str
-    seconds: float = 0.0
-    bytes: int = 0
-    mfu: float = 0.0
-
-    @property
-    def figures(self) -> tuple[float, int]:
-        """Seconds and bytes."""
-        return self.seconds, self.bytes
-
-
-class Plans:
-    """The result of a search. ``plans``: those that fit; first those within 8 percent of the fastest, from small to
-    large, then the others by seconds. ``tried``: the number of plans that were run or ruled out."""
-
-    def __init__(self, plans: Sequence[Plan], tried: int) -> None:
-        fastest = min(plan.seconds for plan in plans)
-        self.limit = fastest * (1 + ALIKE)
-        self.plans = sorted(
-            plans, key=lambda plan: (0, plan.bytes, plan.seconds) if self.ties(plan) else (1, plan.seconds, plan.bytes)
-        )
-        self.tried = tried
-
-    def ties(self, plan: Plan) -> bool:
-        """Return whether a plan is as fast as the fastest, within the error of the model."""
-        return plan.seconds <= self.limit
-
-    def front(self) -> list[Plan]:
-        """Return the plans that no other one beats in seconds and bytes: the Pareto front, from fast to small."""
-        front = [plan for plan in self.plans if not any(beats(other.figures, plan.figures) for other in self.plans)]
-        return sorted(front, key=lambda plan: plan.seconds)
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return the table as texts."""
-        front = self.front()
-        return [
-            (
-                plan.name, f"{plan.replicas} x {plan.stages} x {plan.tensor}", str(plan.chunks), str(plan.micro_batch),
-                plan.recompute, f"{plan.seconds:.3g}", show_bytes(plan.bytes), f"{100 * plan.mfu:.0f}%",
-                "=" * self.ties(plan), "front" * (plan in front),
-            )
-            for plan in self.plans
-        ]  # fmt: skip
-
-    def __str__(self) -> str:
-        rows = [HEADS, *self.rows()]
-        more = len(rows) - 1 - SHOWN
-        lines = in_columns(rows[: SHOWN + 1]) + [f"and {more} more, in plans.rows()"] * (more > 0)
-        said = f"=: as fast as the fastest, within {100 * ALIKE:.0f} percent"
-        return "\n".join([*lines, f"{said}; {self.tried} ways were considered"])
-
-    __repr__ = __str__
-
-
-HEADS = ("program", "replicas x stages x tensor", "chunks", "micro-batch", "recompute", "s", "memory", "MFU", "", "")
+OURS: dict[str, Program] = {
+    SHARDED: planned.sharded, HYBRID: planned.sharded, COPIES: planned.sharded_with_copies,
+    PIPELINE: planned.pipelined, INTERLEAVED: planned.pipelined,
+}  # fmt: skip
+"""The programs that are tried unless others are given."""
+HIDDEN = 1.02
+"""Plain FSDP that takes so many times what it computes hides what it sends."""
+FEW_LAYERS = (6, 8)
+"""Of so many layers it is run to know what another micro-batch takes: that grows evenly with the layers."""
+NEAR = 0.3
+"""How far from the GPUs, or from the batch, the nearest is looked for that can be divided."""
 
 
 def plan(
@@ -99,138 +44,328 @@ def plan(
     sharded: Program | None = None,
     pipeline: Program | None = None,
     interleaved: Program | None = None,
+    optimizer: str = "adam",
+    gradients: float = GRADIENTS,
+    reduced: float = 2,
+    hosts: bool = False,
+    fp8: bool = False,
+    overlap: bool = False,
 ) -> Plans:
-    """Tries programs of yours on all meshes of a cluster, and returns those that fit, with seconds and bytes.
+    """Tries all meshes of a cluster, and returns the ways to train a model that fit, with seconds and bytes.
 
-    ``batch``: sequences of a step; ``sharded``: a program like that of puzzle 4, in which each rank trains a
-    micro-batch of its own; ``pipeline`` and ``interleaved``: programs like those of puzzles 13 and 14. Of the replicas
-    of a pipeline one is run, and their all-reduce is added, with nothing beside it; the time of many micro-batches is
-    known from two short runs. What cannot fit, or cannot be fast, is not run. Raises PuzzleError for what is no
-    model or cluster, for a cluster that does not say how many GPUs it has, and if nothing fits.
+    ``batch``: sequences of a step. Unless programs are given, those of ``lib.running.planned`` are tried: FSDP with
+    gradient accumulation, in all GPUs, in each node (HSDP), and with a copy of the weights in each node (hpZ), and
+    pipelines with one or several chunks, whose replicas divide the optimizer's states (ZeRO-1). ``sharded``: a program
+    of yours like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs
+    like those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
+    are tried then. With long sequences GPUs may share them, with experts replicas may divide them. ``optimizer``,
+    ``gradients``, ``reduced``, ``fp8`` and ``overlap``: those of ``cluster.cost``; ``hosts``: whether what forward
+    leaves behind may go to the hosts. The time of many micro-batches is known from two short runs. What cannot fit, or
+    cannot be fast, is not run. Raises PuzzleError for what is no model or cluster, for a cluster that does not say how
+    many GPUs it has, and if nothing fits.
     """
     instance_of("model", model, Transformer, "plan(GPT_175B, ...), with GPT_175B from lib.real")
     instance_of("cluster", cluster, Cluster, "replace(A100_MEGATRON, gpus=64), with A100_MEGATRON from lib.real")
     batch = whole_number("batch", batch)
+    instance_of("hosts", hosts, bool, "hosts=True, or False")
     if cluster.gpus is None:
         fix = "replace(cluster, gpus=64), with replace from dataclasses"
         raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), fix=fix)
-    programs = {"sharded": sharded, "pipeline": pipeline, "interleaved": interleaved}
+    programs = {SHARDED: sharded, PIPELINE: pipeline, INTERLEAVED: interleaved}
     for fn in programs.values():
         if fn is not None:
             check_function(fn)
-    search = Search(model, cluster, batch, programs)
-    least = {way: search.least_seconds(way) for way in search.ways()}
-    ways = sorted(least, key=least.__getitem__)
-    found: list[Plan] = []
-    for count, way in enumerate(ways, 1):
-        fastest = min((plan.seconds for plan in found), default=float("inf"))
-        if search.least_bytes(way) <= cluster.room and least[way] <= HOPELESS * fastest:
-            done = search.run(way)
-            if done.bytes <= cluster.room:
-                found.append(done)
-        show_progress(count, len(ways))
-    if not found:
-        smallest = min(map(search.least_bytes, ways), default=0.0)
-        problem = f"no mesh of {cluster.gpus:,} GPUs holds {model.name} with a batch of {batch:,}"
-        expected = f"at most {show_bytes(cluster.room)} on a GPU"
-        got = f"{show_bytes(smallest)} at the least" if ways else "no mesh into which layers and batch can be divided"
-        fix = "more GPUs, a batch that they divide, or all of sharded=, pipeline= and interleaved="
-        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=fix)
-    return Plans(found, len(ways))
+    given = {"optimizer": optimizer, "gradients": gradients, "reduced": reduced, "fp8": fp8, "overlap": overlap}
+    search = Search(model, cluster, batch, programs, hosts=hosts, **given)
+    return search.found()
 
 
 class Search:
     """The search over all ways to train a model on a cluster: lower bounds of time and memory, and runs."""
 
-    def __init__(self, model: Transformer, cluster: Cluster, batch: int, programs: dict[str, Program | None]) -> None:
-        self.model, self.cluster, self.batch, self.programs = model, cluster, batch, programs
-        assert cluster.gpus is not None
-        self.gpus = cluster.gpus
+    def __init__(
+        self,
+        model: Transformer,
+        cluster: Cluster,
+        batch: int,
+        programs: dict[str, Program | None] | None = None,
+        *,
+        hosts: bool = False,
+        **given: Any,
+    ) -> None:
+        own = {name: fn for name, fn in (programs or {}).items() if fn is not None}
+        self.model, self.cluster, self.batch = model, cluster, batch
+        self.programs: dict[str, Program] = own or OURS
+        self.yours = bool(own)
+        self.given = {"gradients": GRADIENTS, "reduced": 2, **given}
+        self.every = Ways(model, cluster, batch, self.programs, hosts=hosts)
+        self.gpus = self.every.gpus
+        self._costs: dict[tuple[object, ...], RealCost] = {}
 
-    def ways(self) -> Iterator[Plan]:
-        """Yield all ways, as plans without figures."""
-        heads = self.model.kv_heads or self.model.heads
-        recompute = ("selective", "full") if self.model.attention == "scores" else ("none", "full")
-        for tensor in range(1, self.cluster.gpus_per_box + 1):
-            if self.gpus % tensor or heads % tensor:
-                continue
-            ranks = self.gpus // tensor
-            for how in recompute:
-                if self.programs["sharded"] and self.batch % ranks == 0:
-                    yield Plan("sharded", ranks, 1, 1, tensor, self.batch // ranks, how)
-                for stages in range(2, ranks + 1):
-                    if ranks % stages == 0 and self.model.layers % stages == 0:
-                        yield from self._pipelines(ranks // stages, stages, tensor, how)
+    def ways(self) -> list[Plan]:
+        """Return all ways, as plans without figures."""
+        found = []
+        for way in self.every.all():
+            if self.yours and way.stages == 1:  # its ranks train one micro-batch each, whatever its size
+                way = way._replace(micro_batch=self.batch // way.replicas, batches=way.replicas, mesh=())
+            if self.yours and way.expert_parallel > 1:
+                self.every.drop("programs of yours divide no experts", f"among {way.expert_parallel} replicas")
+            elif way not in found:
+                found.append(way)
+        return found
 
-    def _pipelines(self, replicas: int, stages: int, tensor: int, how: str) -> Iterator[Plan]:
-        each, rest = divmod(self.batch, replicas)
-        for micro_batch in MICRO_BATCHES:
-            batches, left = divmod(each, micro_batch)
-            if rest or left or batches < stages:
-                continue
-            if self.programs["pipeline"]:
-                yield Plan("pipeline", replicas, stages, 1, tensor, micro_batch, how)
-            for chunks in range(2, MOST_CHUNKS + 1):
-                even = batches % stages == 0 and self.model.layers % (stages * chunks) == 0
-                if self.programs["interleaved"] and even:
-                    yield Plan("interleaved", replicas, stages, chunks, tensor, micro_batch, how)
+    def found(self) -> Plans:
+        """Return the plans that fit."""
+        drop = self.every.drop
+        least = {way: self.least_seconds(way) for way in self.ways()}
+        ways = sorted(least, key=lambda way: (least[way], way.name in (HYBRID, COPIES)))
+        if not ways:
+            self._refuse_meshes()
+        found: list[Plan] = []
+        smallest, room = float("inf"), self.cluster.room
+        fastest = float("inf")
+        for count, way in enumerate(ways, 1):
+            said = f"{way.name} of {way.replicas} x {way.stages} x {way.tensor}"
+            if (size := self.least_bytes(way)) > room:
+                smallest = min(smallest, size)
+                drop("more memory than a GPU has, even at the least", f"{said}: {show_bytes(size)}")
+            elif least[way] > HOPELESS * fastest:
+                drop(f"{HOPELESS} times the fastest, even if no rank waits", f"{said}: {least[way]:.3g} s")
+            elif way.name in (HYBRID, COPIES) and self._is_hidden(way, found):
+                drop("gathers are hidden already, so copies of weights only take memory", said)
+            elif any(one.seconds <= least[way] and one.bytes <= size for one in found):
+                drop("slower and larger than another one, even at the least", f"{said}: {least[way]:.3g} s")
+            else:
+                done = self.run(way)
+                smallest = min(smallest, done.bytes)
+                if done.bytes <= room:
+                    found.append(done)
+                    fastest = min(fastest, done.seconds)
+                else:
+                    drop("ran, and does not fit", f"{said}: {show_bytes(done.bytes)}")
+            show_progress(count, len(ways))
+        if not found:
+            problem = f"no mesh of {self.gpus:,} GPUs holds {self.model.name} with a batch of {self.batch:,}"
+            expected, fix = f"at most {show_bytes(room)} on a GPU", "more GPUs, a smaller batch, or "
+            fix += "all of sharded=, pipeline= and interleaved=" if self.yours else 'hosts=True, or optimizer="sgd"'
+            raise PuzzleError(
+                problem, where="plan", expected=expected, got=f"{show_bytes(smallest)} at the least", fix=fix
+            )
+        self._say_what_is_near()
+        left_out = {why: (many, self.every.example[why]) for why, many in self.every.dropped.items()}
+        return Plans(found, len(ways), left_out)
 
-    def cost(self, way: Plan) -> RealCost:
-        """Return the prices of a way."""
+    def _say_what_is_near(self) -> None:
+        """Where no ranks divide the batch, note which numbers do: a pipeline with an odd number of stages is no
+        bargain."""
+        if SHARDED in self.programs and not any(way.stages == 1 for way in self.every.all()):
+            near = self._near({SHARDED})
+            self.every.drop("no FSDP: its ranks do not divide the batch", f"{near} would do" if near else "none near")
+
+    def _refuse_meshes(self) -> None:
+        """Raise PuzzleError: nothing divides these GPUs and this batch. Name the nearest numbers that do."""
+        problem = f"no mesh of {self.gpus:,} GPUs trains {self.model.name} with a batch of {self.batch:,}"
+        near = self._near(self.programs)
+        got = "no mesh into which layers and batch can be divided"
+        why = next(iter(self.every.dropped), "")
+        expected = f"{why} ({self.every.example[why]})" if why else "a mesh"
+        fix = near or "fewer GPUs, or a larger batch"
+        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=fix)
+
+    def _near(self, kinds: Collection[str]) -> str:
+        """Return the nearest numbers of GPUs, and of sequences, with which there is a way of these kinds, as text."""
+        near = []
+        if gpus := self._nearest(self.gpus, lambda n: (n, self.batch), kinds):
+            near.append(f"{gpus:,} GPUs")
+        if batch := self._nearest(self.batch, lambda n: (self.gpus, n), kinds):
+            near.append(f"a batch of {batch:,}")
+        return " or ".join(near)
+
+    def _nearest(self, number: int, sizes: Any, kinds: Collection[str]) -> int | None:
+        """Return the number nearest to this one with which there is a way."""
+        for off in range(1, round(NEAR * number) + 2):
+            for near in (number - off, number + off):
+                if near < 1:
+                    continue
+                gpus, batch = sizes(near)
+                ways = Ways(self.model, replace(self.cluster, gpus=gpus), batch, kinds)
+                if any(True for _ in ways.all()):
+                    return near
+        return None
+
+    def _is_hidden(self, way: Plan, found: Sequence[Plan]) -> bool:
+        """Return whether plain FSDP takes hardly more than what it computes, so that nothing that it sends is seen."""
+        cost = self.cost(way)
+        computes = self.batches(way) * (self.model.layers * (cost.forward + cost.backward) + cost.loss)
+        like = way._replace(name=SHARDED, mesh=()).choice
+        return any(one.choice == like and one.seconds < HIDDEN * computes for one in found)
+
+    # -- prices and bounds ------------------------------------------------------------------
+
+    def cost(self, way: Plan, split: bool = True) -> RealCost:
+        """Return the prices of a way, or with all layers alike."""
+        if way.split and not split:
+            way = way._replace(split=None)
+        key = (*way.choice[4:7], way.context, way.expert_parallel, way.part, way.split, way.offload)
+        found = self._costs.get(key)
+        if found is None:
+            found = self._costs[key] = self._prices(way, self.model)
+        return found
+
+    def _prices(self, way: Plan, model: Transformer) -> RealCost:
         return self.cluster.cost(
-            self.model,
+            model,
             micro_batch=way.micro_batch,
             tensor=way.tensor,
+            context=way.context,
+            expert_parallel=way.expert_parallel,
+            split=way.split,
             sequence_parallel=way.tensor > 1,
             recompute=way.recompute,
-            gradients=GRADIENTS,
-            reduced=2,
+            recompute_part=way.part,
+            offload=way.offload,
+            **self.given,
         )
 
     def batches(self, way: Plan) -> int:
         """Return how many micro-batches a replica has."""
         return self.batch // way.replicas // way.micro_batch
 
+    @cached_property
+    def _own(self) -> tuple[float, float]:
+        """How many parameters a layer has, on the average, that are not those of experts, and that are."""
+        between = self.model.experts_between(0, self.model.layers)
+        ends = self.model.parameters_between(0, self.model.layers) - self.model.layers * self.model.layer_size
+        own = self.model.size - between - max(0, ends)
+        return own / self.model.layers, between / self.model.layers
+
+    def _states(self, parameters: float) -> dict[str, float]:
+        known = {"gradients": self.given["gradients"], "optimizer": self.given.get("optimizer", "adam")}
+        return self.model.state_bytes(parameters=max(1, round(parameters)), **known)
+
     def least_bytes(self, way: Plan) -> float:
         """Return a lower bound of a GPU's memory: states, and the activations in flight on the first stage."""
-        states = sum(self.model.state_bytes().values()) / self.gpus
-        if way.stages > 1:
-            layers = self.model.layers / way.stages
-            states = sum(self.model.state_bytes(parameters=round(layers * self.model.layer_size)).values()) / way.tensor
-        kept = self.model.activation_bytes(way.micro_batch, way.tensor, way.tensor > 1, way.recompute)
-        return states + self.model.layers * kept
+        kept = (1 - way.offload) * (self.cost(way, False)._inner(way.recompute)) + self.cost(way, False)._boundary()
+        if way.stages == 1:
+            ranks = dict(way.mesh).get("shard", way.replicas)
+            ranks = way.replicas if way.name == COPIES else ranks
+            states = self._states(self.model.size)
+            if way.batches == way.replicas:  # its gradients come when activations go
+                states["WeightGrad"] = 0.0
+            kept = self.model.layers * kept + self.cost(way, False).held_by_loss
+            return sum(states.values()) / ranks / way.tensor + kept
+        few = sum(way.split[:: way.stages]) if way.split else self.model.layers / way.stages
+        own, of_experts = self._own
+        here = few * (own + of_experts / way.expert_parallel) / way.tensor
+        states = self._states(here)
+        share = 1 if self.yours else 1 / way.replicas
+        held = states["Weight"] + share * states["OptState"]
+        if self.batches(way) > way.stages:  # else the first gradient comes when activations go
+            held += states["WeightGrad"]
+        flight = 1.0
+        if way.chunks > 1:
+            most = 2 * (way.stages - 1) + (way.chunks - 1) * way.stages + 1
+            flight = min(self.batches(way) * way.chunks, most) / way.stages / way.chunks
+        return held + 0.98 * few * way.stages * kept * flight
 
     def least_seconds(self, way: Plan) -> float:
-        """Return a lower bound of a step's time, in which no rank ever waits."""
-        cost = self.cost(way)
+        """Return a lower bound of a step's time: what each stage computes and, of a pipeline, that of one micro-batch
+        through all of them, by 1F1B or interleaved (arXiv 2104.04473); of shards, what their links carry."""
+        cost, batches = self.cost(way, False), self.batches(way)
         layers = self.model.layers / way.stages
-        return float(layers * (cost.forward + cost.backward) * self.batches(way))
+        each = cost.forward + cost.backward
+        once = layers * each
+        if way.stages > 1:
+            own = [sum(way.split[stage :: way.stages]) for stage in range(way.stages)] if way.split else [layers]
+            slowest = max(max(own) * each, own[-1] * each + cost.loss)
+            return float(batches * slowest + 0.98 * (way.stages - 1) / way.chunks * min(own) * each)
+        once += cost.loss
+        gathers = (3 if way.name == SHARDED else 1) * batches + (0 if way.name == SHARDED else 1)
+        if way.name == HYBRID:
+            return float(once * batches)
+        across = max(1, self.cluster.gpus_per_box // (way.tensor * way.context))
+        bytes_sent = 2 * self.model.size / way.tensor * (way.replicas - 1) / way.replicas
+        carried = bytes_sent / self.cluster.bandwidth(way.replicas, min(across, way.replicas))
+        return float(max(once * batches, 0.98 * gathers * carried))
+
+    # -- runs ---------------------------------------------------------------------------------
 
     def run(self, way: Plan) -> Plan:
         """Return a way with its figures."""
         cost, fn = self.cost(way), self.programs[way.name]
-        assert fn is not None
-        if way.stages == 1:
-            done = run(fn, way.replicas, self.model.layers, way.replicas, cost=cost, timeout=None)
-            seconds, size = done.seconds, done.bytes
+        seconds, size = self._sharded(way, fn, cost) if way.stages == 1 else self._pipeline(way, fn, cost)
+        count = self.batch // way.micro_batch
+        mfu = cost.mfu(seconds, count, self.gpus // cost.gpus)
+        found = way._replace(seconds=seconds, bytes=size, mfu=float(mfu), program=fn, cost=cost)
+        if self.yours and way.stages > 1:  # its program knows of no replicas
+            return found._replace(mesh=())
+        return found
+
+    def _sharded(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
+        """Return seconds and bytes of ranks that all do the same, of which a few are run. With accumulation each
+        further micro-batch takes as long as the third, and no more memory than the second."""
+        size = {**way._replace(cost=cost).size, "timeout": None}
+        if not way.mesh:
+            size.pop("represent")
+        each = way.batches // way.replicas
+        done = run(fn, **{**size, "batches": min(each, 2) * way.replicas})
+        if each <= 2:
+            return done.seconds, done.bytes
+
+        def another(layers: int) -> float:
+            few = {**size, "layers": layers, "cost": self._prices(way, replace(self.model, layers=layers))}
+            second, third = (run(fn, **{**few, "batches": count * way.replicas}).seconds for count in (2, 3))
+            return third - second
+
+        few, more = FEW_LAYERS
+        if self.model.layers <= more or self.model.experts:
+            next_one = run(fn, **{**size, "batches": 3 * way.replicas}).seconds - done.seconds
         else:
-            seconds, size = self._pipeline(way, fn, cost)
-        mfu = cost.mfu(seconds, self.batch // way.micro_batch, self.gpus // way.tensor)
-        return way._replace(seconds=seconds, bytes=size, mfu=float(mfu))
+            next_one = another(few)
+            next_one += (another(more) - next_one) * (self.model.layers - few) / (more - few)
+        return done.seconds + (each - 2) * next_one, done.bytes
 
     def _pipeline(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
         """Return seconds and bytes of a pipeline, extrapolated from two short runs. The time grows linearly with the
         micro-batches, in steps of the number of stages; with more than twice as many, no more are in flight."""
         few, layers, batches = way.stages, way.stages * way.chunks, self.batches(way)
         more = few * (2 if way.chunks > 1 else 1) + (way.chunks == 1)
-        short = run(fn, few, layers, few, cost=cost, timeout=None)
-        seconds, size = short.seconds, short.bytes
+        size: dict[str, Any] = {"ranks": few, "layers": layers, "cost": cost, "timeout": None}
+        if not self.yours:
+            size["mesh"] = {"replica": 1, "stage": few}
+        short = run(fn, batches=few, **size)
+        seconds, held = short.seconds, short.bytes
         if batches > few:
-            longer = run(fn, few, layers, more, cost=cost, timeout=None)
+            longer = run(fn, batches=more, **size)
             seconds += (longer.seconds - short.seconds) * (batches - few) / (more - few)
-            size = longer.bytes
-        gradients = 2 * self.model.size / way.stages / way.tensor
-        per_node = max(1, self.cluster.gpus_per_box // (way.tensor * way.stages))
-        if way.replicas > 1:
-            seconds += self.cluster.ring_takes(gradients, way.replicas, min(per_node, way.replicas), rounds=2)
-        return seconds, size
+            held = longer.bytes
+        if way.replicas == 1:
+            return seconds, held
+        return self._of_replicas(way, cost, seconds, held)
+
+    def _of_replicas(self, way: Plan, cost: RealCost, seconds: float, held: int) -> tuple[float, int]:
+        """Return the same with the sums of the replicas' gradients, which nothing hides on the first stage: an
+        all-reduce, or with divided states a reduce-scatter, an update of a piece, and a gather."""
+        layers = [cost._between(at * way.stages, way.stages * way.chunks) for at in range(way.chunks)]
+        whole = sum(self.model.parameters_between(*both) for both in layers)
+        of_experts = sum(self.model.experts_between(*both) for both in layers)
+        own, ways = (whole - of_experts) / way.tensor, way.expert_parallel
+        per_node = max(1, self.cluster.gpus_per_box // (cost.gpus * way.stages))
+        stored = float(cost.stored)
+        sent = float(cost.gradients if cost.reduced is None else cost.reduced)
+
+        def summed(parameters: float, replicas: int) -> float:
+            if replicas == 1:
+                return 0.0
+            near, rings = min(per_node, replicas), self.cluster.ring_takes
+            if self.yours:
+                return rings(sent * parameters, replicas, near, rounds=2)
+            return rings(sent * parameters, replicas, near) + rings(stored * parameters, replicas, near)
+
+        expert_part = of_experts / way.tensor / ways
+        seconds += summed(own, way.replicas) + summed(expert_part, way.replicas // ways)
+        if not self.yours:
+            spared = own * (1 - 1 / way.replicas) + expert_part * (1 - ways / way.replicas)
+            seconds -= cost.update_takes(spared)
+            held -= round(spared * self.model.optimizer_bytes(stored, cost.optimizer))
+        return seconds, held
