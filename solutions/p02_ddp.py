@@ -356,14 +356,14 @@ compare(run(data_parallel, **sizes), run(ddp, **sizes), titles=["DataParallel", 
 # {{ours.memory}} elements or in {{overlap.time}} ticks, but no program does both: nobody is as small and as fast, so
 # here you trade memory for time. The star asks for time.)
 #
-# DDP does not sum layer by layer. It sums in *buckets* of about {{bucket}} MiB (the first is {{first_bucket}} MiB, so
+# DDP does not sum layer by layer. It sums in *buckets* of about {{bucket:.0f}} MB (the first is {{first_bucket:.0f}} MB, so
 # that the sums start early), because every call has a latency and many small tensors would mean many calls.
 #
-# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of {{bucket}}
-# MiB and more are a bucket each, and on this machine that order takes {{pytorch.time}} ticks and {{pytorch.memory}}
+# We have recorded what PyTorch {{TORCH}} starts, in which order (`tests/torch_truth/TABLE.md`). Layers of {{bucket:.0f}}
+# MB and more are a bucket each, and on this machine that order takes {{pytorch.time}} ticks and {{pytorch.memory}}
 # elements. To wait for each sum and update at once, as you may have done, takes more time and less memory,
 # {{ours.time}} ticks and {{ours.memory}} elements, but it is not what DDP does: DDP keeps all gradients until the
-# last is summed, and then updates. Forty layers of {{first_bucket}} MiB are summed in {{len(forty):word}} buckets, of
+# last is summed, and then updates. Forty layers of {{first_bucket:.0f}} MB are summed in {{len(forty):word}} buckets, of
 # {{forty[0]}}, {{forty[1]}} and {{forty[2]}} layers. `python -m lib run my_ddp.py:ddp --like torch` shows your
 # program beside PyTorch's order.
 #
@@ -421,5 +421,7 @@ for n in of:
 at_16 = {"ranks": sixteen, "layers": 2, "batches": sixteen, "cost": RingCost()}
 by_size = [run(fn, **at_16) for fn in (data_parallel, ddp)]
 
-first_bucket, bucket = 1, 25  # MiB, the defaults of DistributedDataParallel
+first_bucket, bucket = (
+    size * 2**20 / 1e6 for size in (1, 25)
+)  # MB, the defaults of DistributedDataParallel
 forty = recorded_buckets("DDP, 40 layers of 1 MiB")

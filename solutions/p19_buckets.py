@@ -307,10 +307,10 @@ draw(with_buckets([2, 3, 5, 6, 8]).models[0])
 # %% [markdown]
 # ## Where real systems do this
 #
-# PyTorch's DDP collects gradients in buckets of {{bucket}} MiB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure
+# PyTorch's DDP collects gradients in buckets of {{bucket:.0f}} MB (`bucket_cap_mb`; Li et al., arXiv 2006.15704, measure
 # what other sizes do). It is a default and not a law: on a network with longer hops, or with more ranks, larger ones
-# are better. And the first bucket is smaller, {{first_bucket}} MiB, so that the network begins early. Recorded from
-# PyTorch with {{sum(forty)}} layers of {{first_bucket}} MiB, the calls have {{listed(forty)}} layers
+# are better. And the first bucket is smaller, {{first_bucket:.0f}} MB, so that the network begins early. Recorded from
+# PyTorch with {{sum(forty)}} layers of {{first_bucket:.0f}} MB, the calls have {{listed(forty)}} layers
 # (`tests/torch_truth/TABLE.md`).
 #
 # Megatron-LM lets its default grow with the ranks: {{megatron / MILLION}} million parameters in a bucket, or a
@@ -384,7 +384,11 @@ four = with_buckets([layers // k] * k)
 each_alone, all_together = with_buckets([1] * layers), with_buckets([layers])
 assert four.time == layers * (cost.forward + cost.backward) + left + layers / k * cost.update
 
-first_bucket, bucket, megatron = 1, 25, 40e6  # defaults of PyTorch and Megatron-LM
+first_bucket, bucket, megatron = (
+    2**20 / 1e6,
+    25 * 2**20 / 1e6,
+    40e6,
+)  # MB, but the last: defaults of PyTorch and Megatron-LM
 forty = recorded_buckets("DDP, 40 layers of 1 MiB")
 each_awaited, each_ahead = (
     run(fn, ranks=priced.ranks, layers=priced.layers, batches=priced.batches, cost=priced.cost)
