@@ -36,6 +36,7 @@ from .real.traces.files import trace
 from .real.traces.profile import Profile
 from .running.plan import Plan, Plans, plan
 from .running.run import Run, allow_nested_loops, run
+from .running.search import Search, search
 from .running.sweep import Sweep, sweep
 from .schedules.program import Schedule, schedule
 
@@ -56,7 +57,7 @@ __all__ = [
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]
-__all__ += ["Profile", "Schedule", "schedule", "start_from", "sweep", "trace"]
+__all__ += ["Profile", "Schedule", "Search", "schedule", "search", "start_from", "sweep", "trace"]
 __all__ += tensors.__all__
 
 seal()

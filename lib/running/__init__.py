@@ -8,6 +8,7 @@ execution  one run: the loop, the ranks' tasks, their output, and the end
 workload   the training of tensors with numbers
 run        run(fn, ranks=4, ...), and the Run that it gives
 sweep      several programs at many sizes: time and memory of each
+search     faster pipelines in less memory: the order of the work on each rank
 plan       the best way to train a model: programs on all meshes of a cluster
 =========  ======================================================================
 """

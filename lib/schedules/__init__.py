@@ -7,6 +7,9 @@ order     where the stages lie, and whether each does each micro-batch once
 messages  what is sent between ranks, and whether the rows come to an end
 weights   weights that are whole on their rank, or shards that are gathered
 program   rows as a function that run, draw, grade and the engines take
+figures   time and memory of rows without running them
+task      what a search looks for, and the bounds that all rows have
+moves     rows made by a rule, and by moving one piece of work at a time
 written   a pipeline's run as rows, which PyTorch loads
 ========  ======================================================================
 """

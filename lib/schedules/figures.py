@@ -1,0 +1,206 @@
+"""Time and memory of rows of work, in a small part of what a run of them takes: a search looks at thousands of rows.
+
+It is the machine's arithmetic for one kind of program: stages of a layer each, without a mesh, whose messages are sent
+at once and received at their use, ``schedule(rows, receives="at once")``. A test holds that a run gives the same time
+and the same memory, to the last element.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..basics.units import Elements
+from ..machine.cost import Cost, TimeUnits
+from ..record.labels import Labels
+from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+
+Work = tuple[str, int, int]
+"""F, B, I or W, a stage, and a micro-batch."""
+Plan = Sequence[Sequence[Work]]
+"""A row of work for each rank."""
+VERBS = {
+    FORWARD: "forward",
+    BACKWARD: "backward",
+    BACKWARD_INPUT: "backward_input",
+    BACKWARD_WEIGHT: "backward_weight",
+}
+
+
+class Prices(NamedTuple):
+    """What a stage of one layer takes, in time units, and how large its tensors are, in elements."""
+
+    work: Mapping[str, TimeUnits]
+    loss: TimeUnits
+    update: TimeUnits
+    send: TimeUnits
+    receive: TimeUnits
+    kept: Elements  # a weight and its optimizer state
+    grad: Elements  # a weight's gradient
+    activation: Elements
+
+    @classmethod
+    def of(cls, cost: Cost) -> "Prices":
+        """Return the prices of a machine without boxes."""
+
+        def price(name: str) -> TimeUnits:
+            return cost.in_time_units(cost.price(name))
+
+        one = frozenset({0})
+        weight, state, grad, activation = (
+            Labels(kind, 0, 1, batches=one if kind.endswith(("Grad", "ion")) else frozenset(), total_batches=1)
+            for kind in ("Weight", "OptState", "WeightGrad", "Activation")
+        )
+        return cls(
+            {letter: price(verb) for letter, verb in VERBS.items()},
+            price("loss"),
+            price("update"),
+            cost.message(activation, cost.sent(activation), False, 2),
+            cost.receiving,
+            cost.elements(weight) + cost.elements(state),
+            cost.elements(grad),
+            cost.elements(activation),
+        )
+
+
+class _Rank:
+    """A rank that works through its row, what it holds as each operation begins, and what is on its way besides."""
+
+    def __init__(self, row: Sequence[Work], stages: int, prices: Prices) -> None:
+        self.row, self.at, self.stages = row, 0, stages
+        self.clock: TimeUnits = 0
+        self.link: TimeUnits = 0  # when it has sent all so far
+        self.held: Elements = stages * prices.kept
+        self.clocks: list[TimeUnits] = []
+        self.samples: list[Elements] = []
+        self.carried: list[tuple[int, TimeUnits]] = []  # from which sample on, until when: what it sends
+        self.inbox: list[tuple[TimeUnits, int]] = []  # from when on, before which sample: what has come
+        self.coming: dict[int, deque[tuple[Work, TimeUnits]]] = {}  # by sender
+        self.there = set[Work]()  # what it has made or received, and not read
+        self.summed = set[int]()  # stages with a gradient
+
+    def works(self, length: TimeUnits) -> None:
+        """An operation of the compute stream."""
+        self.clocks.append(self.clock)
+        self.samples.append(self.held)
+        self.clock += length
+
+
+class Figures:
+    """The figures of a schedule's rows. ``rank_of``: the rank of each stage."""
+
+    def __init__(self, plan: Plan, rank_of: Sequence[int], prices: Prices) -> None:
+        self.rank_of, self.prices, self.last = rank_of, prices, len(rank_of) - 1
+        self.ranks = [_Rank(row, rank_of.count(rank), prices) for rank, row in enumerate(plan)]
+
+    def found(self) -> tuple[TimeUnits, Elements] | None:
+        """Return the time, in time units, and the highest peak, in elements; None for rows that come to no end."""
+        moved = True
+        while moved:
+            moved = False
+            for place, rank in enumerate(self.ranks):
+                while rank.at < len(rank.row) and self._does(place, rank, *rank.row[rank.at]):
+                    rank.at += 1
+                    moved = True
+        if any(rank.at < len(rank.row) for rank in self.ranks):
+            return None
+        update = self.prices.update
+        for rank in self.ranks:
+            rank.works(rank.stages * update)
+        end = max(max(rank.clock, rank.link) for rank in self.ranks)
+        return end, max(self._peak(rank) for rank in self.ranks)
+
+    def _does(self, place: int, rank: _Rank, kind: str, stage: int, mb: int) -> bool:
+        """Carry out a piece of work, if what it reads is there."""
+        size, prices = self.prices.activation, self.prices
+        if kind == FORWARD:
+            if not stage:
+                rank.held += size
+            elif not self._read(place, rank, FORWARD, stage - 1, mb):
+                return False
+            rank.works(prices.work[FORWARD])
+            rank.held += size
+            self._hand_on(place, rank, FORWARD, stage, stage + 1, mb)
+            return True
+        if kind != BACKWARD_WEIGHT:
+            if stage < self.last:
+                if not self._read(place, rank, BACKWARD, stage + 1, mb):
+                    return False
+            else:
+                rank.works(prices.loss)
+        rank.works(prices.work[kind])
+        if kind != BACKWARD_INPUT:
+            rank.held -= 2 * size
+            if stage not in rank.summed:
+                rank.summed.add(stage)
+                rank.held += prices.grad
+        if kind != BACKWARD_WEIGHT and stage:
+            rank.held += size
+            self._hand_on(place, rank, BACKWARD, stage, stage - 1, mb)
+        return True
+
+    def _read(self, place: int, rank: _Rank, kind: str, stage: int, mb: int) -> bool:
+        """Wait for what a stage has made, and receive it if it comes from another rank, after all that was sent before
+        it."""
+        made, sender = (kind, stage, mb), self.rank_of[stage]
+        if made in rank.there:
+            rank.there.remove(made)
+            return True
+        coming = rank.coming.get(sender, ())
+        if not any(made == work for work, _ in coming):
+            return False
+        assert not isinstance(coming, tuple)
+        work = None
+        while work != made:
+            work, arrival = coming.popleft()
+            rank.clocks.append(rank.clock)
+            rank.samples.append(rank.held)
+            rank.inbox.append((arrival, len(rank.clocks) - 1))
+            rank.clock = max(rank.clock, arrival) + self.prices.receive
+            rank.held += self.prices.activation
+            if work != made:
+                rank.there.add(work)
+        return True
+
+    def _hand_on(self, place: int, rank: _Rank, kind: str, stage: int, reader: int, mb: int) -> None:
+        """Give a result to the stage that reads it, if there is one."""
+        if reader > self.last:
+            return
+        receiver, made = self.rank_of[reader], (kind, stage, mb)
+        if receiver == place:
+            rank.there.add(made)
+            return
+        rank.clocks.append(rank.clock)
+        rank.samples.append(rank.held)
+        rank.held -= self.prices.activation
+        rank.link = max(rank.link, rank.clock) + self.prices.send
+        rank.carried.append((len(rank.clocks), rank.link))
+        self.ranks[receiver].coming.setdefault(place, deque()).append((made, rank.link))
+
+    def _peak(self, rank: _Rank) -> Elements:
+        """Return the most that a rank holds as an operation begins, with what is on its way."""
+        steps = [0] * (len(rank.clocks) + 1)
+        spans = [(first, bisect_left(rank.clocks, until)) for first, until in rank.carried]
+        spans += [(bisect_left(rank.clocks, arrival), stop) for arrival, stop in rank.inbox]
+        for first, stop in spans:
+            if first < stop:
+                steps[first] += 1
+                steps[stop] -= 1
+        most: Elements = 0
+        on_its_way = 0
+        for held, step in zip(rank.samples, steps, strict=False):
+            on_its_way += step
+            most = max(most, held + on_its_way * self.prices.activation)
+        return most
+
+
+def figures(plan: Plan, rank_of: Sequence[int], prices: Prices) -> tuple[TimeUnits, Elements] | None:
+    """Return the time of rows of work, in time units, and their highest peak, in elements; None if they come to no end.
+
+    >>> rows = [[("F", 0, 0), ("B", 0, 0)], [("F", 1, 0), ("B", 1, 0)]]
+    >>> cost = Cost(send=0, receive=0)
+    >>> time, memory = figures(rows, [0, 1], Prices.of(cost))
+    >>> time / cost.per_tick
+    4.5
+    """
+    return Figures(plan, rank_of, prices).found()
