@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from lib.real.traces.labels import UNRECORDED
 from lib.record.breakdown import TALK
 
 from . import svg, theme
@@ -127,7 +128,9 @@ def _notes(layout: Layout) -> Iterator[Diagram]:
     """Yield the idle shares of the rows, once for neighbors with equal ones."""
     last = -99.0
 
-    waits = layout.trace.idle >= layout.trace.parts.get(TALK, 0)  # else the time that is lost is lost to communication
+    parts = layout.trace.parts
+    waits = layout.trace.idle >= parts.get(TALK, 0)  # else the time that is lost is lost to communication
+    waits = waits or UNRECORDED in parts  # of which nobody knows how much is compute
 
     def note(row: Row) -> str:
         time = layout.trace.time

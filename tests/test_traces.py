@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import pickle
+import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -339,6 +341,46 @@ def test_ranks_are_known_by_names_where_files_do_not_say(tmp_path: Path) -> None
     assert trace(str(tmp_path / "*.json")).problems == []
 
 
+NUMBERS = (None, True, -1, 10**30, 0.5, float("nan"), float("inf"))
+JUNK = (*NUMBERS, "", "x", "[0, 1", "1e999", [], [[]], {}, {"a": 1}, [None])
+
+
+def spoilt(value: Any, chance: random.Random) -> Any:
+    """A copy of a file's data in which one value is another."""
+    value = copy.deepcopy(value)
+    at = value
+    while True:
+        key = chance.choice([*at]) if isinstance(at, dict) else chance.randrange(len(at))
+        if not isinstance(at[key], (dict, list)) or not at[key] or chance.random() < 0.1:
+            at[key] = chance.choice(JUNK)
+            return value
+        at = at[key]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    file = GpuFile(0, 2)
+    file.kernel(0, 10)
+    file.span("Optimizer.step#Adam.step", -10, 20)
+    file.call("allreduce", 10, 20, Seq=3)
+    file.call("send", 20, 30, Dst_Rank=1)
+    about = {"Concrete Inputs": ["", "", "1", "0"], "Input Dims": [[4]], "Input type": ["float"], "External id": 3}
+    other = GpuFile(0, 2)
+    other.add("cpu_op", "c10d::send", 0, 20, **about)
+    other.add("user_annotation", "gloo:send", 5, 20, **about)
+    other.add("cpu_op", "aten::mm", 30, 40)
+    recorded = dump([entry(0, 1, "all_reduce", 0, 10), entry(0, 2, "send 0->1", 20, None)], 2)
+    for kind in (file.data(), other.data(), recorded):
+        for _ in range(40):
+            path = written(tmp_path / "rank0.json", json.dumps(spoilt(kind, chance)))
+            try:
+                profile = trace(path)
+            except PuzzleError:
+                continue
+            assert str(profile) and profile.time >= 0
+
+
 def test_a_list_of_events_alone_is_a_trace(tmp_path: Path) -> None:
     file = GpuFile(0, 1)
     file.kernel(0, 10)
@@ -356,6 +398,22 @@ def test_a_file_is_read_as_a_stream(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert entries == 10_001
     assert peak < 12e6
+
+
+@pytest.mark.long
+def test_a_file_of_200_megabytes(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    with path.open("wb") as file:
+        for piece in pieces(26_000, padding=7500):
+            file.write(piece)
+    assert path.stat().st_size > 190e6
+    tracemalloc.start()
+    profile = trace(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(profile.events), profile.time) == (26_000, 519.995)
+    assert peak < 60e6
+    assert len(draw(profile)._repr_html_()) < 1e5
 
 
 # -- pictures ---------------------------------------------------------------------------------

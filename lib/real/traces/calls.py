@@ -7,6 +7,11 @@ from typing import NamedTuple
 NOBODY: frozenset[int] = frozenset()
 
 
+def natural(value: object, most: int = 1 << 31) -> int | None:
+    """Return a value if it is a whole number from 0 to ``most``, as a rank or a count is, and None if it is not."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
+
+
 class Work(NamedTuple):
     """A span in which a rank computes. ``name``: what the file calls it."""
 

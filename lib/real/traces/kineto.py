@@ -10,12 +10,13 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...record.table import SEND
 from ...record.training import BACKWARD, FORWARD
-from .calls import Call, Rank, Work
+from .calls import Call, Rank, Work, natural
 from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
 from .streams import ENTRIES, damaged
 
@@ -26,6 +27,8 @@ GPU_JOIN, CPU_JOIN = 2.0, 100.0
 """Microseconds between two pieces of the same work that count as work: between kernels in a row, and between operators
 on a CPU, where Python works in between."""
 _NUMBER = re.compile(r"(\d+)\D*$")
+MOST = 1 << 20
+"""Ranks of a group at most."""
 _LATE = 1.0
 """Microseconds by which spans of a file may stick out of those around them, since its times are rounded."""
 
@@ -73,20 +76,29 @@ class Raw:
         if name != ENTRIES:
             self.about[name] = value
             return
-        if not isinstance(value, dict) or value.get("ph") != "X":
-            return
-        try:
-            start = float(value["ts"])
-            span = Span(start, start + float(value.get("dur", 0)), value.get("tid"), str(value.get("name", "")))
-        except (KeyError, TypeError, ValueError):
-            raise damaged(self.path, f"has an event without a time: {str(value)[:80]}") from None
+        if isinstance(value, dict) and value.get("ph") == "X":
+            try:
+                self._span(value)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise damaged(self.path, f"has an event that cannot be read: {str(value)[:120]} ({said})") from None
+
+    def _span(self, value: dict[str, Any]) -> None:
+        """Take an event that lasts."""
+        if "ts" not in value:
+            raise damaged(self.path, f"has an event without a time: {str(value)[:120]}")
+        start = float(value["ts"])
+        span = Span(start, start + max(0.0, float(value.get("dur", 0))), value.get("tid"), str(value.get("name", "")))
+        if not isfinite(span.end):
+            raise ValueError("a time that is no number")
+        hash(span.thread)
         args, kind = value.get("args"), str(value.get("cat", "")).lower()
         args = args if isinstance(args, dict) else {}
         if kind in KERNELS:
             self._kernel(span, args)
         elif kind in LAUNCHES:
             if "correlation" in args:
-                self.launches[int(args["correlation"])] = start, span.thread
+                self.launches[int(args["correlation"])] = span.start, span.thread
         elif kind in OPERATORS:
             self._operator(span, args, kind)
 
@@ -135,8 +147,7 @@ class Raw:
         call = Call(call_of(name) or call_of(span.name), span.start, span.end, name)
         call.group_name = str(args.get("Process Group Name", ""))
         call.group = ranks_of(args.get("Process Group Ranks"), args)
-        number = args.get("Seq")
-        call.number = number if isinstance(number, int) and call.kind not in MESSAGES else None
+        call.number = natural(args.get("Seq"), 1 << 62) if call.kind not in MESSAGES else None
         own, far = self._rank_said(), args.get("Dst Rank" if call.kind == SEND.kind else "Src Rank")
         if call.kind in MESSAGES and own is not None and far is not None and str(far).isdigit():
             call.ends = (own, int(far)) if call.kind == SEND.kind else (int(far), own)
@@ -153,8 +164,7 @@ class Raw:
         return found if isinstance(found, dict) else {}
 
     def _rank_said(self) -> int | None:
-        rank = self.distributed.get("rank")
-        return rank if isinstance(rank, int) else None
+        return natural(self.distributed.get("rank"))
 
     def rank(self) -> int | None:
         """Return the rank of a file: what it says itself, or else the number in its name."""
@@ -178,14 +188,14 @@ class Raw:
     def step(self, rank: int, wanted: int | None) -> Rank:
         """Return one step of a rank, or all of the file where it has no steps."""
         distributed, groups = self.distributed, self.groups()
-        world = distributed.get("world_size")
+        world = natural(distributed.get("world_size"))
         step = self.steps.get(wanted) if wanted is not None else None
         base = self.about.get("baseTimeNanoseconds")
         found = Rank(
             rank,
             self.path.name,
-            base if isinstance(base, int) else 0,
-            world if isinstance(world, int) else None,
+            natural(base, 1 << 63) or 0,
+            world,
             str(distributed.get("backend", "")),
             self._device(),
             len(set(groups.values())) or 1,
@@ -277,13 +287,13 @@ def ranks_of(said: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
     ((0, 2), (0, 1, 2, 3, 4, 5, 6, 7))
     """
     if isinstance(said, list):
-        return tuple(one for one in said if isinstance(one, int)) or None
+        return tuple(one for one in said if natural(one) is not None) or None
     numbers = [int(one) for one in re.findall(r"\d+", said)] if isinstance(said, str) else []
     if numbers and "..." not in said:
         return tuple(numbers)
-    size, stride = args.get("Group size", args.get("pg_size")), args.get("Global rank stride", 0)
-    first = args.get("Global rank start", numbers[0] if numbers else None)
-    if isinstance(size, int) and isinstance(stride, int) and isinstance(first, int) and size > 0 < stride:
+    size, stride = natural(args.get("Group size", args.get("pg_size")), MOST), natural(args.get("Global rank stride"))
+    first = natural(args.get("Global rank start", numbers[0] if numbers else None))
+    if size and stride and first is not None:
         return tuple(range(first, first + size * stride, stride))
     return None
 

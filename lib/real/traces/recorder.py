@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .calls import Call, Rank, Work
+from .calls import Call, Rank, Work, natural
 from .kineto import ranks_of
 from .labels import MESSAGES, UNRECORDED, bytes_of, call_of
 from .pickles import plain_pickle
@@ -33,17 +33,18 @@ def rank_of(path: Path, dump: Any) -> Rank:
         fix = "the dump of torch.distributed's flight recorder, which has a version and a list of entries"
         raise damaged(path, "is no dump of a flight recorder", fix)
     said, named = dump.get("rank"), re.findall(r"\d+", path.name.split(".")[0])
-    if not isinstance(said, int) and not named:
+    if natural(said) is None and not named:
         fix = "a name that ends in the rank, as PyTorch gives them: nccl_trace_rank_3"
         raise damaged(path, "has no rank in it, nor in its name", fix)
-    rank = said if isinstance(said, int) else int(named[-1])
+    rank = natural(said)
+    rank = int(named[-1]) if rank is None else rank
     entries = [entry for entry in dump["entries"] if isinstance(entry, dict)]
     try:
         base = min((int(entry["time_created_ns"]) for entry in entries), default=0)
         groups = _groups(dump.get("pg_config"))
         found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
         found.calls = [_call(entry, base, rank, groups) for entry in entries]
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
     found.world = max((len(group) for group in groups.values()), default=0) or None
     found.work = _between(found.calls)
@@ -81,7 +82,7 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
         _set_ends(call, name, rank)
     else:
         number = entry.get("collective_seq_id", entry.get("seq_id"))
-        call.number = int(number) if number is not None else None
+        call.number = natural(number, 1 << 62)
     sizes = [
         sum(bytes_of(_count(size), kind) for size, kind in zip(entry.get(f"{way}_sizes") or (), kinds, strict=False))
         for way in ("input", "output")
