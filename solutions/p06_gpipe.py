@@ -22,7 +22,7 @@ PUZZLE = {
         {"time": 28.1, "memory": 2490368, "by": "interleaved_ahead"},
     ],
     "layout": "stages",
-    "rules": ["own_layers", "one_micro_batch"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
     "hints_for": {"slow": 2, "large": 3},

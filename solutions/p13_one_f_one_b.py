@@ -35,7 +35,7 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "gpipe",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["own_layers", "one_micro_batch"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch"],
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Where do the ranks wait: at the beginning, in between, or at the end? Which message "

@@ -29,7 +29,7 @@ PUZZLE = {
     "cost": "quick_messages",
     "layout": "stages",
     "begins_with": "one_f_one_b",
-    "rules": ["own_layers", "one_micro_batch", "dealt_like_cards"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch", "dealt_like_cards"],
     "hints_for": {"slow": 2, "large": 2},
     "difficulty": "hard",
     "minutes": 45,

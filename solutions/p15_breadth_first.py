@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "cost": "large_weights",
     "layout": "sharded_stages",
-    "rules": ["own_layers", "one_micro_batch", "no_whole_gradient"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch", "no_whole_gradient"],
     "hints_for": {"slow": 1, "large": 2},
     "difficulty": "hard",
     "minutes": 45,

@@ -28,7 +28,7 @@ PUZZLE = {
     ],
     "cost": "free_links",
     "layout": "stages",
-    "rules": ["own_layers", "one_micro_batch"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "one_f_one_b",
     "hints_for": {"slow": 3, "large": 2},

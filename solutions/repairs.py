@@ -379,7 +379,7 @@ PUZZLE = {
         {"time": 33.8, "memory": 2621440, "by": "pipeline"},
     ],
     "layout": "stages",
-    "rules": ["own_layers", "whole_batch"],
+    "rules": ["own_layers", "own_updates", "whole_batch"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [

@@ -73,6 +73,7 @@ def whole_batch(outcome: Outcome) -> None:
 
 
 _WEIGHTS = ("Weight", "WeightGrad", "OptState")
+_ACTIVATIONS = ("Activation", "ActivationGrad")
 
 
 def own_layers(outcome: Outcome) -> None:
@@ -88,7 +89,8 @@ def own_layers(outcome: Outcome) -> None:
 
 def own_updates(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank updates only layers that it has loaded, and receives no weight, gradient or
-    state of a layer that it neither runs nor has loaded."""
+    state, and no activation, of a layer that it neither runs nor has loaded: so none of them is a copy for nothing, or
+    lies where there is room for it."""
     trains, run = training(), defaultdict[int, set[int | None]](set)
     for event in outcome.events:
         if event.kind in trains:
@@ -101,9 +103,13 @@ def own_updates(outcome: Outcome) -> None:
             fix = "leave the update to the rank that has loaded the layer: it has the gradient, too"
             raise _broken(event, f"it updates layer {event.layer}, {without}", expected, fix)
     for event in foreign:
-        if event.tensor in _WEIGHTS and event.kind != SEND.kind and event.op in carried:
+        of_weights = event.tensor in _WEIGHTS and event.kind != SEND.kind and event.op in carried
+        parked = event.kind == RECEIVE.kind and event.tensor in _ACTIVATIONS and event.layer in range(outcome.layers)
+        if event.tensor is not None and (of_weights or parked):
             what = f"it receives the {KINDS[event.tensor].word} of layer {event.layer}, {without}"
             fix = "pass on activations and their gradients alone: weights, states and their gradients stay"
+            if parked:
+                fix = f"pass it on to the rank that runs layer {event.layer}, when it is made: it waits there"
             raise _broken(event, what, expected, fix)
 
 

@@ -299,6 +299,35 @@ COPY = """last = model.RANKS - 1
     if last and model.rank == last: await model.pass_to(last - 1, model.weights[max(model.weights)])
     if last and model.rank == last - 1: await model.receive(src=last)"""
 """At its end, the last rank gives the one before it one of its weights."""
+COPIED = (
+    (
+        "    if model.rank == 0:\n        model.activations[0]",
+        "    if model.rank == 0:\n        copy = model.pass_to(1, model.weights[0])\n        model.activations[0]",
+    ),
+    (
+        "    else:\n        model.activations[half] = await",
+        "    else:\n        await model.receive()\n        model.activations[half] = await",
+    ),
+    ("        await model.pass_to(1, model", "        await copy\n        await model.pass_to(1, model"),
+)
+"""At its beginning, the first rank gives the second one of its weights, which takes no time."""
+PARKED = (
+    (
+        "            model.activations[first, mb] = model.get_activation([mb])\n",
+        "            model.activations[first, mb] = model.get_activation([mb])\n"
+        "            if mb == 0 and not is_last:\n"
+        "                await model.pass_to(model.RANKS - 1, model.activations.pop((first, mb)))\n"
+        "                model.activations[first, mb] = await model.receive(src=model.RANKS - 1)\n",
+    ),
+    (
+        "    for mb in range(ahead):\n",
+        "    if is_last and not is_first:\n"
+        '        model.activations["kept"] = await model.receive(src=0)\n'
+        '        await model.pass_to(0, model.activations.pop("kept"))\n'
+        "    for mb in range(ahead):\n",
+    ),
+)
+"""The first rank's first activation goes to the last rank, and comes back."""
 WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
 STORED = (
@@ -350,7 +379,10 @@ MISTAKES = [
     begun_early("repair_book", "batch"),
     changed("hpz", "half of the ranks rest", *HALF_REST, base="overlapped", says="it trains on micro-batches 0, 1"),
     after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 6, after layer 5 on rank 2"),
-    afterwards("pipeline", "a copy of a weight is sent after training", COPY, "it receives the weight of layer"),
+    *[afterwards(name, "a copy of a weight is sent after training", COPY, "it receives the weight of layer") for name in ("pipeline", "gpipe", "one_f_one_b", "interleaved")],
+    afterwards("breadth_first", "a copy of a weight is sent after training", COPY.replace("last - 1", "0"), "it receives the weight of layer"),
+    changed("repair_deadlock", "a copy of a weight is sent before training", *COPIED, says="it receives the weight of layer 0"),
+    changed("zero_bubble", "an activation lies on the last rank, where there is room", *PARKED, says="it receives the activation of layer 0, whose weight it has not loaded"),
     changed("pipeline", "a layer updated by the rank before", *ELSEWHERE, says="it updates layer 6, whose weight it has not loaded"),
     changed("tensor_parallel", "a gradient of a weight is sent", ("model: Model, late: int", "model: Model, late: int = 0"), ("        call = model.allreduce(grad, layer - 1)", SENT_GRADIENT.lstrip("\n") + "        call = model.allreduce(grad, layer - 1)"), base="in_pieces", says="it moves the weight gradient of layer 7"),
     changed("repair_local", "the batch at once", ("for batch in range(model.BATCHES)", "for batch in [0]"), ("[batch]", "range(model.BATCHES)"), says="at once"),
