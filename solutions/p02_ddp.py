@@ -30,7 +30,7 @@ PUZZLE = {
     "layout": "whole",
     "begins_with": "basic",
     "hints_for": {"slow": 3, "large": 3},
-    "rules": [],
+    "rules": ["as_many_each"],
     "difficulty": "easy",
     "minutes": 15,
     "star_hint": "Both all-reduces stand on the longest chain. What is there left to compute while the "

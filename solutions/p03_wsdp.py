@@ -29,7 +29,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": [],
+    "rules": ["as_many_each", "states_stay"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "While a rank updates a layer, its network does nothing. Which gather, and which sum, "

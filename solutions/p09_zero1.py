@@ -27,7 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "begins_with": "grad_accum",
-    "rules": ["one_micro_batch", "one_after_the_other"],
+    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "states_stay"],
     "difficulty": "medium",
     "minutes": 25,
     "hints_for": {"slow": 2, "large": 3},

@@ -27,7 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["one_micro_batch"],
+    "rules": ["one_micro_batch", "as_many_each", "states_stay"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "Each reduce-scatter is awaited as soon as it is made. What is there to compute "

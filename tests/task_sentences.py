@@ -37,6 +37,7 @@ def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held:
 
 
 TRAVEL = "data parallel: every layer is loaded and dropped at once"
+REST, LOOKED_AT = "every second rank rests", "a state gathered to be looked at"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
     "basic": task(
@@ -60,6 +61,7 @@ TASKS = {
     "ddp": task(
         "the activations kept",
         ("Train on 4 micro-batches", MACHINE, "everybody trains micro-batch 0"),
+        ("Train on 4 micro-batches", "as_many_each", REST),
         ("Every rank holds all", HELD, "a weight in shards until it is needed"),
         ("Every rank ends with", LAYOUT, "final weights of rank 0 only"),
         explains="Your function is;`run` calls it;`model.rank` tells;There are always",
@@ -67,6 +69,8 @@ TASKS = {
     "wsdp": task(
         SLOW,
         ("As in puzzle 2", MACHINE, "everybody trains micro-batch 0"),
+        ("As in puzzle 2", "as_many_each", REST),
+        ("But rank `r` loads only", "states_stay", LOOKED_AT),
         ("But rank `r` loads only", LAYOUT, NEXT),
         ("But rank `r` loads only", SIZES, "each weight gathered twice at other sizes"),
         ("It ends with its shards", LAYOUT, NO_STATES),
@@ -78,6 +82,7 @@ TASKS = {
     "fsdp": task(
         "the gathered weights kept",
         ("As in puzzle 3", LAYOUT, "states thrown away"),
+        ("As in puzzle 3", "as_many_each", REST),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept beside its piece"),
         ("When the next backward", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
@@ -130,12 +135,16 @@ TASKS = {
         ("Data parallel with two", "one_after_the_other", "both micro-batches forward, and back layer by layer"),
         ("Every rank holds all", HELD, "FSDP in disguise: whole weights for a moment"),
         ("But of every optimizer", LAYOUT, "whole states: data parallel"),
+        ("But of every optimizer", "states_stay", LOOKED_AT),
+        ("Data parallel with two", "as_many_each", REST),
         explains="How often gradients;Here an all-reduce",
     ),
     "zero2": task(
         "all-reduced and cut",
         ("The same machine", HELD, "FSDP in disguise: whole weights for a moment"),
         ("The same machine", "one_micro_batch", "both micro-batches at once"),
+        ("The same machine", "as_many_each", REST),
+        ("The same machine", "states_stay", LOOKED_AT),
         ("Now use less memory", TARGET, "ZeRO-1: whole gradients"),
     ),
     "checkpointing": task(
@@ -148,8 +157,9 @@ TASKS = {
     "prefetch": task(
         "two ahead",
         ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
+        ("The same as in", "as_many_each", REST),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
-        explains="The same as in;All collectives of;It's up to you;Two things;The network of;And what is on",
+        explains="All collectives of;It's up to you;Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
         "GPipe",

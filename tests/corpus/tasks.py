@@ -328,6 +328,67 @@ PARKED = (
     ),
 )
 """The first rank's first activation goes to the last rank, and comes back."""
+RESTS = """
+async def NAME(model):
+    n, rank = model.RANKS, model.rank
+    busy = rank % 2 == 0
+    mine = [mb for mb in range(model.BATCHES) if mb % n in (rank, rank + 1) and busy]
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer, *SHARD)
+        model.opt_states[layer] = STATE
+
+    async def whole(layer):
+        return await model.allgather(model.weights[layer], layer) if model.weights[layer].total > 1 else model.weights[layer]
+
+    for turn in range(2 * model.BATCHES // n):
+        if busy:
+            model.activations[0] = model.get_activation([mine[turn]])
+        for layer in range(model.LAYERS):
+            weight = await whole(layer)
+            if busy:
+                model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+        if busy:
+            model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            weight, grad = await whole(layer), model.fake_grad(layer, [])
+            if busy:
+                inp, out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+                grad, model.grad_activations[layer] = model.backward(layer, inp, out, weight)
+            grad = await model.SUM(grad, layer)
+            model.grad_weights[layer] = model.grad_weights.pop(layer) + grad if turn else grad
+        model.grad_activations.clear()
+    for layer in range(model.LAYERS):
+        piece, state = model.weights[layer], model.opt_states[layer]
+        piece = piece.shard(rank, n) if state.total > piece.total else piece
+        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), piece, state)
+        if piece.total == 1 or model.weights[layer].total == state.total and SHARD == (0, 1):
+            model.weights[layer] = await whole(layer)
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+"""Every second rank trains the micro-batches of its neighbor as well, which makes nothing."""
+KINDS = {
+    "ddp": ("(0, 1)", "state", "allreduce"),
+    **dict.fromkeys(("wsdp", "fsdp", "prefetch"), ("(rank, n)", "state", "scatterreduce")),
+    **dict.fromkeys(("zero1", "zero2"), ("(0, 1)", "state.shard(rank, n)", "scatterreduce")),
+}
+
+
+def rests(puzzle: str) -> Program:
+    """Data parallel on every second rank."""
+    shard, state, total = KINDS[puzzle]
+    source = RESTS.replace("*SHARD", f"*{shard}").replace("SHARD", shard).replace("STATE", state).replace("SUM", total)
+    return whole(puzzle, "every second rank rests", source.replace("NAME", puzzle), "it trains on micro-batches 0")
+
+
+def looked_at(puzzle: str, base: str) -> Program:
+    """A good program that also gathers a state, which nothing is done with."""
+    edit = ("    return model", "    await model.allgather(model.opt_states[0], 0)\n    return model")
+    return changed(
+        puzzle, "a state gathered to be looked at", edit, base=base, says="it moves the optimizer state of layer 0"
+    )
+
+
 WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
 STORED = (
@@ -338,6 +399,8 @@ STORED = (
 )
 
 MISTAKES = [
+    *map(rests, KINDS),
+    *(looked_at(name, base) for name, base in {"wsdp": "wsdp_under_updates", "zero1": "zero2_overlap", "zero2": "zero2_overlap"}.items()),
     *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups")),
     *map(slow, ("wsdp", "pipeline", "pipeline_fsdp", "replica_fsdp", "tensor_parallel", "repair_twice", "repair_quiet", "repair_deadlock", "repair_skip", "repair_groups")),
     *map(neighbors_shards, ("wsdp", "pipeline_fsdp", "prefetch", "lora")),
