@@ -28,7 +28,7 @@ NOT_HELD, ALSO_OVER, NO_TARGET = 0, 37, 1
 """How many sentences nothing holds; how many of the programs, as it happens, are over the target, too; of how many
 puzzles there is no program that is right, and over the target. These numbers only fall."""
 BEYOND = (SIZES, MACHINE, TARGET, "as_many_each")
-"""What holds programs that cannot be within the target, or are not looked at: a rank with twice the work takes longer."""
+"""What holds programs that cannot be in time, or are not looked at: a rank with twice the work takes longer."""
 
 PROGRAMS = {(program.puzzle, program.name): program for program in MISTAKES}
 ROWS = [(name, row) for name, task in TASKS.items() for row in task.rows]
