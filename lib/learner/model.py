@@ -72,7 +72,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     the rank: dictionaries with keys of your choice. A tensor that is in none of them is gone after the next operation.
     """
 
-    _watched: Callable[[Callable[[int], int]], int] | None = None
+    _watched: Any = None
+    """What notes, where this rank stands for others, what its code asks and gives (``represent.coordinate``)."""
     dist: Dist
     final_weights: Answers
     weights: Storage
@@ -118,7 +119,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @property
     def rank(self) -> int:
         """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
-        return self._rank if self._watched is None else self._watched(lambda rank: rank)
+        return self._rank if self._watched is None else self._watched.rank  # type: ignore[no-any-return]
 
     @property
     def RANKS(self) -> int:
@@ -159,6 +160,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @property
     def log(self) -> tuple[Event, ...]:
         """Everything that the rank has done so far, in the order of its calls."""
+        if self._watched is not None:
+            self._watched.survey.take("the log of a rank")
         return tuple(self._simulator.events(self._handle))
 
     def lines(self) -> list[Line | None]:
@@ -167,7 +170,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         known = {(code, at): Line(code, line_at(code, at)) if is_learners(code) else None for code, at in set(places)}
         pending = {call.at for call in self._simulator.waiting(self._handle)}  # they have a line, and no record yet
         lines = [known[place] for at, place in enumerate(places) if at not in pending]
-        count = len(self.log)
+        count = len(self._simulator.events(self._handle))
         return [*lines, *[None] * (count - len(lines))] if len(lines) <= count else [None] * count
 
     def _line_of(self, call: int) -> Line | None:
@@ -195,13 +198,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """Prints the clock, the memory in use, and every stored tensor."""
         cost = self.dist.cost
         when, held = cost.time_unit.at(f"{self.time:g}"), cost.size_unit.describe(self.memory())
-        lines = [f"[rank {self._rank}, {when}] {held} stored"]
+        lines = [f"[rank {self.rank}, {when}] {held} stored"]
         lines += [f"  {store._name}[{key!r}] = {tensor!r}" for store in self.storage() for key, tensor in store.items()]
         print("\n".join(lines))
 
     def __repr__(self) -> str:
         return (
-            f"Model(rank={self._rank}, RANKS={self.RANKS}, LAYERS={self.LAYERS}, BATCHES={self.BATCHES}, "
+            f"Model(rank={self.rank}, RANKS={self.RANKS}, LAYERS={self.LAYERS}, BATCHES={self.BATCHES}, "
             f"time={self.time:g}, memory={self.memory()})"
         )
 
@@ -214,7 +217,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             fix = "the place of a device: model.devices has the ranks of this host's"
             raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), fix=fix)
         if self._watched is not None:
-            return self._watched(lambda rank: mesh.index(rank, known))
+            return self._watched.once(known, lambda: [mesh.index(rank, known) for rank in self._watched.ranks])  # type: ignore[no-any-return]
         return mesh.index(self._rank, known)
 
     def axis_size(self, axis: str | Sequence[str]) -> int:
@@ -226,10 +229,13 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """Returns the rank at these mesh coordinates. On an axis that you leave out it is where this rank is."""
         mesh = self.dist._mesh
         for axis, place in coords.items():
-            one_of(axis, place, mesh.size(axis), self._place("rank_at"))
+            if type(place) is int or not 0 <= place < mesh.size(axis):
+                one_of(axis, place, mesh.size(axis), self._place("rank_at"))
         if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
             problem, fix = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
             raise PuzzleError(problem, where=self._place("rank_at"), fix=fix)
+        if self._watched is not None:
+            return self._watched.rank_at(mesh, coords)  # type: ignore[no-any-return]
         return mesh.rank_at({**mesh.coordinates(self._rank), **coords}) if mesh.axes else self._rank
 
     # -- sources ------------------------------------------------------------------------------
@@ -245,7 +251,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         return self._load("load_adapter", layer, shard, total)
 
     def _load(self, verb: str, layer: int, shard: int, total: int) -> tuple[Weight, OptState]:
-        if total.__class__ is not int or total < 1:
+        if self._watched is not None:
+            shard, total = self._watched.given(shard), self._watched.given(total)
+        if type(total) is not int or total < 1:
             total = whole_number("total", total, where=self._place(verb), fix=loading(verb))
         weight, state = getattr(self._simulator, verb)(self._handle, layer, shard, total)
         self._note(sys._getframe(2))
@@ -253,6 +261,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
     def get_activation(self, batches: Iterable[int]) -> Activation:
         """The input of layer 0 for these micro-batches. Takes no time. A rank can take each micro-batch once."""
+        if self._watched is not None:
+            batches = self._watched.batches(batches)
         wanted = set_of("batches", batches, where=Place(self._rank, "get_activation"))
         token = self._simulator.get_activation(self._handle, wanted)
         self._note(sys._getframe(1))
@@ -261,6 +271,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def fake_grad(self, layer: int, batches: Iterable[int]) -> WeightGrad:
         """A made-up gradient, for demonstrations. With no micro-batches, ``[]``, it is zero, and allowed everywhere: a
         rank contributes it to an all-reduce or a reduce-scatter when it has nothing to add."""
+        if self._watched is not None:
+            batches = self._watched.batches(batches)
         wanted = set_of("batches", batches, where=Place(self._rank, "fake_grad"))
         return of_token(self._simulator.fake_grad(self._handle, layer, wanted))  # type: ignore[return-value]
 
@@ -586,7 +598,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     def _meet(self, row: Collective, v: Any, layer: Any, axis: Any) -> Call:
         """Start a collective, called by its verb."""
         several = False
-        if layer.__class__ is not int or ((v is not None or row.everyone) and type(v).__name__ not in row.takes):
+        if type(layer) is not int or ((v is not None or row.everyone) and type(v).__name__ not in row.takes):
             several = self._brings_list(row, v, layer)
         if self._by_hand:
             self._share()
@@ -649,9 +661,11 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         Example, in PyTorch {torch}: ``await model.pass_to(model.rank + 1, model.activations[4])``
         """
         tensor = type(v) in TENSORS
-        if rank.__class__ is not int and isinstance(rank, Tensor):
+        if type(rank) is not int and isinstance(rank, Tensor):
             fix = f"{written('pass_to')}: first the rank, then what it gets; here they are exchanged"
             raise PuzzleError("a rank is a number", where=self._place("pass_to"), got=describe(rank), fix=fix)
+        if self._watched is not None:
+            rank, v = self._watched.end(rank), v if tensor else int(v) if isinstance(v, int) else v
         if not tensor and (type(v) not in PLAIN or len(str(v)) > LONGEST):
             problem, got = "pass_to sends one tensor, or a text, a number or None", describe(v)
             fix = forgotten_await(v) or "one pass_to for each tensor"
@@ -672,12 +686,14 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         """
         if self._by_hand:
             self._share()
+        if self._watched is not None:
+            src = self._watched.end(src)
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------
 
-    def _watch(self, watched: Callable[[Callable[[int], int]], int]) -> None:
-        """Note from now on what the rank's code asks of its number (see ``represent``)."""
+    def _watch(self, watched: Any) -> None:
+        """Note from now on what the rank's code asks of its number, and what it gives to this (see ``represent``)."""
         object.__setattr__(self, "_watched", watched)  # what is declared above cannot be replaced otherwise
 
     @staticmethod
@@ -696,7 +712,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if not models or not all(isinstance(model, Model) for model in models):
             fix = "let the function end in `return model`, and pass the list of what the ranks return"
             raise PuzzleError("check takes the models of all ranks", got=describe(models), fix=fix)
-        made_up = check_finals([model._final_state() for model in models], train)
+        made_up = check_finals([model._final_state() for model in models], train, models[0].dist._mesh.finals)
         print("Correct!" + (" (But a made-up gradient is in it, which a puzzle refuses.)" if made_up else ""))
 
     def _note(self, frame: FrameType) -> None:

@@ -23,6 +23,8 @@ from ..record.training import KEEP
 __all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
 __all__ += ["OptState", "Saved", "Tokens", "TokensGrad", "Weight", "WeightGrad"]
 
+SAME = ("layer", "layers", "step", "total_batches", "adapter", "keep")
+"""Labels in which there is no number of a rank."""
 FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
 
@@ -50,7 +52,8 @@ class Tensor:
             if KINDS[cls.__name__].cut:
                 MOVABLE.add(cls)
             for name in KINDS[cls.__name__].fields:
-                setattr(cls, name, property(attrgetter(f"_token.labels.{name}"), doc=""))
+                labels = "labels" if name in SAME else "seen"
+                setattr(cls, name, property(attrgetter(f"_token.{labels}.{name}"), doc=""))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise PuzzleError(f"tensors are frozen: {name} cannot be set", got=repr(self), fix=FROZEN)
@@ -59,18 +62,18 @@ class Tensor:
         raise PuzzleError(f"tensors are frozen: {name} cannot be deleted", got=repr(self), fix=FROZEN)
 
     def __repr__(self) -> str:
-        return str(self._token.labels)
+        return str(self._token.seen)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tensor):
             return NotImplemented
-        return self._token.labels.coarse() == other._token.labels.coarse()
+        return self._token.seen.coarse() == other._token.seen.coarse()
 
     def __hash__(self) -> int:
-        return hash(self._token.labels.coarse())
+        return hash(self._token.seen.coarse())
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies are made by hand, too
-        return _unpickled, (self._token.labels._asdict(),)
+        return _unpickled, (self._token.seen._asdict(),)
 
     def __add__(self, other: object) -> Any:
         fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
@@ -101,15 +104,16 @@ class Sharded(Tensor):
         order = (
             "tensor.shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
         )
-        total = whole_number(f"shard of {self}: total", total, fix=order)
-        try:
-            index = one_of(f"shard of {self}: index", index, total, fix=order)
-        except PuzzleError as error:
-            one = (
-                "which piece and how many are of one axis: tensor.shard(model.axis_index(axis), model.axis_size(axis))"
-            )
-            error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded"), one)
-            raise
+        index, total = self._token.given(index), self._token.given(total)
+        if type(index) is not int or type(total) is not int or not 0 <= index < total:
+            total = whole_number(f"shard of {self}: total", total, fix=order)
+            try:
+                index = one_of(f"shard of {self}: index", index, total, fix=order)
+            except PuzzleError as error:
+                one = "which piece and how many are of one axis: "
+                one += "tensor.shard(model.axis_index(axis), model.axis_size(axis))"
+                error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded"), one)
+                raise
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
     def combine(self, other: Self) -> Self:

@@ -1,6 +1,6 @@
 """Right or wrong: what the ranks end with, against plain training on one device."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_set
@@ -19,28 +19,32 @@ BRIEFLY = {
     WRONG_VALUE: "the final weight of layer {} has a wrong value",
 }
 """The problems that the check finds, in so few words that they fit under a title."""
-NOT_COMPUTED = "not computed"
-"""The value of every tensor in a run that is only timed (``represent``)."""
+Finals = Callable[[int, list[tuple[int, Piece]]], list[tuple[int, Piece]] | None]
+"""What gives the final weights of a layer on all ranks, by those of the ranks that were run (``represent``). None where
+they are as those of a layer before: then the others are right if these are."""
 TRAINED = ("weights", "adapters")
 """What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
 
 
-def check_finals(states: Sequence[FinalState], train: str = TRAINED[0]) -> bool:
+def check_finals(
+    states: Sequence[FinalState], train: str = TRAINED[0], everyone: Callable[[], Finals] | None = None
+) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
-    (whose value says nothing). Raise PuzzleError if anything is wrong."""
+    (whose value says nothing). Raise PuzzleError if anything is wrong. ``everyone`` gives the final weights of all
+    ranks where these are the states of some."""
     one_of_names("train", train, TRAINED)
-    adapters = train != TRAINED[0]
+    adapters, of_all = train != TRAINED[0], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
     made_up, trained = False, trained_weights(layers, batches, adapters)
     if adapters:
         _check_frozen(states)
     for layer in range(layers):
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
-        if any(final.value == NOT_COMPUTED for _, final in finals):
-            fix = "run all ranks, without represent=..., at a smaller size if need be"
-            raise PuzzleError("the final weights are not known", where=Place(layer=layer), fix=fix, line="")
-        _check_complete(layer, finals, adapters, states)
+        every = finals if of_all is None else of_all(layer, finals)
+        if every is not None:
+            _check_complete(layer, every, adapters, states)
+            finals = every
         for rank, final in finals:
             made_up = made_up or final.made_up
             mark = getattr(final.value, "mark", final.value)  # with real tensors the fingerprint is in the value

@@ -8,6 +8,11 @@ An activation is a fingerprint for each micro-batch. A weight, a state or a grad
 whole thing, and which piece of it this is; so is a slice of an activation, for each micro-batch. The two are never
 mixed into one number, so that what pieces give together can be computed from what each of them gives.
 
+Nor is the number of a micro-batch mixed into its fingerprints, which stand under that number. It counts where gradients
+are summed: micro-batch b adds its fingerprint times the b-th power of a base. So a sum tells which micro-batches are in
+it, and what ranks give that do the same with other micro-batches, each so many further on, is the same sum times a
+power (``represent.values``).
+
 A layer that is computed in pieces gives partial sums. Let H(0) be 0, H(1) the fingerprint of the whole output, and H(q)
 between them a mixing of that and q: then the part of the weight from x to y gives H(y) - H(x). However a weight is cut,
 all partial sums add up to the whole, and no other set of them does. What slices of a sequence give of the gradient of
@@ -42,6 +47,18 @@ one kind of platform, and a fifth of the time of a mixing written in Python, whi
 # One tag for each function.
 WEIGHT, STATE, INPUT, FORWARD, LOSS, BACKWARD, GRADIENT, UPDATE, NEXT_STATE, MIXED, PART, BY_HAND = range(101, 113)
 SAVED, BETWEEN, ADAPTER, ADAPTER_STATE, ADAPTED, PROJECT = range(113, 119)
+
+
+class _Powers(dict[int, int]):
+    """The powers of a base modulo PRIME, each computed when it is first asked for."""
+
+    def __missing__(self, exponent: int) -> int:
+        return self.setdefault(exponent, pow(BASE, exponent, PRIME))
+
+
+BASE, POWERS = 0x1B873593CC9E2D51 % PRIME, _Powers()
+"""By what the gradient of a micro-batch is multiplied before it is added to those of others, by its number."""
+AN_INPUT = hash((INPUT, INPUT))
 
 Piece = tuple[Shards, int]  # which piece of a whole something is, in coarsest form: its shards, and of how many
 ALL: Piece = (WHOLE, 1)
@@ -87,7 +104,7 @@ class Fingerprints:
         return hash((ADAPTER_STATE if piece.adapter else STATE, piece.layer)), (piece.shards, piece.total)
 
     def inputs(self, batches: frozenset[int]) -> ByBatch:
-        return {batch: hash((INPUT, batch)) for batch in batches}
+        return dict.fromkeys(batches, AN_INPUT)
 
     def forward(self, inp: ByBatch, weight: Fingerprint, partial: bool = False) -> ByBatch:
         """Return a layer's output: a wrong one if the weight is only a piece, unless ``partial``: its partial sum."""
@@ -146,7 +163,7 @@ class Fingerprints:
             sides = [_whole_of(one.get(batch, 0)) for one in (att_grad, kv_grad)]
             right = of == own and _gone_back(sides[0], sides[1], own, (mixed, projected))
             mixed = mixed if right else hash((MIXED, mixed, *sides))
-            of_weight += _partial_sum(hash((GRADIENT, mixed)), own)
+            of_weight += _partial_sum(hash((GRADIENT, mixed)), own) * POWERS[batch]
             back[batch] = _as_slice(mixed, own)
         return (of_weight % PRIME, ALL), back
 
@@ -169,9 +186,9 @@ class Fingerprints:
         if len(inp) == 1 and not partial:
             ((batch, value),) = inp.items()
             mixed = hash((BACKWARD, grad.get(batch, 0), value, known))
-            return (hash((GRADIENT, mixed)) % PRIME, ALL), {batch: mixed}
+            return (hash((GRADIENT, mixed)) * POWERS[batch] % PRIME, ALL), {batch: mixed}
         back = {batch: hash((BACKWARD, grad.get(batch, 0), value, known)) for batch, value in inp.items()}
-        of_weight = sum([hash((GRADIENT, value)) for value in back.values()]) % PRIME
+        of_weight = sum([hash((GRADIENT, value)) * POWERS[batch] for batch, value in back.items()]) % PRIME
         if partial:
             return (of_weight, weight[1]), {batch: _partial_sum(value, weight[1]) for batch, value in back.items()}
         return (of_weight, ALL), back
@@ -195,7 +212,7 @@ class Fingerprints:
             (value, piece), (change, own) = _whole_of(one), _whole_of(grad.get(batch, 0))
             known = _of_experts(weight, piece)
             mixed = hash((BACKWARD, change, value, known if own == piece else hash((MIXED, known))))
-            of_weight += hash((GRADIENT, mixed))
+            of_weight += hash((GRADIENT, mixed)) * POWERS[batch]
             back[batch] = _as_piece(mixed, piece)
         return (of_weight % PRIME, weight[1]), back
 

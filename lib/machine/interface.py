@@ -32,6 +32,15 @@ class Token:
         """What its size is counted in."""
         return ELEMENTS
 
+    @property
+    def seen(self) -> Labels:
+        """Its labels, as the code of its rank asks for them."""
+        return self.labels
+
+    def given(self, number: Any) -> Any:
+        """Return a number that its rank's code gives to it."""
+        return number
+
     def shard(self, index: int, total: int) -> Token:
         """Return piece ``index`` of ``total`` of this one."""
         raise NotImplementedError

@@ -1,11 +1,11 @@
 """Where ranks sit: axes, groups and nodes, and hosts beside their devices."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import product
 from math import prod
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ..basics.arguments import whole_number
 from ..basics.errors import PuzzleError, numbered, show_axis
@@ -52,6 +52,8 @@ class Mesh:
         self._groups: dict[tuple[Axis, int], Group] = {}
         self.run: frozenset[int] | None = None
         """The ranks that are run, if they stand for others (``represent``). None: all of them."""
+        self.finals: Callable[[], Any] | None = None
+        """What gives the final weights of all ranks, for a check of them, where only some are run."""
         self.hosts = whole_number("hosts", hosts, least=0)
         self.beside = self._beside()
         """The devices of each host, by its rank."""

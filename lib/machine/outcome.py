@@ -54,7 +54,7 @@ class Outcome:
         self.name, self.train = name, train
         self.ranks, self.mesh, self.node_size = shape.ranks, dict(shape.mesh.axes) or None, shape.mesh.node_size
         self.hosts, self.beside = shape.mesh.hosts, shape.mesh.beside
-        self.cost, self.experts = shape.cost, shape.experts
+        self.cost, self.experts, self._finals = shape.cost, shape.experts, shape.mesh.finals
         self.unit, self.size_unit = shape.cost.time_unit, shape.cost.size_unit
         self.layers, self.batches = final_states[0].layers, final_states[0].batches
         self.final_states = tuple(final_states)
@@ -112,7 +112,7 @@ class Outcome:
         """What to say of final weights that are right. Raises PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states, self.train)
+        check_finals(self.final_states, self.train, self._finals)
         return "Correct!"
 
     def __repr__(self) -> str:

@@ -112,7 +112,7 @@ class LocalSimulator:
             problem, fix = f"a weight cannot be cut into {total} shards", "one piece for each rank is enough"
             raise PuzzleError(problem, where=where, expected=expected, fix=fix)
         layer = self._layer(rank, layer, verb)
-        if shard.__class__ is not int or not 0 <= shard < total:
+        if type(shard) is not int or not 0 <= shard < total:
             shard = one_of("shard", shard, total, rank.place(verb, layer), loading(verb))
         rank.cuts.check(total)
         rank.mark(verb, layer, NONE, (ADAPTER,) * extra.adapter)
@@ -259,7 +259,7 @@ class LocalSimulator:
             problem, fix = "what forward leaves behind is not sent", "use it on the rank that has computed the layer"
             raise PuzzleError(problem, where=rank.place(f"pass_to({receiver})"), got=str(operand.labels), fix=fix)
         # From device to device the text costs more than the check.
-        if rank.is_host or receiver.__class__ is not int or not 0 <= receiver < self.mesh.ranks:
+        if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to", operand)
         if receiver == rank.rank:
             raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT)
@@ -269,7 +269,7 @@ class LocalSimulator:
 
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
-            if rank.is_host or src.__class__ is not int or not 0 <= src < self.mesh.ranks:
+            if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
                 src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
                 fix = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
@@ -327,7 +327,7 @@ class LocalSimulator:
     # -- arguments ------------------------------------------------------------------------------
 
     def _layer(self, rank: RankState, layer: int, operation: str) -> int:
-        if layer.__class__ is int and 0 <= layer < rank.layers:
+        if type(layer) is int and 0 <= layer < rank.layers:
             return layer  # the text below costs more than the check
         fix = "for layer in range(model.LAYERS), whatever their number is at this size"
         fix = f"{_no_layer(rank, layer)}{fix}"

@@ -1,75 +1,226 @@
 """A rank's number that knows what it would be on the ranks for which this one stands.
 
-A function may compute with it as it likes. Where it asks a question whose answer is not the same on all those ranks,
-as ``if model.rank == 5`` does, a rank with the other answer has to be run, too: only then is seen whether it does the
-same. (What is made of the number by ``range`` or as an index of a list is a plain number, and asks nothing.)
+It is a column, the number at every place. A function computes with it as with any number, and every number that comes
+of it is a column, too. Where it asks a question whose answer is not the same on all those ranks, as
+``if model.rank == 5`` does, a rank with the other answer has to be run as well: only then is seen whether it does the
+same. What is given to a verb of the model (a shard, micro-batches, the rank at the other end) is known for all ranks.
+
+Where a function takes the plain number instead, as ``range(model.rank, ...)``, ``table[model.rank]`` and
+``f"{model.rank}"`` do, nobody can see what it makes of that. Then all that the ranks which are run have done is known,
+and nothing is proved of the others.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
+from ..basics.errors import learner_frame
+from ..machine.mesh import Mesh
+
 Place = tuple[int, ...]  # where a rank is on each folded axis
+Column = Sequence[Any]  # something for every place, in their order
 MOST = 24
 """So many places may be asked for in one run. A question that is another one for each rank asks for all of them."""
 
 
+class Survey:
+    """What is found out about the code of all ranks that are run. ``wanted``: the places that have to be run as well;
+    ``taken``: what took a plain number, in words, if anything did."""
+
+    def __init__(self, sizes: Sequence[int], run: frozenset[Place]) -> None:
+        self.places: list[Place] = [*product(*map(range, sizes))]
+        self.at = {place: number for number, place in enumerate(self.places)}
+        self.sizes = tuple(sizes)
+        self.run = frozenset([self.at[place] for place in run])
+        self.wanted = set[Place]()
+        self.taken = ""
+        self.deals = set[Place]()  # by how much micro-batches move on along each axis
+        self._steps: dict[int, tuple[Column, Place | None]] = {}  # by identity of a column
+
+    def take(self, what: str) -> None:
+        """Note that the code of a rank has got a plain number, or something else that its number is in."""
+        self.taken = self.taken or what
+
+    def steps(self, column: Column) -> Place | None:
+        """By how much a column moves on along each axis, if it does so by the same step everywhere; else None."""
+        known = self._steps.get(id(column))
+        if known is None or known[0] is not column:
+            seconds = [tuple(map(axis.__eq__, range(len(self.sizes)))) for axis in range(len(self.sizes))]
+            steps = tuple([column[self.at.get(second, 0)] - column[0] for second in seconds])
+            expected = [column[0] + sum(map(operator.mul, place, steps)) for place in self.places]
+            known = self._steps[id(column)] = column, steps if expected == [*column] else None
+        return known[1]
+
+
 class Questions:
     """What the code of one rank has asked. ``alike``: the places at which every answer so far is the same as here;
-    ``run``: the places that are run; ``wanted``: those that have to be run as well."""
+    ``sources``: what it has given to the model, in order, each number as that of the first place and its steps."""
 
-    def __init__(self, here: Place, places: frozenset[Place], run: frozenset[Place], wanted: set[Place]) -> None:
-        self.here, self.alike, self.run, self.wanted = here, places, run, wanted
+    def __init__(self, survey: Survey, here: Place, ranks: Column) -> None:
+        self.survey, self.here, self.ranks = survey, survey.at[here], ranks
+        self.alike = set(range(len(survey.places)))
+        self.sources: list[tuple[object, Place | None]] = []
+        self.known: dict[object, Any] = {}  # numbers that are asked for again
 
-    def ask(self, answer: Callable[[Place], object]) -> bool:
+    def ask(self, answers: Column) -> bool:
         """Return the answer here, and note whose answer is another one."""
-        own = bool(answer(self.here))
-        if len(self.alike) > 1 and len(self.wanted) < MOST:
-            others = frozenset([place for place in self.alike if bool(answer(place)) != own])
+        own, survey = bool(answers[self.here]), self.survey
+        if len(self.alike) > 1 and len(survey.wanted) < MOST:
+            others = {place for place in self.alike if bool(answers[place]) != own}
             self.alike -= others
-            if others and others.isdisjoint(self.run) and others.isdisjoint(self.wanted):
-                self.wanted.add(min(others))
+            if others and others.isdisjoint(survey.run):
+                places = {survey.places[place] for place in others}
+                if places.isdisjoint(survey.wanted):
+                    survey.wanted.add(min(places))
         return own
 
+    def number(self, column: Column) -> int | Coordinate:
+        """Return a number, given for every place: a plain one, if it is the same everywhere."""
+        own = column[self.here]
+        return own if column.count(own) == len(column) else Coordinate(self, column)
 
-class Coordinate(int):
-    """A whole number that depends on the place of its rank. ``at`` gives it for every place."""
+    def once(self, name: object, column: Callable[[], Column]) -> Any:
+        """Return a number that is computed when it is first asked for."""
+        if name not in self.known:
+            self.known[name] = self.number(column())
+        return self.known[name]
 
-    _questions: Questions
-    _at: Callable[[Place], int]
+    def rank_at(self, mesh: Mesh, coordinates: Mapping[str, Any]) -> Any:
+        """Return the rank at these coordinates, and on the other axes where this rank is."""
+        found, stride = self.rank, mesh.ranks
+        for axis, size in mesh.axes.items():
+            stride //= size
+            if axis in coordinates:
+                own = self.once(axis, lambda axis=axis: [mesh.index(rank, axis) for rank in self.ranks])
+                found = found + (coordinates[axis] - own) * stride
+        return found
 
-    @classmethod
-    def of(cls, questions: Questions, at: Callable[[Place], int]) -> Coordinate:
-        """Return the number that ``at`` gives for the rank that asks these questions."""
-        number = cls(at(questions.here))
-        number._questions, number._at = questions, at
+    # -- what a rank gives to its model ---------------------------------------------------------------
+
+    def given(self, value: Any) -> Any:
+        """Return a number as it is here, and note it for all places; anything else as it is."""
+        if type(value) is not Coordinate:
+            self.sources.append((value, None))
+            return value
+        steps = self.survey.steps(value._column)
+        if steps is None:
+            self.survey.take("a number that does not move on by the same step from rank to rank")
+        self.sources.append((value._column[0], steps))
+        return value._column[self.here]
+
+    def end(self, rank: Any) -> Any:
+        """Return the rank at the other end of a message, as ``given`` does: it has to be as far along as this one."""
+        if type(rank) is Coordinate and self.survey.steps(rank._column) != self.survey.steps(self.ranks):
+            self.survey.take("a message along a folded axis")
+        return self.given(rank)
+
+    def batches(self, batches: Any) -> Any:
+        """Return micro-batches as they are here, and note by which steps these move on: all of a run by the same."""
+        try:
+            each = [*batches]
+        except TypeError:
+            return batches  # refused as ever
+        for batch in each:
+            steps = self.survey.steps(batch._column) if type(batch) is Coordinate else (0,) * len(self.survey.sizes)
+            self.survey.deals.add(steps or (0,))
+        if len(self.survey.deals) > 1:
+            self.survey.take("micro-batches that are dealt to the ranks in more than one way")
+        return [*map(self.given, each)]
+
+    @property
+    def rank(self) -> Any:
+        """The rank's own number."""
+        return self.once("rank", lambda: self.ranks)
+
+
+class Coordinate:
+    """A whole number that depends on the place of its rank."""
+
+    __slots__ = ("_column", "_questions")
+
+    def __init__(self, questions: Questions, column: Column) -> None:
+        self._questions, self._column = questions, column
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What ``isinstance`` asks for: to a learner it is an int."""
+        return int
+
+    def _taken(self) -> int:
+        """Return the plain number here, and note that it was taken."""
+        frame = learner_frame()
+        line = f", in line {frame.f_lineno} of {frame.f_code.co_name}" if frame else ""
+        self._questions.survey.take(f"the plain number of a rank{line}")
+        number: int = self._column[self._questions.here]
         return number
 
     def __bool__(self) -> bool:
-        return self._questions.ask(self._at)
+        return self._questions.ask(self._column)
 
-    __hash__ = int.__hash__
+    def __index__(self) -> int:
+        return self._taken()
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = __hash__ = __index__  # type: ignore[assignment]
+
+    def __float__(self) -> float:
+        return float(self._taken())
+
+    def __repr__(self) -> str:
+        return repr(self._taken())
+
+    def __str__(self) -> str:
+        return str(self._taken())
+
+    def __format__(self, how: str) -> str:
+        return format(self._taken(), how)
+
+    def __reduce__(self) -> Any:
+        return int, (self._taken(),)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._taken(), name)
 
 
-def _value_at(value: Any, place: Place) -> Any:
-    return value._at(place) if isinstance(value, Coordinate) else value
+def _with(self: Coordinate, other: Any) -> Column | None:
+    """Return the other operand for every place, or None for one that is no whole number."""
+    if type(other) is Coordinate:
+        return other._column
+    return [other] * len(self._column) if isinstance(other, int) else None
+
+
+def _each(self: Coordinate, work: Callable[..., Any], *columns: Column) -> list[Any]:
+    """Return what comes of the operands at every place. Where that is an error, it is asked whether it is one here."""
+    try:
+        return [*map(work, *columns)]
+    except ArithmeticError:
+        done, fails = list[Any](), list[bool]()
+        for operands in zip(*columns, strict=True):
+            try:
+                done.append(work(*operands))
+                fails.append(False)
+            except ArithmeticError:
+                done.append(0)
+                fails.append(True)
+        if self._questions.ask(fails):
+            work(*[column[self._questions.here] for column in columns])
+        return done
 
 
 def _computing(name: str, turned: bool) -> Callable[[Coordinate, Any], Any]:
     work = getattr(operator, name)
 
     def compute(self: Coordinate, other: Any) -> Any:
-        if not isinstance(other, int):  # a fraction, a list that is repeated: the number as it is here
-            return work(other, int(self)) if turned else work(int(self), other)
-
-        def at(place: Place) -> Any:
-            mine, theirs = self._at(place), _value_at(other, place)
-            return work(theirs, mine) if turned else work(mine, theirs)
-
-        result = at(self._questions.here)
-        return Coordinate.of(self._questions, at) if isinstance(result, int) else result
+        theirs = _with(self, other)
+        if theirs is None:  # a fraction, a list that is repeated: the number as it is here
+            return work(other, self._taken()) if turned else work(self._taken(), other)
+        column = _each(self, work, *((theirs, self._column) if turned else (self._column, theirs)))
+        if not all([isinstance(one, int) for one in column]):
+            self._taken()
+            return column[self._questions.here]
+        return self._questions.number(column)
 
     return compute
 
@@ -78,16 +229,24 @@ def _comparing(name: str) -> Callable[[Coordinate, Any], Any]:
     work = getattr(operator, name)
 
     def compare(self: Coordinate, other: Any) -> Any:
-        if not isinstance(other, int):
-            return getattr(int, f"__{name}__")(int(self), other)
-        return self._questions.ask(lambda place: work(self._at(place), _value_at(other, place)))
+        if type(other) is Coordinate or isinstance(other, int):
+            return self._questions.ask([*map(work, self._column, _with(self, other) or ())])
+        return work(self._taken(), other)
 
     return compare
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift"):
+def _alone(name: str) -> Callable[[Coordinate], Any]:
+    work = getattr(operator, name)
+    return lambda self: self._questions.number([*map(work, self._column)])
+
+
+for _name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift"):
     _plain = _name.rstrip("_")
     setattr(Coordinate, f"__{_plain}__", _computing(_name, turned=False))
     setattr(Coordinate, f"__r{_plain}__", _computing(_name, turned=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Coordinate, f"__{_name}__", _comparing(_name))
+Coordinate.__divmod__ = lambda self, other: (self // other, self % other)  # type: ignore[attr-defined]
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(Coordinate, f"__{_name}__", _alone(_name))

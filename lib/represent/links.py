@@ -1,37 +1,77 @@
 """The links of a machine of which some ranks are run (see ``symmetry``): what the others bring follows from these."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
 from ..basics.errors import Place
-from ..machine.check import NOT_COMPUTED
 from ..machine.cost import Shape
 from ..machine.in_flight import Meeting, Membership, Message, RankLinks
-from ..machine.interface import AnySimulator
+from ..machine.interface import AnySimulator, Token
 from ..machine.mesh import Axis, Mesh
 from ..machine.network import Network, Watcher
-from ..machine.rank_state import TensorState, Terms
+from ..machine.rank_state import RankState, TensorState, Terms
 from ..machine.simulator import LocalSimulator
-from ..record.operations import Part, Values
+from ..record.labels import Labels
+from ..record.operations import Part, Value, Values
+from .coordinate import Questions
 from .symmetry import Symmetry, Unlike
+from .values import NOT_COMPUTED, Moves, Outputs
 
 
 def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> AnySimulator:
     """Return the simulator of a machine of which only some ranks are run."""
-    values, network = cast(Values, Nothing()), partial(Represented, symmetry)
-    return cast(AnySimulator, LocalSimulator(shape, graded=True, strict=strict, values=values, network=network))
+    return cast(AnySimulator, SimulatorOfFew(shape, symmetry, strict))
 
 
-class Nothing:
-    """The arithmetic of a run that is only timed: no tensor carries a value (see ``record.operations.Values``)."""
+class WatchedTensor(TensorState):
+    """A tensor of which is noted how it is cut, and whether somebody looks at the labels that its rank's number is
+    in."""
 
-    zero = NOT_COMPUTED
+    __slots__ = ()
+    rank: WatchedRank
 
-    def __getattr__(self, operation: str) -> Any:
-        given = getattr(Values, operation).__annotations__["return"]
-        result = (NOT_COMPUTED,) * 2 if given.startswith("tuple") else NOT_COMPUTED
-        return lambda *values, **options: result
+    @property
+    def seen(self) -> Labels:
+        """Its labels, of which the rank's own code takes some."""
+        self.rank.questions.survey.take("the micro-batches, or the shards, that a tensor names")
+        return self.labels
+
+    def given(self, number: Any) -> Any:
+        """Return a number that is given to it, as it is here."""
+        return self.rank.questions.given(number)
+
+    def combine(self, other: Token) -> TensorState:
+        """Return this part and that one as one."""
+        self.rank.questions.survey.take("pieces that a rank joins by itself")
+        return super().combine(other)
+
+
+class WatchedRank(RankState):
+    """A rank that stands for others."""
+
+    __slots__ = ("questions",)
+    tensor_type = WatchedTensor
+    questions: Questions
+
+
+class SimulatorOfFew(LocalSimulator):
+    """The simulator of a machine of which only some ranks are run."""
+
+    rank_type = WatchedRank
+
+    def __init__(self, shape: Shape, symmetry: Symmetry, strict: bool) -> None:
+        self.symmetry = symmetry
+        network = partial(Represented, symmetry)
+        super().__init__(shape, graded=True, strict=strict, values=cast(Values, symmetry.values), network=network)
+
+    def open(self, rank: int, layers: int, batches: int) -> RankState:
+        state = super().open(rank, layers, batches)
+        assert isinstance(state, WatchedRank)
+        state.questions = self.symmetry.watched(rank)
+        return state
 
 
 class Represented(Network):
@@ -39,9 +79,11 @@ class Represented(Network):
 
     def __init__(self, symmetry: Symmetry, mesh: Mesh, terms: Terms, watcher: Watcher | None = None) -> None:
         super().__init__(mesh, terms, watcher)
-        self.symmetry = symmetry
+        self.symmetry, self.values = symmetry, symmetry.values
         self.checked: set[Axis] = set()  # axes
-        self.known: dict[tuple[object, ...], list[Part]] = {}  # by group and labels, of a layer with experts or without
+        self.known: dict[tuple[object, ...], tuple[Moves, Outputs, list[int]]] = {}
+        """By group and labels, of a layer with experts or without: what the others bring, what comes of it, and the
+        places of those that are run."""
 
     def _join(self, rank: int, axis: Axis) -> Membership:
         """Return what a rank is in its group along an axis."""
@@ -67,9 +109,22 @@ class Represented(Network):
             except Unlike as error:
                 error.place = where
                 raise
-            outputs = super()._outputs(meeting, [(one, NOT_COMPUTED) for one in everyone])
-            self.known[key] = [outputs[group.ranks.index(rank)] for rank in group.position]
-        return [(out.changed(layer=labels[0].layer), value) for out, value in self.known[key]]
+            bases = self.symmetry.bases(group, axis)  # type: ignore[arg-type]
+            places = [group.ranks.index(rank) for rank in group.position]
+            outputs = Outputs(meeting.row.result, everyone, places, self.terms.strict)
+            self.known[key] = Moves(labels, everyone, bases), outputs, places
+        values = self._values(*self.known[key], [one[1] for one in brought if one is not None])
+        outputs = self.known[key][1]
+        layer = labels[0].layer
+        return [(out.changed(layer=layer), value) for out, value in zip(outputs.labels(), values, strict=True)]
+
+    def _values(self, moves: Moves, outputs: Outputs, places: list[int], own: Sequence[Value]) -> Sequence[Value]:
+        """Return what the results carry, given what those bring that are run."""
+        everyone = None if self.values.lost else moves(own)
+        if everyone is None or [everyone[place] for place in places] != own:
+            self.values.lost = True
+            return [NOT_COMPUTED] * len(own)
+        return outputs.of(everyone)
 
     def send(self, links: RankLinks, receiver: int, operand: TensorState | None, plain: object) -> Message:
         """Send a tensor, or a plain value where ``operand`` is None."""

@@ -5,13 +5,14 @@ move on by the same step from each rank to the next, as they do in ``load_weight
 in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two ranks of an axis bring and record determines
 all others; some more are run only to see that they are as derived.
 
-Values are not derived: a run with such ranks is timed, and nothing is proved of its final weights.
+What the others carry follows, too (see ``values``). So the final weights of all ranks are known, and compared with
+plain training. That is a proof if the code of all ranks does the same, with the numbers that follow: of each number that
+it gives to the model, and of each question that it asks, is noted what it would be on the others (see ``coordinate``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product, repeat
 from math import lcm
 from typing import cast
@@ -19,12 +20,16 @@ from typing import cast
 from ..basics.arguments import describe
 from ..basics.errors import NOWHERE, PuzzleError
 from ..basics.errors import Place as Where
+from ..machine.check import Finals
+from ..machine.fingerprints import piece_of
+from ..machine.interface import Piece
 from ..machine.log import Log
 from ..machine.mesh import Axis, Group, Mesh
 from ..record.events import Event, make_event
 from ..record.labels import Labels
 from ..record.shards import Shards, coarsest, refined
-from .coordinate import Coordinate, Place, Questions
+from .coordinate import Place, Questions, Survey
+from .values import WhileKnown
 
 RANKS = "ranks"
 """The one axis of a machine without a mesh."""
@@ -75,9 +80,9 @@ class Symmetry:
         for place in also:
             for on_axis, at in zip(few, place, strict=True):
                 on_axis.add(at)
-        self.places, self.run_places = frozenset(product(*map(range, sizes))), frozenset(product(*few))
-        self.wanted = set[Place]()  # places that have to be run, too, as questions that were asked show
-        devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in self.run_places}
+        run_places = frozenset(product(*few))
+        self.survey = Survey(sizes, run_places)
+        devices = {rank for rank in range(mesh.ranks) if self.place_of(rank) in run_places}
         if beside := [
             own for own in mesh.beside.values() if not devices.isdisjoint(own) and not devices.issuperset(own)
         ]:
@@ -85,7 +90,9 @@ class Symmetry:
         self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
         self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
-        mesh.run = self.run
+        self._watched: dict[int, Questions] = {}
+        self.values = WhileKnown()
+        mesh.run, mesh.finals = self.run, self.finals
 
     # -- who stands for whom --------------------------------------------------------------
 
@@ -98,14 +105,13 @@ class Symmetry:
         here = self.place(rank)
         return tuple([here[axis] for axis in self.axes])
 
-    def watched(self, rank: int) -> Callable[[Callable[[int], int]], int]:
-        """Return what turns a number, given for every rank, into one that notes what a rank's code asks of it."""
-        questions = Questions(self.place_of(rank), self.places, self.run_places, self.wanted)
-
-        def at(of_rank: Callable[[int], int], place: Place) -> int:
-            return of_rank(self.moved(rank, dict(zip(self.axes, place, strict=True))))
-
-        return lambda of_rank: Coordinate.of(questions, partial(at, of_rank))
+    def watched(self, rank: int) -> Questions:
+        """Return what notes what a rank's code asks, and what it gives to its model."""
+        if rank not in self._watched:
+            places = self.survey.places
+            ranks = [self.moved(rank, dict(zip(self.axes, place, strict=True))) for place in places]
+            self._watched[rank] = Questions(self.survey, self.place_of(rank), ranks)
+        return self._watched[rank]
 
     def moved(self, rank: int, to: Mapping[str, int]) -> int:
         """The rank that is at these places of the folded axes, and on the others where ``rank`` is."""
@@ -176,6 +182,63 @@ class Symmetry:
             if expected.coarse() != own.coarse():
                 raise Unlike(f"rank {rank} brings {own}, where {expected} follows from the first ranks")
         return everyone
+
+    def bases(self, group: Group, axis: Axis) -> list[int]:
+        """Return for each rank of a group the place, among those that are run, of the one for which it stands."""
+        return [first for first, _ in self._paths[axis, group.ranks[0]]]
+
+    # -- what everyone ends with ------------------------------------------------------------
+
+    def unproved(self) -> str:
+        """Return why what the others do is not proved, or an empty text."""
+        if len(self.run) == self.mesh.everyone:
+            return ""
+        if self.mesh.hosts:
+            return "hosts are not derived"
+        if self.survey.taken:
+            return f"the code takes {self.survey.taken}"
+        if self.values.lost:
+            return "what the ranks carry does not follow from what the first ones carry"
+        for rank, asked in self._watched.items():
+            if asked.sources != self._watched[self.stands_for(rank, self.axes)[0]].sources:
+                return f"rank {rank} gives other numbers to its model than the first ranks do"
+        return ""
+
+    def finals(self) -> Finals:
+        """Return what gives the final weights of all ranks, for one check of them. Raise PuzzleError where they are not
+        known."""
+        if reason := self.unproved():
+            fix = "run all ranks, without represent=..., at a smaller size if need be"
+            raise PuzzleError("the final weights are not known", got=reason, fix=fix, line="")
+        seen = set[object]()
+
+        def of(layer: int, own: list[tuple[int, Piece]]) -> list[tuple[int, Piece]] | None:
+            which = tuple([(rank, one.labels.changed(layer=0), one.made_up) for rank, one in own])
+            if which in seen:
+                return None
+            seen.add(which)
+            return self._everyones(dict(own))
+
+        return of
+
+    def _everyones(self, own: Mapping[int, Piece]) -> list[tuple[int, Piece]]:
+        steps, found = dict[tuple[int, int], _Step](), list[tuple[int, Piece]]()
+        for rank in range(self.mesh.ranks):
+            base, further = self.stands_for(rank, self.axes)
+            if len({one in own for one in (base, *[second for second, _ in further])}) > 1:
+                raise Unlike(f"only some of ranks {base} and {further[0][0]} set a final weight")
+            if base not in own:
+                continue
+            labels, value, made_up = own[base]
+            for second, _ in further:
+                if (base, second) not in steps:
+                    steps[base, second] = _Step(labels, own[second].labels)
+            labels = _moved_on(labels, [(steps[base, second], count) for second, count in further])
+            piece = Piece(labels, (value[0], piece_of(labels)), made_up)
+            if rank in own and own[rank] != piece:
+                raise Unlike(f"rank {rank} ends with {own[rank].labels}, where {labels} follows from the first ranks")
+            found.append((rank, piece))
+        return found
 
     # -- what everyone has recorded ---------------------------------------------------------
 

@@ -53,7 +53,7 @@ def left_over(models: Sequence[Model]) -> PuzzleError | None:
     with the line of that call."""
     error = models[0].dist._simulator.unfinished() if models else None
     if error is not None and error.entry is not None:
-        model = next(model for model in models if model.rank == error.place.rank)
+        model = next(model for model in models if model._rank == error.place.rank)
         error.line = model._written_at(error.entry)
     return error
 
@@ -70,7 +70,7 @@ class CollectedErrors(list[PuzzleError]):
         super().append(error)
         model = _rank.get()
         if model is not None and error.place.rank is None:
-            self.made.append((error, model.rank, model.time))
+            self.made.append((error, model._rank, model.time))
 
     def place(self) -> None:
         """Give the errors without a place a rank and a tick."""
@@ -127,9 +127,9 @@ class Labelled:
 def _label(model: Model) -> str:
     """Return what begins a line that a rank prints."""
     try:
-        return f"[rank {model.rank}, {model.dist.cost.time_unit.at(f'{model.time:g}')}]"
+        return f"[rank {model._rank}, {model.dist.cost.time_unit.at(f'{model.time:g}')}]"
     except PuzzleError:  # the run is over, and a task still prints
-        return f"[rank {model.rank}]"
+        return f"[rank {model._rank}]"
 
 
 def name_of(fn: object) -> str:
@@ -202,16 +202,16 @@ class Execution:
             result = self.fn(model)
             if inspect.isawaitable(result):
                 await result
-            while pending := [task for task in self.started.get(model.rank, ()) if not task.done()]:
+            while pending := [task for task in self.started.get(model._rank, ()) if not task.done()]:
                 await asyncio.gather(*pending)
-            for task in self.started.get(model.rank, ()):
+            for task in self.started.get(model._rank, ()):
                 if failed_unasked(task):
                     task.result()
             self.simulator.finish(model._handle)
-            self.finished.add(model.rank)
+            self.finished.add(model._rank)
         except asyncio.CancelledError:
             if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=Place(model.rank), line=""))
+                self._fail(PuzzleError("the function was cancelled by itself", where=Place(model._rank), line=""))
         except BaseException as error:
             if isinstance(error, TimeIsUp):
                 self.busy = self.busy or model
@@ -255,7 +255,7 @@ class Execution:
         model = _rank.get()
         if model is not None:
             model._share()
-            self.started.setdefault(model.rank, []).append(task)
+            self.started.setdefault(model._rank, []).append(task)
 
 
 def _explained(error: BaseException, model: Model) -> BaseException:
@@ -263,7 +263,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
     if isinstance(error, PuzzleError):
-        place_at(error, model.rank, model.time)
+        place_at(error, model._rank, model.time)
         if error.entry is not None:
             error.line = model._written_at(error.entry) or error.line
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
@@ -272,7 +272,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     problem, fix = advice(error)
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    explained = PuzzleError(problem, where=Place(model.rank, tick=model.time), fix=fix, line=line)
+    explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=fix, line=line)
     explained.__cause__ = error
     return explained
 

@@ -239,13 +239,16 @@ def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, setti
 
 
 class Timed(Run):
-    """A run in which some ranks represented the others. Times and sizes are those of all ranks, ``models`` and
-    ``final_states`` those of the ranks that were run."""
+    """A run in which some ranks represented the others. Times, sizes and final weights are those of all ranks,
+    ``models`` and ``final_states`` those of the ranks that were run. ``proved``: whether it is proved that the others
+    do what follows from these, and the final weights are known."""
 
     def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
         self._symmetry = symmetry
         super().__init__(name, models, train)
-        self.note = f"timed, not proved: {len(self.models):,} ranks were run for {symmetry.mesh.everyone:,}"
+        self.proved = not symmetry.unproved()
+        run = f"{len(self.models):,} ranks were run for {symmetry.mesh.everyone:,}"
+        self.note = f"{run}, and what all do is proved" if self.proved else f"timed, not proved: {run}"
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
@@ -268,8 +271,8 @@ class Timed(Run):
 
     @property
     def fault(self) -> str:
-        """An empty text, since it is not known whether the run trains the model."""
-        return ""
+        """What is wrong with the run, as ever. An empty text where it is not known whether it trains the model."""
+        return super().fault if self.proved else ""
 
 
 def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
@@ -281,9 +284,9 @@ def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
         symmetry = Symmetry(shape.mesh, axes, also)
         dist = Dist.of(shape, simulator_of_few(shape, symmetry, settings.strict))
         models = train_on(fn, dist, work, settings, symmetry)
-        if not symmetry.wanted:
+        if not symmetry.survey.wanted:
             break
-        also |= symmetry.wanted
+        also |= symmetry.survey.wanted
         if len(also) >= MOST:
             raise Unlike("the code asks in more than a few ways which rank it is", fix=ASKS_NOTHING)
     with collector_off():
@@ -317,7 +320,7 @@ def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
     waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
     ended = frozenset(event.rank for event in done.events if event.kind == END)
     if isinstance(error, Deadlock):  # a rank that waits for no call waits for something else
-        stuck = {model.rank for model in models} - ended - {wait.rank for wait in waits}
+        stuck = {model._rank for model in models} - ended - {wait.rank for wait in waits}
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
     known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing
