@@ -208,8 +208,8 @@ grade(compose)
 # parallelism makes everything eight times smaller, as long as it stays in the node.
 #
 # The replicas all do the same. With `run(compose, represent="x", cost=prices, **nodes)` only four of the 16 are run
-# and stand for all of them. That takes a third of the time, and is good for trying things out: it is timed, and not
-# proved.
+# and stand for all of them. The others run the function beside these, without a machine, and have to make the same
+# calls. So what all of them do is proved, also where there are many more.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: the network works while the nodes compute

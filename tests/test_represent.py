@@ -1,6 +1,7 @@
 """Ranks that stand for others: as the whole machine, or refused."""
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,13 +13,21 @@ from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
 from lib.represent.symmetry import Unlike
+from lib.running.run import Timed
+from tests.corpus.honest import HONEST
+from tests.corpus.mistakes import MISTAKES
+from tests.one_rank_differs import one_rank_differs
 from tests.programs import SMALLER, SOLUTIONS, small_size
-from tests.turns import chosen
+from tests.turns import chosen, examples
 from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
-PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble"}
+PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "ring_attention"}
 """Programs whose only axis is one along which messages are passed."""
+UNEVEN = {"context_parallel"}
+"""Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""
+ONLY_TIMED = {"tensor_parallel", "sequence_parallel", "offload"}
+"""Programs of which nothing is proved where some ranks are not run: partial sums and hosts do not follow."""
 
 
 def best() -> Iterator[Any]:
@@ -38,6 +47,12 @@ def same(one: Run, two: Run) -> bool:
     return figures[0] == figures[1]
 
 
+def proved(done: Run) -> bool:
+    """Whether a run with ranks that stand for others has proved what these do."""
+    assert isinstance(done, Timed)
+    return done.proved
+
+
 @pytest.mark.parametrize(("program", "puzzle"), [*best()])
 def test_every_solution_is_timed_as_on_the_whole_machine(
     program: Callable[[Model], Any], puzzle: Any, capsys: pytest.CaptureFixture[str]
@@ -53,13 +68,17 @@ def test_every_solution_is_timed_as_on_the_whole_machine(
             try:
                 few = run(program, **size, cost=cost, represent=axis)
             except Unlike as error:
-                assert "pass messages" in error.problem
+                assert puzzle.name in UNEVEN or "pass messages" in error.problem
                 refused.append(axis)
                 continue
             assert same(few, whole)
             assert few.note
             assert few.note in repr(few)
-    if puzzle.name in PASS_MESSAGES:
+            if puzzle.name not in ONLY_TIMED or len(few.models) == whole.ranks + whole.hosts:
+                assert proved(few) and few.verify() == whole.verify()
+            else:
+                assert not proved(few)
+    if puzzle.name in PASS_MESSAGES | UNEVEN:
         assert {*refused} == {True}
     elif puzzle.name == "compose":  # one axis is for replicas, the others are stages
         assert {*refused} == {True, "z"} | ({"y"} if name != "compose_overlapped" else set())
@@ -95,6 +114,7 @@ def test_every_solution_whose_ranks_do_the_same_on_five_times_as_many(name: str)
     few = run(program, **size, cost=cost, represent=True)
     assert same(few, run(program, **size, cost=cost))
     assert len(few.models) == (16 if mesh else 4) < size["ranks"]
+    assert proved(few) and few.verify() == "Correct!"
 
 
 @pytest.mark.parametrize("ranks", [5, 8, 24, 33])
@@ -113,6 +133,7 @@ def test_more_ranks_than_are_run(ranks: int, each: int) -> None:
         few = run(program, **size, represent=True)
         assert same(few, run(program, **size))
         assert len(few.models) == 4
+        assert proved(few) and few.verify() == "Correct!"
 
 
 async def trained(model: Model, batches: Any) -> Model:
@@ -248,6 +269,64 @@ async def one_asks_for_each(model: Model) -> Model:
     return await fsdp(model)
 
 
+async def an_entry_of_a_table(model: Model) -> Model:
+    """What it does is in a list, by rank: nobody is asked."""
+    if [False, True][int(model.rank) == 23]:
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
+    return await fsdp(model)
+
+
+async def by_its_text(model: Model) -> Model:
+    """The number as a text."""
+    if f"rank {model.rank}" == "rank 23":
+        model.activations["more"] = model.get_activation([(model.rank + 1) % model.RANKS])
+    return await fsdp(model)
+
+
+async def by_what_it_holds(model: Model) -> Model:
+    """A tensor says which shard it is."""
+    await fsdp(model)
+    if 23 in model.weights[0].shards:
+        model.get_activation([0])
+    model.set_final_weight(0, model.weights[0])
+    return model
+
+
+async def raises_on_one(model: Model) -> Model:
+    """An error on one rank."""
+    if model.rank in {23, 24, 1000}:
+        raise ValueError
+    return await fsdp(model)
+
+
+async def reads_what_is_not_there(model: Model) -> Model:
+    """A wrong key on one rank."""
+    await fsdp(model)
+    for rank in range(model.rank, model.rank + 1):
+        if rank == 23:
+            model.activations.pop(model.LAYERS)
+    return model
+
+
+async def ends_early_on_one(model: Model) -> Model:
+    """One rank forgets the end."""
+    await fsdp(model)
+    for rank in range(model.rank, model.rank + 1):
+        if rank == 23:
+            return model
+    model.set_final_weight(0, model.weights[0])
+    return model
+
+
+async def keeps_more_on_one(model: Model) -> Model:
+    """One rank keeps in memory what the others throw away."""
+    done = await fsdp(model)
+    if hash(model.rank) != 23:
+        done.opt_states.clear()
+    done.set_final_weight(0, done.weights[0])
+    return done
+
+
 async def upper_half_does_more(model: Model) -> Model:
     """The first ranks are alike, and a later one does something more in the end."""
     await fsdp(model)
@@ -266,7 +345,13 @@ async def upper_half_does_more(model: Model) -> Model:
         (in_a_ring, "pass messages"),
         (the_other_way_round, "no piece 40 of 40|piece 40 of 40|follows from"),
         (upper_half_does_more, "rank 20 differs in its end and get_activation"),
-        (one_asks_for_each, "asks in more than a few ways"),
+        (an_entry_of_a_table, "rank 23 calls get_activation where rank 0 calls load_weights"),
+        (by_its_text, "rank 23 calls get_activation where rank 0 calls load_weights"),
+        (by_what_it_holds, "rank 23 calls get_activation where rank 0 calls set_final_weight"),
+        (raises_on_one, "on rank 23 only: the function raised ValueError"),
+        (reads_what_is_not_there, "on rank 23 only: nothing is stored in activations under 3"),
+        (ends_early_on_one, "rank 23 ends where rank 0 calls set_final_weight"),
+        (keeps_more_on_one, "rank 23 calls drop with something else than follows|rank 23 calls"),
     ],
 )
 def test_a_function_that_is_not_the_same_for_all_is_refused(program: Any, said: str) -> None:
@@ -284,9 +369,14 @@ async def with_questions(model: Model) -> Model:
     return await fsdp(model)
 
 
+def test_more_questions_than_ranks_that_can_be_run() -> None:
+    few = run(one_asks_for_each, 40, 3, 40, represent=True)
+    assert same(few, run(one_asks_for_each, 40, 3, 40)) and proved(few)
+
+
 def test_questions_that_change_nothing_are_allowed() -> None:
     few = run(with_questions, 40, 3, 40, represent=True)
-    assert same(few, run(with_questions, 40, 3, 40))
+    assert same(few, run(with_questions, 40, 3, 40)) and proved(few)
     assert len(few.models) > 4  # those with other answers were run, too
 
 
@@ -349,11 +439,87 @@ async def with_own_host(model: Model) -> Model:
     return model
 
 
+# -- a difference is found, and nothing wrong is proved -----------------------------------------
+
+
+def never_better_than_the_whole(program: Any, size: dict[str, Any]) -> str:
+    """Run a program with few ranks and with all. Return what came of the first, which is as the second, or refused."""
+    done = []
+    for represent in (True, None):
+        try:
+            done.append(run(program, **size, represent=represent))
+        except PuzzleError as error:
+            done.append(error.run)
+            if represent:
+                return "refused"
+    few, whole = done
+    assert not whole.failed
+    assert same(few, whole)
+    if not proved(few):
+        return "timed"
+    assert few.fault == whole.fault
+    return "right" if not few.fault else "wrong"
+
+
+def test_one_rank_that_differs_is_found_however_it_knows_its_number() -> None:
+    size, found = {"ranks": 9, "layers": 2, "batches": 18}, Counter[str]()
+    for seed in examples(range(2000)):
+        program = one_rank_differs(seed, 9)
+        try:
+            found[never_better_than_the_whole(program.function(), size)] += 1
+        except AssertionError as error:
+            raise AssertionError(program.source) from error
+    assert min(found["refused"], found["right"]) > 10 and not found["wrong"]
+
+
+def test_what_is_proved_of_the_corpus_is_so_on_the_whole_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Counter[str]()
+    corpus = [one for one in (*MISTAKES, *HONEST) if one.puzzle in DATA_PARALLEL and "experiment" not in one.name]
+    for one in examples(corpus):
+        puzzle, names = puzzles()[one.puzzle], dict[str, Any]()
+        exec(compile(one.source, f"{one.puzzle}.py", "exec"), names)
+        size: dict[str, Any] = {**puzzle.size, "cost": cost_named(puzzle.cost)}
+        size |= {"ranks": 2 * size["ranks"], "batches": 2 * size["batches"], "layers": min(size["layers"], 4)}
+        if mesh := dict(size.get("mesh", {})):
+            mesh["replica"] *= 2
+            size["mesh"] = mesh
+        try:
+            found[never_better_than_the_whole(names[one.puzzle], size)] += 1
+        except AssertionError as error:
+            raise AssertionError(f"{one.puzzle}: {one.name}") from error
+    assert min(found["refused"], found["right"]) > 2
+
+
 # -- what is said of it ---------------------------------------------------------------------
 
 
+def test_a_run_says_that_it_is_proved() -> None:
+    done, whole = run(fsdp, 64, 2, 64, represent=True), run(fsdp, 64, 2, 64)
+    said = "proved for all 64 ranks, of which 4 were run"
+    for text in (repr(done), str(done), draw(done).svg(), str(perfetto(done))):
+        assert said in text
+    assert str(done).replace(f" ({said})", "") == str(whole)
+    done.check()
+    Model.check(done.models)
+    assert "all 4 ranks were run" in repr(run(fsdp, 4, 2, 4, represent=True))
+
+
+async def in_pieces(model: Model) -> Model:
+    """Every rank computes with its piece of a layer, and the partial sums are added up."""
+    weight, state = model.load_weights(0, model.rank, model.RANKS)
+    model.weights[0], model.opt_states[0] = weight, state
+    model.activations[0] = model.get_activation([0])
+    out = model.forward(0, model.activations[0], model.weights[0], partial=True)
+    grad = model.loss(await model.allreduce(out, 1))
+    grads = model.backward(0, model.activations.pop(0), grad, model.weights[0], partial=True)
+    model.weights[0], model.opt_states[0] = model.update(0, grads[0], model.weights[0], model.opt_states[0])
+    model.set_final_weight(0, model.weights[0])
+    return model
+
+
 def test_it_says_everywhere_that_nothing_is_proved() -> None:
-    done = run(fsdp, 64, 2, 64, represent=True)
+    done = run(in_pieces, 64, 1, 1, represent=True)
+    assert same(done, run(in_pieces, 64, 1, 1))
     said = "timed, not proved: 4 ranks were run for 64"
     assert said in repr(done)
     assert said in str(done)

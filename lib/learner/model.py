@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 from array import array
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
@@ -119,7 +119,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
     @property
     def rank(self) -> int:
         """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
-        return self._rank if self._watched is None else self._watched.rank  # type: ignore[no-any-return]
+        return self._rank if self._watched is None else self._watched.rank
 
     @property
     def RANKS(self) -> int:
@@ -217,7 +217,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             fix = "the place of a device: model.devices has the ranks of this host's"
             raise PuzzleError(f"a host is on no axis, so not on {axis!r}", where=self._place("axis_index"), fix=fix)
         if self._watched is not None:
-            return self._watched.once(known, lambda: [mesh.index(rank, known) for rank in self._watched.ranks])  # type: ignore[no-any-return]
+            return self._watched.index(mesh, known)  # type: ignore[no-any-return]
         return mesh.index(self._rank, known)
 
     def axis_size(self, axis: str | Sequence[str]) -> int:

@@ -6,19 +6,19 @@ of it is a column, too. Where it asks a question whose answer is not the same on
 same. What is given to a verb of the model (a shard, micro-batches, the rank at the other end) is known for all ranks.
 
 Where a function takes the plain number instead, as ``range(model.rank, ...)``, ``table[model.rank]`` and
-``f"{model.rank}"`` do, nobody can see what it makes of that. Then all that the ranks which are run have done is known,
-and nothing is proved of the others.
+``f"{model.rank}"`` do, nobody can see what it makes of that, so the others are run beside the first ones (``follow``).
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 from ..basics.errors import learner_frame
-from ..machine.mesh import Mesh
+from ..machine.mesh import Axis, Mesh
 
 Place = tuple[int, ...]  # where a rank is on each folded axis
 Column = Sequence[Any]  # something for every place, in their order
@@ -37,7 +37,6 @@ class Survey:
         self.run = frozenset([self.at[place] for place in run])
         self.wanted = set[Place]()
         self.taken = ""
-        self.deals = set[Place]()  # by how much micro-batches move on along each axis
         self._steps: dict[int, tuple[Column, Place | None]] = {}  # by identity of a column
 
     def take(self, what: str) -> None:
@@ -94,9 +93,15 @@ class Questions:
         for axis, size in mesh.axes.items():
             stride //= size
             if axis in coordinates:
-                own = self.once(axis, lambda axis=axis: [mesh.index(rank, axis) for rank in self.ranks])
-                found = found + (coordinates[axis] - own) * stride
+                found = found + (coordinates[axis] - self.index(mesh, axis)) * stride
         return found
+
+    def _places(self, mesh: Mesh, axis: Axis) -> Column:
+        return [mesh.index(rank, axis) for rank in self.ranks]
+
+    def index(self, mesh: Mesh, axis: Axis) -> Any:
+        """Return the place of the rank along an axis, or in the group along several."""
+        return self.once(axis, partial(self._places, mesh, axis))
 
     # -- what a rank gives to its model ---------------------------------------------------------------
 
@@ -118,17 +123,11 @@ class Questions:
         return self.given(rank)
 
     def batches(self, batches: Any) -> Any:
-        """Return micro-batches as they are here, and note by which steps these move on: all of a run by the same."""
+        """Return micro-batches as they are here, and note each as ``given`` does."""
         try:
-            each = [*batches]
+            return [*map(self.given, batches)]
         except TypeError:
             return batches  # refused as ever
-        for batch in each:
-            steps = self.survey.steps(batch._column) if type(batch) is Coordinate else (0,) * len(self.survey.sizes)
-            self.survey.deals.add(steps or (0,))
-        if len(self.survey.deals) > 1:
-            self.survey.take("micro-batches that are dealt to the ranks in more than one way")
-        return [*map(self.given, each)]
 
     @property
     def rank(self) -> Any:
@@ -160,10 +159,16 @@ class Coordinate:
     def __bool__(self) -> bool:
         return self._questions.ask(self._column)
 
+    def __divmod__(self, other: Any) -> Any:
+        return operator.floordiv(self, other), operator.mod(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return operator.floordiv(other, self), operator.mod(other, self)
+
     def __index__(self) -> int:
         return self._taken()
 
-    __int__ = __trunc__ = __floor__ = __ceil__ = __hash__ = __index__  # type: ignore[assignment]
+    __int__ = __trunc__ = __floor__ = __ceil__ = __hash__ = __index__
 
     def __float__(self) -> float:
         return float(self._taken())
@@ -247,6 +252,5 @@ for _name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "and_", 
     setattr(Coordinate, f"__r{_plain}__", _computing(_name, turned=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Coordinate, f"__{_name}__", _comparing(_name))
-Coordinate.__divmod__ = lambda self, other: (self // other, self % other)  # type: ignore[attr-defined]
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(Coordinate, f"__{_name}__", _alone(_name))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from ..basics.errors import Place
 from ..machine.cost import Shape
 from ..machine.in_flight import Meeting, Membership, Message, RankLinks
-from ..machine.interface import AnySimulator, Token
+from ..machine.interface import Token
 from ..machine.mesh import Axis, Mesh
 from ..machine.network import Network, Watcher
 from ..machine.rank_state import RankState, TensorState, Terms
@@ -17,13 +17,14 @@ from ..machine.simulator import LocalSimulator
 from ..record.labels import Labels
 from ..record.operations import Part, Value, Values
 from .coordinate import Questions
+from .follow import Scribe, Script
 from .symmetry import Symmetry, Unlike
 from .values import NOT_COMPUTED, Moves, Outputs
 
 
-def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> AnySimulator:
-    """Return the simulator of a machine of which only some ranks are run."""
-    return cast(AnySimulator, SimulatorOfFew(shape, symmetry, strict))
+def simulator_of_few(shape: Shape, symmetry: Symmetry, strict: bool) -> Scribe:
+    """Return the simulator of a machine of which only some ranks are run, and what these write down."""
+    return Scribe(SimulatorOfFew(shape, symmetry, strict), symmetry.first)
 
 
 class WatchedTensor(TensorState):
@@ -43,18 +44,31 @@ class WatchedTensor(TensorState):
         """Return a number that is given to it, as it is here."""
         return self.rank.questions.given(number)
 
+    def shard(self, index: int, total: int) -> TensorState:
+        """Return piece ``index`` of ``total`` of this one."""
+        return self._noted("shard", super().shard(index, total), index, total)
+
     def combine(self, other: Token) -> TensorState:
         """Return this part and that one as one."""
-        self.rank.questions.survey.take("pieces that a rank joins by itself")
-        return super().combine(other)
+        return self._noted("combine", super().combine(other), other)
+
+    def add(self, other: Token) -> TensorState:
+        """Return the sum of two gradients."""
+        return self._noted("add", super().add(other), other)
+
+    def _noted(self, verb: str, made: TensorState, *given: object) -> TensorState:
+        if self.rank.script is not None:
+            self.rank.script.note(self.rank, verb, (self, *given), made)
+        return made
 
 
 class WatchedRank(RankState):
     """A rank that stands for others."""
 
-    __slots__ = ("questions",)
+    __slots__ = ("questions", "script")
     tensor_type = WatchedTensor
     questions: Questions
+    script: Script | None
 
 
 class SimulatorOfFew(LocalSimulator):
@@ -68,6 +82,7 @@ class SimulatorOfFew(LocalSimulator):
         super().__init__(shape, graded=True, strict=strict, values=cast(Values, symmetry.values), network=network)
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
+        """Open a rank's simulator, with what notes what its code asks."""
         state = super().open(rank, layers, batches)
         assert isinstance(state, WatchedRank)
         state.questions = self.symmetry.watched(rank)

@@ -6,13 +6,14 @@ in ``range(model.rank, model.BATCHES, model.RANKS)``. So what the first two rank
 all others; some more are run only to see that they are as derived.
 
 What the others carry follows, too (see ``values``). So the final weights of all ranks are known, and compared with
-plain training. That is a proof if the code of all ranks does the same, with the numbers that follow: of each number that
-it gives to the model, and of each question that it asks, is noted what it would be on the others (see ``coordinate``).
+plain training. That is a proof if the code of all ranks does the same, with the numbers that follow. So of each number
+that it gives to the model, and of each question that it asks, is noted what it would be on the others (``coordinate``).
+Where that cannot be seen, the others run it, too (``follow``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product, repeat
 from math import lcm
 from typing import cast
@@ -36,10 +37,6 @@ RANKS = "ranks"
 WHOLE_AXIS = 4
 """An axis of up to so many ranks is run whole."""
 FIX = "leave represent=... out, or name only axes along which all ranks do the same"
-ASKS_NOTHING = (
-    "write range(model.rank, model.BATCHES, model.RANKS), which asks nothing, and not "
-    "`if batch % model.RANKS == model.rank`"
-)
 
 Steps = Sequence[tuple[int, int]]
 """The way from the first rank of the folded axes to another rank: for each axis the second rank of it (or that one's
@@ -92,7 +89,17 @@ class Symmetry:
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}
         self.values = WhileKnown()
+        self.unclear = "hosts do not follow" * bool(mesh.hosts)  # why what others do does not follow
+        self.followed = False  # whether the others were run beside those that are run (see ``follow``)
         mesh.run, mesh.finals = self.run, self.finals
+
+    @property
+    def first(self) -> set[int]:
+        """The ranks from which all others follow. None, if all are run."""
+        if len(self.run) == self.mesh.everyone:
+            return set()
+        ways = [self.stands_for(rank, self.axes) for rank in self.run]
+        return {base for base, _ in ways} | {second for _, further in ways for second, _ in further}
 
     # -- who stands for whom --------------------------------------------------------------
 
@@ -193,16 +200,18 @@ class Symmetry:
         """Return why what the others do is not proved, or an empty text."""
         if len(self.run) == self.mesh.everyone:
             return ""
-        if self.mesh.hosts:
-            return "hosts are not derived"
-        if self.survey.taken:
-            return f"the code takes {self.survey.taken}"
         if self.values.lost:
-            return "what the ranks carry does not follow from what the first ones carry"
+            return "what these tensors carry does not follow from what those of the first ranks carry"
+        return self.unclear or self.unseen()
+
+    def unseen(self) -> str:
+        """Return why it could not be seen that the others do the same, or an empty text."""
+        if self.followed or len(self.run) == self.mesh.everyone:
+            return ""
         for rank, asked in self._watched.items():
             if asked.sources != self._watched[self.stands_for(rank, self.axes)[0]].sources:
                 return f"rank {rank} gives other numbers to its model than the first ranks do"
-        return ""
+        return self.survey.taken
 
     def finals(self) -> Finals:
         """Return what gives the final weights of all ranks, for one check of them. Raise PuzzleError where they are not
@@ -351,6 +360,12 @@ def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:
             extra = extra._replace(parts=parts, of=of, trips=_trips_of(labels, step.batches * count))
         labels = labels.changed(batches=batches, shards=shards, total=total, extra=extra)
     return labels
+
+
+def derived(first: Labels, others: Sequence[tuple[Labels, int]]) -> Labels:
+    """Return the labels that follow from those of the first rank and, for each axis, of the second one and how many
+    steps it is."""
+    return _moved_on(first, [(_Step(first, second), count) for second, count in others])
 
 
 def _trips_of(labels: Labels, move: int) -> tuple[tuple[frozenset[int], ...], ...]:

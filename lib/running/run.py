@@ -5,11 +5,12 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from ..basics.arguments import describe, one_of_names
 from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
@@ -18,6 +19,7 @@ from ..learner.model import Model
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.failure import Failure, Wait
+from ..machine.interface import AnySimulator
 from ..machine.lives import WatchedSimulator
 from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
@@ -26,8 +28,9 @@ from ..real.prices import Mfu, RealCost
 from ..record.events import END, MARKS, Event
 from ..record.score import makespan, peak_event
 from ..represent.coordinate import MOST
+from ..represent.follow import Following, Script, unclear
 from ..represent.links import simulator_of_few
-from ..represent.symmetry import ASKS_NOTHING, Symmetry, Unlike, axes_of
+from ..represent.symmetry import Symmetry, Unlike, axes_of
 from ..schedules.written import written
 from .execution import execute, left_over, name_of
 from .limits import TIMEOUT, collector_off, room
@@ -35,6 +38,10 @@ from .workload import Workload
 
 ENGINES = ("simulated", "local", "processes")
 """The engines of a run. All but the first are modules of ``lib.engines``, with tensors that hold numbers."""
+
+
+AT_ONCE = 64
+"""So many ranks are run together beside what others have written down: what they keep is in memory until they end."""
 
 
 class Run(Outcome):
@@ -179,9 +186,9 @@ def run(
     for anything that is wrong with the function. The error's ``run`` is the run up to that point, and can be drawn.
 
     ``represent``: an axis of the mesh, or several, along which all ranks do the same, or True for all axes. Then a few
-    ranks of it are run, and stand for the others: a thousand take no longer than four. Times, sizes and the log are
-    those of the whole machine, but nothing is proved of the final weights. Raises PuzzleError where ranks that are run
-    turn out to differ in more than their micro-batches and their shards.
+    ranks of it are run, and stand for the others: a thousand take no longer than four. Times, sizes, the log and the
+    final weights are those of the whole machine, and it is proved that the others do the same, or the Run says that it
+    is not. Raises PuzzleError where ranks turn out to differ in more than their micro-batches and their shards.
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
     rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
@@ -246,9 +253,17 @@ class Timed(Run):
     def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
         self._symmetry = symmetry
         super().__init__(name, models, train)
-        self.proved = not symmetry.unproved()
-        run = f"{len(self.models):,} ranks were run for {symmetry.mesh.everyone:,}"
-        self.note = f"{run}, and what all do is proved" if self.proved else f"timed, not proved: {run}"
+        self.proved = False
+
+    def conclude(self) -> None:
+        """Note whether it is proved what the others do."""
+        self.proved, symmetry = not self._symmetry.unproved(), self._symmetry
+        few, everyone = f"{len(self.models):,}", f"{symmetry.mesh.everyone:,}"
+        self.note = f"proved for all {everyone} ranks, of which {few} were run"
+        if not self.proved:
+            self.note = f"timed, not proved: {few} ranks were run for {everyone}"
+        elif few == everyone:
+            self.note = f"all {everyone} ranks were run"
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
@@ -282,15 +297,44 @@ def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
     while True:
         shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost, shape.experts)
         symmetry = Symmetry(shape.mesh, axes, also)
-        dist = Dist.of(shape, simulator_of_few(shape, symmetry, settings.strict))
-        models = train_on(fn, dist, work, settings, symmetry)
+        simulator = simulator_of_few(shape, symmetry, settings.strict)
+        models = train_on(fn, Dist.of(shape, cast(AnySimulator, simulator)), work, settings, symmetry)
         if not symmetry.survey.wanted:
             break
         also |= symmetry.survey.wanted
         if len(also) >= MOST:
-            raise Unlike("the code asks in more than a few ways which rank it is", fix=ASKS_NOTHING)
+            symmetry.survey.take("more than a few answers to which rank it is")
+            break
     with collector_off():
-        return Timed(name_of(fn), models, work.train, symmetry)
+        done = Timed(name_of(fn), models, work.train, symmetry)
+    symmetry.unclear = symmetry.unclear or unclear(symmetry, simulator.scripts)
+    if symmetry.unseen() and not symmetry.unclear:
+        _follow(fn, shape, work, settings, symmetry, simulator.scripts)
+    done.conclude()
+    return done
+
+
+def _follow(
+    fn: Callable[[Model], object],
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
+    symmetry: Symmetry,
+    scripts: dict[int, Script],
+) -> None:
+    """Run all other ranks beside what the first ones have written down. Raise Unlike if one does otherwise."""
+    others = [rank for rank in range(shape.ranks) if rank not in scripts]
+    for start in range(0, len(others), AT_ONCE):
+        dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
+        models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]
+        try:
+            with redirect_stdout(None):
+                execute(fn, models, settings.timeout)
+        except Unlike:
+            raise
+        except PuzzleError as error:
+            raise Unlike(f"on rank {error.place.rank} only: {error.problem}", error.place) from None
+    symmetry.followed = True
 
 
 def train_on(

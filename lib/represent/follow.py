@@ -1,0 +1,364 @@
+"""Whether the others do the same where that could not be seen: each runs its function, alone and without a machine.
+
+The ranks that are run write down what they call. Where their code takes the plain number of its rank, or looks at what
+is not the same on all ranks, the others run it, too, one after the other, beside what has been written down: they have
+to call the same verbs on the same tensors, with the numbers that follow. Nothing is computed, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..basics.errors import Place, PuzzleError, learner_line
+from ..basics.units import Elements
+from ..machine.interface import Token
+from ..machine.rank_state import RankState, TensorState
+from ..record.labels import Labels
+from ..record.operations import NO_OPTIONS, Options
+from ..record.shards import NONE
+from ..record.table import OPERATIONS
+from .symmetry import Symmetry, Unlike, derived
+
+What = tuple[tuple[Any, ...], tuple[int, ...]]
+"""What a call is given: all that is the same on all ranks, and the numbers that may not be."""
+Named = Callable[[Any], Any]  # the number of a tensor, or of a call, in the order in which a rank got them
+
+
+def _sends(of: Named, receiver: int, operand: Any, plain: object) -> What:
+    if type(plain) is int:
+        return (of(operand), int), (receiver, plain)
+    return (of(operand), plain), (receiver,)
+
+
+GIVEN: dict[str, Callable[..., What]] = {
+    "load_weights": lambda of, layer, shard, total: ((layer, total), (shard,)),
+    "load_adapter": lambda of, layer, shard, total: ((layer, total), (shard,)),
+    "get_activation": lambda of, batches: ((), tuple(sorted(batches))),
+    "fake_grad": lambda of, layer, batches: ((layer,), tuple(sorted(batches))),
+    "set_final_weight": lambda of, layer, weight: ((layer, of(weight)), ()),
+    "meet": lambda of, kind, operand, layer, axis: ((kind, of(operand), layer, axis), ()),
+    "meet_list": lambda of, kind, operands, layers, axis: ((kind, [*map(of, operands)], [*layers], axis), ()),
+    "pass_to": _sends,
+    "receive": lambda of, src: ((), () if src is None else (src,)),
+    "wait": lambda of, call: ((of(call),), ()),
+    "fetch": lambda of, call: ((of(call),), ()),
+    "store": lambda of, tensor: ((of(tensor),), ()),
+    "drop": lambda of, tensor: ((of(tensor),), ()),
+    "shard": lambda of, tensor, index, total: ((of(tensor), total), (index,)),
+    "combine": lambda of, one, two: ((of(one), of(two)), ()),
+    "add": lambda of, one, two: ((of(one), of(two)), ()),
+    "share": lambda of: ((), ()),
+    "finish": lambda of: ((), ()),
+}
+"""What the verbs of a simulator are given, but for ``compute``."""
+
+
+TAKES = ("get_activation", "fake_grad")
+"""The verbs that are given micro-batches."""
+
+
+def _computes(of: Named, kind: str, layer: Any, operands: Sequence[Any], options: Options = NO_OPTIONS) -> What:
+    return ((kind, layer, *map(of, operands), *(sorted(options.items()) if options else ())), ())
+
+
+GIVEN["compute"] = _computes
+
+
+class Entry(NamedTuple):
+    """A call, as a rank has made it, and what came of it: tensors and calls by their numbers."""
+
+    verb: str
+    what: tuple[Any, ...]
+    numbers: tuple[int, ...]
+    result: Any
+    tick: float  # the clock of the rank, afterwards
+    stored: Elements
+
+
+class Made(NamedTuple):
+    """A tensor, or a call, that a call has given."""
+
+    kind: str
+    number: int
+
+
+class Script:
+    """What one rank has called, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.tensors: list[tuple[Labels, Elements]] = []
+        self.calls: list[Any] = []
+        self.numbers: dict[object, int] = {}
+
+    def of(self, thing: object) -> int | None:
+        """Return the number of a tensor or a call."""
+        return None if thing is None else self.numbers.get(thing, -1)
+
+    def note(self, rank: RankState, verb: str, given: Sequence[Any], result: Any) -> None:
+        """Write a call down."""
+        what, numbers = GIVEN[verb](self.of, *given)
+        self.entries.append(Entry(verb, what, numbers, self._named(result), rank.tick, sum(rank.held)))
+
+    def _named(self, result: Any) -> Any:
+        if isinstance(result, TensorState):
+            self.numbers[result] = number = len(self.tensors)
+            self.tensors.append((result.labels, result.memory))
+            return Made("tensor", number)
+        if isinstance(result, (list, tuple)):
+            return [*map(self._named, result)]
+        if result is None or isinstance(result, (str, int, float)):
+            return result
+        self.numbers[result] = number = len(self.calls)
+        self.calls.append((result.kind, result.layer, result.layers))
+        return Made("call", number)
+
+
+class Scribe:
+    """A simulator some of whose ranks write down what they call: the first ones, from which all others follow."""
+
+    def __init__(self, simulator: Any, first: Collection[int]) -> None:
+        self.simulator, self.first = simulator, first
+        self.scripts: dict[int, Script] = {}
+        for verb in GIVEN:
+            if hasattr(simulator, verb) and not hasattr(type(self), verb):
+                setattr(self, verb, partial(self._written, verb, getattr(simulator, verb)))
+
+    def open(self, rank: int, layers: int, batches: int) -> Any:
+        """Open a rank's simulator."""
+        state = self.simulator.open(rank, layers, batches)
+        state.script = None
+        if rank in self.first:
+            state.script = self.scripts[rank] = Script()
+        return state
+
+    def _written(self, verb: str, act: Callable[..., Any], rank: Any, *given: Any) -> Any:
+        result = act(rank, *given)
+        if rank.script is not None:
+            rank.script.note(rank, verb, given if verb != "share" else (), result)
+        return result
+
+    def wait(self, call: Any, waiter: Callable[[], None]) -> bool:
+        """Return whether a call can be fetched now."""
+        rank, found = call.rank, self.simulator.wait(call, waiter)
+        if rank.script is not None:
+            rank.script.note(rank, "wait", (call,), None)
+        return bool(found)
+
+    def fetch(self, call: Any) -> Any:
+        """Return what a call has brought."""
+        rank, result = call.rank, self.simulator.fetch(call)
+        if rank.script is not None:
+            rank.script.note(rank, "fetch", (call,), result)
+        return result
+
+    def __getattr__(self, question: str) -> Any:
+        return getattr(self.simulator, question)
+
+
+class Strayed(Unlike):
+    """A rank does something else than the rank that stands for it."""
+
+    def __init__(self, differs: str, where: Place) -> None:
+        super().__init__(differs, where)
+        self.line = learner_line()
+
+
+class Follower:
+    """A rank that is run beside the script of another one."""
+
+    def __init__(self, rank: int, symmetry: Symmetry, scripts: dict[int, Script], layers: int, batches: int) -> None:
+        self.rank, self.layers, self.batches = rank, layers, batches
+        self.base, further = symmetry.stands_for(rank, symmetry.axes)
+        self.script = scripts[self.base]
+        self.further = [(scripts[second], count) for second, count in further]
+        self.at = 0
+        self.waiters: dict[int, Callable[[], None]] = {}
+
+    def of(self, thing: Any) -> int | None:
+        """Return the number of a tensor or a call of this rank."""
+        if thing is None:
+            return None
+        return thing.number if getattr(thing, "rank", None) is self else -1
+
+    def number(self, own: int, others: Sequence[int]) -> int:
+        """Return a number as it follows from those of the first ranks."""
+        return own + sum([(other - own) * count for other, (_, count) in zip(others, self.further, strict=True)])
+
+    def does(self, verb: str, *given: Any) -> Any:
+        """Return what comes of a call. Raise Strayed unless it is the one that follows."""
+        entries, at = self.script.entries, self.at
+        entry = entries[at] if at < len(entries) else None
+        what, numbers = GIVEN[verb](self.of, *given)
+        if entry is None or entry.verb != verb or entry.what != what or len(entry.numbers) != len(numbers):
+            raise self._strayed(verb, given, entry)
+        for place, own in enumerate(entry.numbers):
+            if numbers[place] != self.number(own, [other.entries[at].numbers[place] for other, _ in self.further]):
+                raise self._strayed(verb, given, entry)
+        self.at = at + 1
+        return self._made(entry.result, at)
+
+    def _made(self, result: Any, at: int) -> Any:
+        if type(result) is Made:
+            return FollowedTensor(self, result.number) if result.kind == "tensor" else FollowedCall(self, result.number)
+        if type(result) is list:
+            return [self._made(one, at) for one in result]
+        if type(result) is int:
+            return self.number(result, [other.entries[at].result for other, _ in self.further])
+        return result
+
+    def _strayed(self, verb: str, given: Sequence[Any], entry: Entry | None) -> Strayed:
+        def shown(verb: str, what: Sequence[Any]) -> str:
+            kind = what[0] if what and isinstance(what[0], str) and what[0] in OPERATIONS else verb
+            layer = [one for one in what[1:] if type(one) is int][-1:] if verb == "meet" else [*what[1:2]]
+            return f"{kind}(layer {layer[0]})" if kind != verb and layer else kind
+
+        calls, ends = shown(verb, GIVEN[verb](self.of, *given)[0]), "ends"
+        theirs = ends if entry is None or entry.verb == "finish" else f"calls {shown(entry.verb, entry.what)}"
+        mine = ends if verb == "finish" else f"calls {calls}"
+        said = f"rank {self.rank} {mine} where rank {self.base} {theirs}"
+        if mine == theirs:
+            said = f"rank {self.rank} calls {calls} with something else than follows from rank {self.base}"
+        return Strayed(said, Place(self.rank))
+
+
+class FollowedTensor(Token):
+    """A tensor of such a rank."""
+
+    __slots__ = ("rank", "number")
+
+    def __init__(self, rank: Follower, number: int) -> None:
+        self.rank, self.number = rank, number
+        self.labels, self.memory = rank.script.tensors[number]
+
+    @property
+    def seen(self) -> Labels:
+        """Its labels, as they follow from those of the first ranks."""
+        others = [(other.tensors[self.number][0], count) for other, count in self.rank.further]
+        return derived(self.labels, others)
+
+    def shard(self, index: int, total: int) -> Token:
+        """Return piece ``index`` of ``total`` of this one."""
+        return self.rank.does("shard", self, index, total)  # type: ignore[no-any-return]
+
+    def combine(self, other: Token) -> Token:
+        """Return this part and that one as one."""
+        return self.rank.does("combine", self, other)  # type: ignore[no-any-return]
+
+    def add(self, other: Token) -> Token:
+        """Return the sum of two gradients."""
+        return self.rank.does("add", self, other)  # type: ignore[no-any-return]
+
+
+class FollowedCall:
+    """A communication call of such a rank."""
+
+    __slots__ = ("rank", "number", "kind", "layer", "layers")
+
+    def __init__(self, rank: Follower, number: int) -> None:
+        self.rank, self.number = rank, number
+        self.kind, self.layer, self.layers = rank.script.calls[number]
+
+
+class Following:
+    """What stands for the simulator of such ranks (see ``machine.interface``)."""
+
+    def __init__(self, symmetry: Symmetry, scripts: dict[int, Script]) -> None:
+        self.symmetry, self.scripts = symmetry, scripts
+        self.blocked: dict[Follower, None] = {}
+        for verb in GIVEN:
+            if not hasattr(type(self), verb):
+                setattr(self, verb, partial(_does, verb))
+
+    def open(self, rank: int, layers: int, batches: int) -> Follower:
+        """Open a rank."""
+        return Follower(rank, self.symmetry, self.scripts, layers, batches)
+
+    def share(self, rank: Follower, holder: object) -> None:
+        """From now on several coroutines may run in this rank."""
+        if rank.script.entries[rank.at].verb == "share":  # the first time
+            rank.does("share")
+
+    def wait(self, call: FollowedCall, waiter: Callable[[], None]) -> bool:
+        """Return whether a call is the next to be fetched. If not, ``waiter`` is called when it is."""
+        rank = call.rank
+        rank.does("wait", call)
+        if not rank.waiters and _fetches(rank) == call.number:
+            return True
+        rank.waiters[call.number] = waiter
+        self.blocked[rank] = None
+        return False
+
+    def fetch(self, call: FollowedCall) -> Any:
+        """Return what a call has brought."""
+        return call.rank.does("fetch", call)
+
+    def decide_next(self) -> bool:
+        """All coroutines wait: wake the one of each rank whose call is the next to be fetched."""
+        woken = [rank.waiters.pop(number, None) for rank in self.blocked if (number := _fetches(rank)) is not None]
+        for waiter in filter(None, woken):
+            waiter()
+        return any(woken)
+
+    def deadlock(self, lines: object, finished: object = None) -> PuzzleError:
+        """Return the error of ranks that wait for what those did not wait for that stand for them."""
+        ranks = [rank for rank in self.blocked if rank.waiters]
+        first = ranks[0] if ranks else next(iter(self.blocked))
+        return Strayed(f"rank {first.rank} waits where rank {first.base} goes on", Place(first.rank))
+
+    def unfinished(self) -> None:
+        """Return nothing: what has been written down was complete."""
+
+    def time(self, rank: Follower) -> float:
+        """Return the rank's clock, in ticks."""
+        return rank.script.entries[rank.at - 1].tick if rank.at else 0.0
+
+    def stored(self, rank: Follower) -> Elements:
+        """Return how much is stored now."""
+        return rank.script.entries[rank.at - 1].stored if rank.at else 0
+
+    def __getattr__(self, question: str) -> Any:
+        """Return what answers a question of an error: with nothing, as what this rank has done is not kept."""
+        return lambda *asked: _ANSWERS.get(question, "")
+
+    def events(self, rank: Follower) -> list[Any]:
+        """Refuse to return the rank's log so far, which is not kept."""
+        raise Unlike("the code reads the log of its rank, which is not the same on all ranks", Place(rank.rank))
+
+
+_ANSWERS: dict[str, Any] = {"has_run": NONE, "has_loaded": False, "sender": None, "sent_to": None, "owner": None}
+
+
+def _does(verb: str, rank: Follower, *given: Any) -> Any:
+    return rank.does(verb, *given)
+
+
+def _fetches(rank: Follower) -> int | None:
+    """Return the number of the call that the rank has to fetch next, if it has to fetch one."""
+    entries = rank.script.entries
+    entry = entries[rank.at] if rank.at < len(entries) else None
+    return entry.what[0] if entry is not None and entry.verb == "fetch" else None
+
+
+def unclear(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
+    """Return why what others do does not follow from what these ranks have written down, or an empty text: they differ
+    in more than in numbers, or their micro-batches or pieces do not all move on in one way."""
+    deals = dict[int, set[int]]()  # by axis: by how much micro-batches move on to its second rank
+    for rank, script in scripts.items():
+        base, further = symmetry.stands_for(rank, symmetry.axes)
+        first = scripts[base].entries
+        if len(first) != len(script.entries):
+            return f"rank {base} and rank {rank} do not call as often"
+        for one, two in zip(first, script.entries, strict=True):
+            if one.verb != two.verb or one.what != two.what or len(one.numbers) != len(two.numbers):
+                return f"rank {base} and rank {rank} differ in what they give to {one.verb}"
+            if one.verb == "combine":
+                return "a rank joins pieces by itself"
+            if one.verb in TAKES and further == [(rank, 1)]:
+                moves = deals.setdefault(further[0][0] - base, set())
+                moves |= {there - here for here, there in zip(one.numbers, two.numbers, strict=True)}
+    if any(len(moves) > 1 for moves in deals.values()):
+        return "micro-batches are dealt to the ranks in more than one way"
+    return ""
