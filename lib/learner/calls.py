@@ -51,11 +51,6 @@ class Call:
         self._result: Any = _PENDING
         self._code, self._at = frame.f_code, frame.f_lasti  # its line costs more, and is hardly ever asked for
 
-    @property
-    def rank(self) -> int:
-        """The rank that made the call."""
-        return self._caller.rank
-
     def __await__(self) -> Generator[Any, None, Any]:
         if self._result is not _PENDING:
             return self._result
@@ -147,7 +142,7 @@ class Call:
     def __repr__(self) -> str:
         state = "in flight" if self._result is _PENDING else "taken"
         handle = self._handle
-        return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self.rank}, {state}>"
+        return f"<{show_call(handle.kind, handle.layers or handle.layer)} of rank {self._caller.rank}, {state}>"
 
     def __add__(self, other: object = None) -> Any:
         raise PuzzleError(f"{self!r} is no tensor yet", fix="did you forget `await`?")

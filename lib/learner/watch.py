@@ -77,7 +77,7 @@ class Watch:
         return any(child in self.waiting.values() or self._stuck(child) for child in pending)
 
     def _report_deadlock(self) -> None:
-        lines = {call.rank: call.line() for call in self.waiting.values()}
+        lines = {call._caller.rank: call.line() for call in self.waiting.values()}
         for future in list(self.waiting):
             if not future.done():
                 future.set_exception(self.simulator.deadlock(lines))

@@ -101,7 +101,7 @@ class Questions:
 
     def index(self, mesh: Mesh, axis: Axis) -> Any:
         """Return the place of the rank along an axis, or in the group along several."""
-        return self.once(axis, partial(self._places, mesh, axis))
+        return self.once(("axis", axis), partial(self._places, mesh, axis))
 
     # -- what a rank gives to its model ---------------------------------------------------------------
 
