@@ -1818,6 +1818,195 @@ async def wsdp(model: Model) -> Model:
         ),
         ("is there a number, such as 4, where model.RANKS, model.LAYERS or model.BATCHES is meant?",),
     ),
+    Row(
+        changed(
+            "compose",
+            "stages along y",
+            ("model.rank % (model.RANKS // replicas)", 'model.axis_index("y")'),
+        ),
+        ("a stage and the next one are on different ranks", "model.rank // stages the pipeline"),
+        ("keep it stored",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "share of the ranks",
+            ("share = model.BATCHES // replicas", "share = model.BATCHES // model.RANKS"),
+        ),
+        ("with share = model.BATCHES // replicas",),
+        ("range(model.rank, model.BATCHES, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "gathered keys, own gradient of the output taken twice",
+            ('acts.pop(layer), grads.pop("out"), weight', 'acts.pop(layer), grads["att"], weight'),
+        ),
+        ("grad is that of the layer's output, which backward_rest reads, too",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "all-gather of the gradient of keys",
+            ("await model.scatterreduce(kv_grad, layer)", "await model.allgather(kv_grad, layer)"),
+        ),
+        (
+            "these are gradients of the same keys and values, and add up: kv_grad = await model.scatterreduce(kv_grad, 7)",
+        ),
+        ("join what is read first",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "backward_attend before backward_rest",
+            (
+                '        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)\n        whole = await model.allgather(acts.pop(("kv", layer)), layer)\n        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)\n',
+                '        whole = await model.allgather(acts.pop(("kv", layer)), layer)\n        grads["att"], kv_grad = model.backward_attend(layer, att, whole)\n',
+            ),
+        ),
+        (
+            "these are the queries, and not their gradient, which comes first: att_grad = model.backward_rest(7, inp, grad, weight, att)",
+        ),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "all keys at once, no slices",
+            ("acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))", "acts[0] = inp"),
+        ),
+        ("these are queries of the whole sequence, as on every rank: cut the input before it goes into model.project",),
+        ("once",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "passed to everyone",
+            (
+                'send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]',
+                'send = model.pass_to((r + step + 1) % n, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]',
+            ),
+        ),
+        (
+            "rank 0 waits for rank 3, and what rank 2 sent lies there unread",
+            "let each rank of a ring send to the next one",
+        ),
+        ("attend(layer 0), micro-batch {0}, gave", "get_activation"),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "keys sent back",
+            (
+                'acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):\n            send = model.pass_to(after, acts["kv"])',
+                'acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):\n            send = model.pass_to(before, acts["kv"])',
+            ),
+        ),
+        ("what rank 1 sent lies there unread, KeysValues of layer 7",),
+        ("has not sent on",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "one ring for all layers",
+            (
+                '                acts["kv"] = await model.receive(before)\n                await send\n        acts[layer + 1]',
+                '                acts["kv", layer] = await model.receive(before)\n                await send\n        acts[layer + 1]',
+            ),
+        ),
+        ("Or is it model.activations['kv', 0]?",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "gradient of the last micro-batch sent only",
+            (
+                "        if not is_first:\n            await model.pass_to(model.rank - 1, grad_in)",
+                "        if not is_first and mb == model.BATCHES - 1:\n            await model.pass_to(model.rank - 1, grad_in)",
+            ),
+        ),
+        ("rank 3 has not sent that of micro-batch 0: one pass_to for each micro-batch",),
+        ("in the same order",),
+    ),
+    Row(
+        changed(
+            "zero1",
+            "states of own layers only",
+            (
+                "        model.opt_states[layer] = state.shard(model.rank, model.RANKS)",
+                "        if layer % model.RANKS == model.rank:\n            model.opt_states[layer] = state",
+            ),
+        ),
+        (
+            "here each rank keeps its shard of the state of every layer: model.opt_states[5] = state.shard(model.rank, model.RANKS)",
+        ),
+        ("load_weights gives it",),
+    ),
+    Row(
+        changed(
+            "checkpointing",
+            "everything kept by name only",
+            (
+                '            out, saved = model.forward(layer, inp, weight, keep="selective")\n',
+                '            saved, out = model.forward(layer, inp, weight, keep="selective")\n',
+            ),
+        ),
+        ("forward gives the output first, out, saved = model.forward(..., keep=...)",),
+    ),
+    Row(
+        changed(
+            "offload",
+            "weights back in forward order",
+            (
+                "    for layer in reversed(range(model.LAYERS)):\n        model.weights[layer] = await model.receive()",
+                "    for layer in range(model.LAYERS):\n        model.weights[layer] = await model.receive()",
+            ),
+        ),
+        ("it came from rank 1: receive in the order of layers in which that rank sends",),
+        ("name the layer of the tensor",),
+    ),
+    Row(
+        changed(
+            "buckets",
+            "layers in the other order",
+            ("model.allreduce(bucket, layers)", "model.allreduce(bucket, layers[::-1])"),
+        ),
+        ("the list of layers goes with that of the tensors, in the same order",),
+        ("name the layer of the tensor",),
+    ),
+    Row(
+        changed(
+            "hpz",
+            "the node's copy updated",
+            ("layer, grad, model.weights[layer], model", "layer, grad, in_node, model"),
+        ),
+        ("update the piece that this rank has loaded, model.weights[5], and not another one",),
+        ("gather after the update",),
+    ),
+    Row(
+        changed(
+            "repair_skip",
+            "fake of its rank",
+            ("model.fake_grad(layer, [])", "model.fake_grad(layer, [model.rank])"),
+        ),
+        ("brings the gradient of no micro-batches: model.fake_grad(layer, [])",),
+        ("deal them out",),
+    ),
+    Row(
+        changed(
+            "repair_skip",
+            "zero number",
+            ("grad = model.fake_grad(layer, [])", "grad = 0"),
+        ),
+        ("a rank that has nothing to add brings model.fake_grad(1, [])",),
+    ),
+    Row(
+        changed(
+            "repair_local",
+            "in weights",
+            ("sums = model.grad_weights", "sums = model.weights"),
+        ),
+        ("gradients of weights have a dictionary of their own, model.grad_weights",),
+    ),
 ]
 
 
@@ -3745,7 +3934,7 @@ ROWS += [
                 'get_activation([model.axis_index("replica") * model.axis_size("replica") + model.axis_index("shard")])',
             ),
         ),
-        ("or the size of one axis where another is?", "model.get_activation([model.rank])"),
+        ("is the size of one axis taken where that of another is meant?", "model.get_activation([model.rank])"),
     ),
 ]
 """Calls of one rank, pieces of the wrong axis or of a piece, and what is written out for one size."""
@@ -3976,6 +4165,14 @@ def test_a_message_that_nobody_receives_has_the_line_of_its_sender() -> None:
     program = changed("ddp", line, ("    return model", f"    {line}\n    return model"))
     here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
     assert "never received" in here.message and here.error is not None and line in here.error.line
+    assert here.message == near(program).message
+
+
+def test_a_list_where_none_is_granted_has_its_line() -> None:
+    line = "(grad,) = await model.allreduce([grad], [layer])"
+    program = changed("ddp", "lists of one", ("grad = await model.allreduce(grad, layer)", line))
+    here = grade(function(program), "ddp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "one call for each layer" in here.message and here.error is not None and line in here.error.line
     assert here.message == near(program).message
 
 

@@ -71,7 +71,7 @@ def _judged(
         idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
-        check(outcome, puzzle, puzzle.size)
+        check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
@@ -108,14 +108,14 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     return verdict
 
 
-def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False) -> None:
+def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, watch: Watch | None = None) -> None:
     """Check everything but time and memory, and not the final weights again if they are ``proved``. Raise PuzzleError
     if something is wrong."""
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
         raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
-    check_features(outcome, puzzle)
+    check_features(outcome, puzzle, watch)
     if not proved:
         fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
@@ -134,8 +134,9 @@ FEATURE_NAMES = {
 """The names of features that are not keywords or operations."""
 
 
-def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
-    """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant."""
+def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
+    """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant. ``watch`` finds the
+    learner's line, in a run at the puzzle's own size."""
     for event in outcome.events:
         for feature in event.words:
             if feature not in puzzle.words:
@@ -156,7 +157,10 @@ def check_features(outcome: Outcome, puzzle: Puzzle) -> None:
                     names: Any = event.op[0]
                     over = " and then ".join(f"axis={show_axis(name)}" for name in names)
                     fix = f"one collective over each axis, one after the other: {over}"
-                raise PuzzleError(problem, where=place, fix=fix, line="")
+                own = [one for one in outcome.events if one.rank == event.rank]
+                at = next(at for at, one in enumerate(own) if one is event)
+                line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
+                raise PuzzleError(problem, where=place, fix=fix, line=line)
 
 
 def comes_next(outcome: Outcome) -> str:
@@ -182,10 +186,11 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in own}
     found = max(own & _numbers(source), default=0)
+    several = len(size.get("mesh") or ()) > 1
     if source and not found:
-        return ""
+        return " (is the size of one axis taken where that of another is meant?)" * several
     such = f", such as {found}," if found else ""
-    axes = ", or the size of one axis where another is" if len(size.get("mesh") or ()) > 1 else ""
+    axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
 
 

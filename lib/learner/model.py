@@ -645,7 +645,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             elif v._token.labels.is_whole():
                 fix = "only gradients are summed. A piece of a weight is what this rank has loaded, "
                 fix += "or weight.shard(model.rank, model.RANKS)"
-        if v is None and sums(row.kind):
+        if (v is None or (type(v) is int and v == 0)) and sums(row.kind) and type(layer) is int:
             fix = f"a rank that has nothing to add brings model.fake_grad({layer}, [])"
         elif v is None:
             fix = "None is what .get gives where nothing is stored: every rank of the group brings a piece of its own, "

@@ -69,6 +69,7 @@ class Storage(dict[Hashable, Any]):
 
         taken = self._taken_out(key)
         if meant and taken and self._of_key(key) is None:
+            taken += f". Or is it model.{self._name}[{_written(near)}]?"
             meant = ""  # a name that was there itself, and does not stand for the beginning of another key
         kept = self._nothing_kept(key)
 
@@ -194,7 +195,10 @@ class Storage(dict[Hashable, Any]):
         if self._name not in ("weights", "opt_states") or type(layer) is not int or not 0 <= layer < self._rank.layers:
             return NO_OTHERS
         if self._simulator.has_loaded(self._rank, layer):
-            return NO_OTHERS
+            if self._name == "weights" or self._simulator.has_run(self._rank, "update", layer):
+                return NO_OTHERS
+            shard = f"model.opt_states[{layer}] = state.shard(model.rank, model.RANKS)"
+            return {"states_sharded": f"here each rank keeps its shard of the state of every layer: {shard}"}
         into = f"model.weights[{layer}], model.opt_states[{layer}]"
         whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
         shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "

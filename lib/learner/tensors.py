@@ -77,6 +77,10 @@ class Tensor:
 
     def __add__(self, other: object) -> Any:
         fix = forgotten_await(other) or (FIRST if other is None else "of WeightGrads: grad + other_grad")
+        if isinstance(other, WeightGrad):
+            fix = (
+                "gradients of weights have a dictionary of their own, model.grad_weights: this is another one's tensor"
+            )
         if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
             fix = "forward and backward take both, the weight and beside it adapter=..."
         elif type(other) is type(self):
@@ -481,7 +485,14 @@ def _of_another_kind(thing: object, kind: str) -> str:
         )
     if isinstance(thing, AttendedGrad) and kind == "ActivationGrad":
         gives = f"of_weight, grad = model.backward_project({thing.layer}, inp, grad, weight, att_grad, kv_grad)"
-        return f"this is the gradient of queries: {gives} gives the one that goes on from here"
+        own = "this is the gradient of queries. grad is that of the layer's output, which backward_rest reads, too"
+        return f"{own}; {gives} gives the one that goes on from here"
+    if isinstance(thing, Attended) and kind == "AttendedGrad":
+        makes = f"att_grad = model.backward_rest({thing.layer}, inp, grad, weight, att)"
+        return f"these are the queries, and not their gradient, which comes first: {makes}"
+    if isinstance(thing, Saved):
+        gives = "forward gives the output first, out, saved = model.forward(..., keep=...)"
+        return f"{gives}, and backward takes what was kept beside the input, saved=saved"
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
         return "backward gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":

@@ -21,6 +21,8 @@ MOST_UNSENT = 2  # ranks of which is said what they have not sent: the others ar
 MOST_WAITS = 3  # of a circle, how many of its ranks an error describes
 STEPS = {"Activation": (FORWARD.kind, 1), "ActivationGrad": (BACKWARD.kind, -1)}
 """What is sent from stage to stage: the verb that reads it, and how many layers on that is read which this gives."""
+NOT_SENT = (BACKWARD_WEIGHT.kind, "project", "attend", "backward_rest", "backward_attend")
+"""Operations of a layer whose result is for this rank alone."""
 MADE_BY = {"Activation": (FORWARD.kind,), "ActivationGrad": (BACKWARD.kind, BACKWARD_INPUT.kind)}
 
 
@@ -62,6 +64,12 @@ def missing_send(
         return f"{circle.in_words()}. {way_out[0].upper()}{way_out[1:]}"
     if wrong := astray(receives):
         return wrong
+    for call in circle.ring:
+        for sender, mailbox in sorted(mailboxes.get(call.rank.rank, {}).items()):
+            if mailbox and sender != call.peer and mailbox[0].labels is not None:
+                to, what = call.rank.rank, tensor_in_words(mailbox[0].labels)
+                lies = f"rank {to} waits for rank {call.peer}, and what rank {sender} sent lies there unread, {what}"
+                return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
     return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
 
 
@@ -253,7 +261,7 @@ class Circle:
     def no_input(self) -> str:
         """Return which rank could run the first layer, where it waits for a message instead."""
         for rank in [call.rank for call in self.ring]:
-            left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0)
+            left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0) - rank.has_run("project", 0)
             if rank.rank in self.owners[0] and left:
                 ran = f"rank {rank.rank} has layer 0, and has not run it for {numbered('micro-batch', left)}"
                 if len(left) == rank.batches:
@@ -310,7 +318,7 @@ def _unsent_by(call: InFlight) -> Any:
         if record.kind in (SEND.kind, LOSS.kind):
             return None
         row = OPERATIONS.get(record.kind)
-        if row is None or not row.trains or record.kind == BACKWARD_WEIGHT.kind:
+        if row is None or not row.trains or record.kind in NOT_SENT:
             continue
         after = _after_it(record)
         return record if 0 <= after < rank.layers and not rank.has_run(FORWARD.kind, after) else None

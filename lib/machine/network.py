@@ -592,7 +592,7 @@ class Network:
         for call in waits:
             if gone := ended.intersection(call.missing()):
                 idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
-                if set(idle) & gone:
+                if set(idle) & gone and any(links.rank.layers_loaded() for links in self.links.values()):
                     nothing = (
                         f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} loaded no layer, and so have "
                     )

@@ -309,10 +309,6 @@ class Asked:
                         "they share it: let each of them run layers of its own, and bring model.fake_grad(layer, [])"
                     )
                     return f"{problem}; {share} for the others"
-                if self.mesh.axes and len(self.ranks[ran[0]].layers_run()) < self.layers:
-                    share = "its share of the batch goes by the place of its pipeline, and not by that of its stage: "
-                    share += "replica * share, ..., with share = model.BATCHES // replicas"
-                    return f"{problem}; {share}"
                 return f"{problem}; {self.dealt()}"
         return ""
 
@@ -331,6 +327,11 @@ class Asked:
 
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
+        if self.mesh.axes and 0 < len(self.layers_loaded()) < self.layers:
+            share = (
+                "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
+            )
+            return f"{share}: range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
         return dealt(self.mesh.ranks, self.batches)
 
     def has_gathered(self, weight: Labels) -> bool:
@@ -479,6 +480,10 @@ class Asked:
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
+
+    def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
+        return sender in self.ranks and not batches & self.ranks[sender].receivers(kind, layer).keys()
 
     def sent_to(self, kind: str, layer: int, batches: frozenset[int]) -> int | None:
         """Return the rank to which this one has sent such a tensor of all these micro-batches, or of any, if it has."""

@@ -321,6 +321,10 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
     if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
+    loaded = rank._loaded_piece(own, tensor.labels.adapter)
+    other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
+    if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:
+        return f"update the piece that this rank has loaded, model.weights[{own}], and not another one"
     if kind == ALLGATHER.kind and what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE:
         return f"gather after the update, what that gives, await model.allgather(weight, {own}); or {keep}"
     if kind == ALLGATHER.kind and KINDS[what].by_batch and _was_gathered(tensor, rank):

@@ -29,6 +29,10 @@ from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
 KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
+NEIGHBOR_STAGES = (
+    "a stage and the next one are on different ranks: of pipelines with so many stages, model.rank % stages is the "
+    "stage, model.rank // stages the pipeline, and the next stage is on model.rank + 1, after the last one on first"
+)
 ON_A_RING = "on a ring, (model.rank - 1) % model.RANKS and + 1"
 NEIGHBORS = f"the first rank has none before it, the last none after it; {ON_A_RING}"
 labels_of, value_of = attrgetter("labels"), attrgetter("value")  # functions of C: asked for at every operation
@@ -249,7 +253,10 @@ class LocalSimulator:
                 if not operand.is_free(rank):
                     rank.examine(operand, kind, layer)
                 if rank.strict and operand.labels.layer != layer:
-                    raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                    error = _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                    error.fix = "the list of layers goes with that of the tensors, in the same order: "
+                    error.fix += "[one.layer for one in tensors]"
+                    raise error
                 if row.rule is not None and rank.strict:
                     row.rule(rank, layer, operand.labels, self.mesh.group(rank.rank, axis).ranks)
         return self.network.meet(self.network.links[rank.rank], row, known, axis, tuple(operands))
@@ -262,7 +269,8 @@ class LocalSimulator:
         if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to", operand)
         if receiver == rank.rank:
-            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT)
+            fix_for = {"several_kinds": NEIGHBOR_STAGES}
+            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT, fix_for=fix_for)
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
@@ -275,7 +283,9 @@ class LocalSimulator:
                 fix = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
                 if rank.is_host:
                     fix = "this rank is the host: gradients come from its devices, receive(src=model.devices[0])"
-                raise PuzzleError("a rank cannot receive from itself", where=rank.place("receive"), fix=fix)
+                fix_for = {"several_kinds": NEIGHBOR_STAGES}
+                where = rank.place("receive")
+                raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix, fix_for=fix_for)
         return self.network.receive(self.network.links[rank.rank], src)
 
     # -- storage and figures ------------------------------------------------------------------
@@ -394,6 +404,9 @@ class LocalSimulator:
         }
         fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
         problem = "a micro-batch is out of range"
+        if operation == "fake_grad":
+            zero = "a rank that has nothing to add brings the gradient of no micro-batches: model.fake_grad(layer, [])"
+            raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=zero)
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
 
 
@@ -415,7 +428,12 @@ def _no_layer(rank: RankState, layer: object) -> str:
 
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
-    fix = f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
+    fix: Fix = (
+        f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
+    )
+    if came := rank.sender(tensor.labels):
+        fix = f"it came from rank {came[0]}: receive in the order of layers in which that rank sends, or store it "
+        fix += "by what it is, tensor.layer"
     if (
         tensor.labels.kind == "ActivationGrad"
         and tensor.labels.of == 1 == tensor.labels.total

@@ -23,6 +23,7 @@ MEETS = {
     "AttendedGrad": ("gone back to", "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"),
 }
 """How queries meet keys: in words, and as a call."""
+CUT = "cut the input before it goes into model.project, inp.shard(model.rank, model.RANKS)"
 NAMES = {
     "Activation": "inp",
     "ActivationGrad": "grad",
@@ -78,8 +79,7 @@ def _left_over(rank: Rank, one: Labels, own: str) -> str:
 def _of_other_slices(where: Place, one: Labels, own: Labels) -> str:
     """Return what to do about a tensor of other slices than the first operand, its ``own`` ones."""
     if one.kind in MEETS and own.is_whole():
-        cut = "inp.shard(model.rank, model.RANKS)"
-        return f"cut the input before it goes into model.project, {cut}: then all that comes of it is of that slice"
+        return f"{CUT}: then all that comes of it is of that slice"
     if one.kind == "ActivationGrad" and within(own, one):
         return (
             "model.loss(out, sliced=True) takes this rank's slice of the output, and gives that slice of the gradient"
@@ -161,6 +161,8 @@ def _once(rank: Rank, where: Place, queries: Labels, keys: Labels) -> None:
 
 def _shared(rank: Rank, queries: Labels, own: str) -> str:
     """Return which ranks have the same slices of a sequence, or the ``own`` text where no two have."""
+    if queries.total == 1:
+        return f"these are queries of the whole sequence, as on every rank: {CUT}"
     return rank.share_slices(queries.layer, queries.batches) or own
 
 

@@ -237,6 +237,9 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
         fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
     elif KINDS[part.kind].meets:
         fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
+        if part.kind == "KeysValuesGrad":
+            fix = "these are gradients of the same keys and values, and add up: kv_grad = await model.scatterreduce("
+            fix += f"kv_grad, {first.layer})"
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
         fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"

@@ -189,6 +189,9 @@ class Rank(Protocol):
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
 
+    def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
+
     def is_cut(self, layer: int) -> bool:
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
 

@@ -124,9 +124,20 @@ def _of_other_batches(rank: Rank, where: Place, layer: int, inp: Labels, grad: L
         fix += f"key of its own, model.activations[{layer}, micro_batch], or the next one takes its place; and take "
         fix += "out that of the gradient's micro-batch"
     elif came := rank.sender(grad):
-        fix = f"the gradient came from rank {came[0]}: let both ranks take the micro-batches in the same order, "
+        sender = came[0]
+        fix = f"the gradient came from rank {sender}: let both ranks take the micro-batches in the same order, "
         fix += "and receive each message once"
+        found = functools.partial(_not_sent, rank, sender, layer, inp.batches, fix)
+        return PuzzleError(problem, where=where, expected=expected, got=got, fix=found)
     return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
+
+
+def _not_sent(rank: Rank, sender: int, layer: int, batches: frozenset[int], fix: str) -> str:
+    """Return what to do where a rank has sent no gradient of these micro-batches, or the ``fix`` if it has."""
+    if not rank.not_sent_by(sender, "ActivationGrad", layer, batches):
+        return fix
+    none = f"rank {sender} has not sent that of {numbered('micro-batch', batches)}"
+    return f"{none}: one pass_to for each micro-batch, right after the backward of its first layer"
 
 
 def _left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:
