@@ -46,8 +46,8 @@ def explore(fn: Callable[[Model], Any], *, ranks: int = 4, layers: int = 6, each
     sliders = {
         "ranks": slider(ranks, RANKS, "ranks"),
         "layers": slider(layers, LAYERS, "layers"),
-        "each": slider(each, EACH, "micro-batches per rank"),
-        "slower": slider(1, SLOWER, "links slower by a factor of"),
+        "each": slider(each, EACH, "micro-batches each"),
+        "slower": slider(1, SLOWER, "links slower, times"),
     }
     shown = HTML(layout=WIDE)
 

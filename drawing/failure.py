@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from . import theme
 from .layout import PAD, Layout, Row, hatching
 from .marks import Detail, Diagram, Titled, box, boxes, first_fit, label, lines, poly, style, text_width
+from .trace import Trace
 
 TINT, LINE, MOST = 0.12, 18.0, 6
 """The opacity of a row that waits, the height of a sentence in pixels, and the largest number of sentences."""
@@ -36,7 +37,7 @@ def draw_failure(layout: Layout) -> Iterator[Diagram]:
         x, y, width, height = place
         if layout.height >= WRITTEN and (fit := first_fit(texts, [10], width - 24)):
             middle = y + height / 2
-            yield box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3)
+            yield Detail(box(x + 14, middle - 7, text_width(*fit) + 10, 14, style(theme.CARD, None, 0, 0.9), 3))
             yield label(x + 19, middle, *fit, style(theme.BAD), "start", passive=True)
     at = layout.x(failure.tick)
     flagged = [row for row in layout.rows if failure.place.rank in row.ranks]
@@ -63,11 +64,14 @@ def _note(layout: Layout, row: Row, x: float, text: str, color: str) -> Iterator
         yield label(x, row.y + layout.height / 2, text, 10, style(color), "start", 600)
 
 
-def draw_sentences(layout: Layout, y: float) -> tuple[list[Diagram], float]:
+def draw_sentences(trace: Trace, y: float) -> tuple[list[Diagram], float]:
     """Return sentences on the failure from ``y`` down, and the y where they end."""
-    failure = layout.trace.failure
+    failure = trace.failure
     said = failure.sentences() if failure is not None else []
     parts: list[Diagram] = []
+    if not said:
+        return parts, y
+    y -= LINE / 2
     if len(said) > MOST:
         said[MOST - 1 :] = [("", f"and {len(said) - MOST + 1} more ranks or groups of ranks wait")]
     for mark, sentence in said:
@@ -78,4 +82,4 @@ def draw_sentences(layout: Layout, y: float) -> tuple[list[Diagram], float]:
         elif mark:
             parts.append(Detail(flag(PAD + 2, y - 7, y + 6)))
         parts.append(label(PAD + 22, y, sentence, 11.5, style(theme.INK), "start"))
-    return parts, y + (8 if said else 0)
+    return parts, y + LINE

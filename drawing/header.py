@@ -149,7 +149,10 @@ def _time_bar(trace: Trace, x: float, y: float, width: float) -> tuple[list[Diag
     more = idle_and_hidden(trace)
     caption = f"where the time of {trace.ranks} rank{plural(trace.ranks)} goes" + (f" ({more})" if more else "")
     mute = style(theme.MUTE)
-    parts: list[Diagram] = [label(x, y + 5, caption, SIZE, mute, "start"), *_bar(trace, (x, y + 14, width, BAR))]
+    said = wrapped(caption, SIZE, width)
+    parts: list[Diagram] = [label(x, y + 5 + LINE * at, line, SIZE, mute, "start") for at, line in enumerate(said)]
+    y += LINE * (len(said) - 1)
+    parts += _bar(trace, (x, y + 14, width, BAR))
     at, y = 0.0, y + 14 + BAR + 10
     for part, shown in percents(trace.parts).items():
         text = f"{name_of(part)} {shown}"

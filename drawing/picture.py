@@ -162,16 +162,16 @@ def _schedule(
     trace: Trace, width: float, links: str, memory: bool, static: bool, rough: int, room: float = 0.0
 ) -> Figure:
     head, top = draw_header(trace, width)
+    said, top = draw_sentences(trace, top) if not room else ([], top)
     layout = Layout(trace, width, top, rough=rough, fold=not room)  # a player has rows of its own
     if room and len(layout.rows) > CLOSER:
         layout = Layout(trace, width, top, rough=rough, fold=False, beside=[trace])
     plans = plan_numbers(layout)
     scale, y = axis(layout, layout.bottom)
-    said, y = draw_sentences(layout, y) if not room else ([], y)
     below = y + 8, y + 8 + room
     y = below[1] if room else y
-    rows = [*draw_timeline(layout, links, plans), *scale, *said]
-    parts = [*head, *rows]
+    rows = [*draw_timeline(layout, links, plans), *scale]
+    parts = [*head, *said, *rows]
     memory = memory and trace.peak is not None and trace.peak.memory > 0
     if memory:
         panel, y = draw_memory(layout, y + 12, rows)
@@ -192,14 +192,15 @@ def _schedule(
 
 
 def _for_phone(layout: Layout, plans: NumberPlans, links: str, memory: bool, part: tuple[float, float]) -> Narrow:
-    """Return what is shown in a narrow place: the head and the legend with letters of the usual size, and in between
-    the rows and the memory (``part``)."""
+    """Return what is shown in a narrow place: the head, who waits in a failed run and the legend with letters of the
+    usual size, and in between the rows and the memory (``part``)."""
     trace = layout.trace
     head, top = draw_header(trace, PHONE)
     said = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
-    texts, y = sentences([*said, *([why_highest(trace)] if memory else [])], 4)
+    told, top = sentences(said, top)
+    texts, y = sentences([why_highest(trace)] if memory else [], 4)
     legend, end = narrow_legend([layout], [plans], y + 6, memory, links)
-    return Narrow(part, beside_narrow(head, top), beside_narrow([*texts, *legend], end + 8))
+    return Narrow(part, beside_narrow([*head, *told], top), beside_narrow([*texts, *legend], end + 8))
 
 
 def _own_legend(layout: Layout, plans: NumberPlans, links: str) -> Figure:

@@ -89,7 +89,7 @@ def _to_keep(shown: ShownVerdict, run: Run) -> Iterator[str]:
         words = (
             f"Save a card of it: the schedule{', its figures and the star' if verdict.starred else ' and its figures'}"
         )
-        yield f'<a download="{name}" href="{source}">{words}</a> ({name})'
+        yield f'<a download="{name}" href="{source}" style="color:inherit">{words}</a> ({name})'
 
 
 def draw_card(source: Run, puzzle: str | None = None) -> Figure:

@@ -310,3 +310,17 @@ def test_a_failed_run_beside_the_target() -> None:
     with pytest.raises(PuzzleError) as caught:
         run(ddp, ranks=4, layers=2, batches=4)
     assert flags(beside_target(caught.value.run))
+
+
+@cases
+def test_who_waits_is_said_above_the_rows_on_a_phone_too(case: Case) -> None:
+    done = error(case).run
+    figure = draw(done)
+    for _, sentence in done.failure.sentences()[:2]:
+        words = sentence[:20]
+        wide = texts(figure)
+        assert [at for at, text in enumerate(wide) if text.startswith(words)]
+        assert figure.narrow is not None and figure.narrow.above is not None
+        assert any(text.startswith(words) for text in texts(figure.narrow.above))
+        if "Memory" in wide:
+            assert next(at for at, text in enumerate(wide) if text.startswith(words)) < wide.index("Memory")

@@ -25,14 +25,16 @@ from drawing import (
     play,
     reference,
 )
+from drawing.figure import PHONE
+from drawing.marks import text_width
 from drawing.svg import NARROW, READABLE, without_hover
 from lib import Activation, Weight, run, sweep
-from lib.course.specs import puzzles
+from lib.course.specs import cost_named, puzzles
 from tests import experts
 from tests.browser import PAGE, Browser
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
-from tests.programs import solutions
+from tests.programs import small_size, solutions
 from tests.test_browser import GROUP
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ COLUMNS = ("reference", "course")
 """What has pictures beside each other."""
 SOLUTIONS = {spec["name"]: (fn, spec) for fn, spec in solutions()}
 
+HEAD_TEXTS = re.compile(r'<text x="([\d.]+)" y="[\d.]+" font-size="([\d.]+)" text-anchor="(\w+)"[^>]*>([^<]*)')
 SEEN = """() => {
     function cut(one, box) { // what its style sheet leaves of a picture
         const shares = getComputedStyle(one).clipPath.match(/[\\d.]+(?=%)/g)?.map(Number) ?? [0, 0];
@@ -152,6 +155,17 @@ def test_each_strip_of_memory_has_its_ranks_and_its_most_on_a_phone(browser: Bro
         [below] = [words[words.index("Memory") :] for words in texts if "Memory" in words]
         names = [text for text in below if re.fullmatch(r"((rank|ranks|host|hosts) )?\d[\d, -]*", text)]
         assert len([text for text in below if re.fullmatch(r"(max )?[\d.]+[kMG]?", text)]) >= len(names) > 0
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_no_line_of_a_head_is_longer_than_a_phone_is_wide(name: str) -> None:
+    fn, spec = SOLUTIONS[name]
+    size = small_size(name)
+    narrow = draw(run(fn, **size, cost=cost_named(spec.get("cost", "default")))).narrow
+    assert narrow is not None and narrow.above is not None
+    for x, size_, anchor, text in HEAD_TEXTS.findall(narrow.above.svg()):
+        if anchor == "start":
+            assert float(x) + text_width(text, float(size_)) <= PHONE, text
 
 
 def test_signs_go_with_their_texts(browser: Browser) -> None:
