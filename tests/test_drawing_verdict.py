@@ -24,8 +24,6 @@ from tests.programs import COURSE, solved
 
 LABELS = re.compile(r'<svg [^>]*class="ltp (?!narrow)[^>]*aria-label="([^"]*)"')
 KEPT = re.compile(r'<a download="(\w+)\.svg" href="data:image/svg\+xml;base64,([^"]*)" style="[^"]*">([^<]*)</a>')
-    r'<a download="(\w+)\.svg" href="data:image/svg\+xml;base64,([^"]*)" style="color:inherit">([^<]*)</a>'
-)
 
 
 @pytest.fixture(autouse=True)
