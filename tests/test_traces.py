@@ -152,6 +152,26 @@ def test_clocks_that_contradict_each_other_are_set(tmp_path: Path, late: tuple[f
     assert profile.notes == ["clocks were set: rank 1 by -40 ms, rank 2 by +7e+06 ms, rank 3 by +12.3 ms"]
 
 
+def test_clocks_are_set_by_messages_where_nothing_else_meets(tmp_path: Path) -> None:
+    first, second = GpuFile(0, 2), GpuFile(1, 2, late=9000)
+    for at in (0, 1000):
+        first.kernel(at, at + 300)
+        first.call("send", at + 300, at + 420, Dst_Rank=1)
+        second.call("recv", at + 100, at + 420, Src_Rank=0)
+    profile = trace(saved([first, second], tmp_path))
+    assert spans(profile, 1)[0] == ("receive", 0.1, 0.3, 0.42)
+    assert profile.notes == ["clocks were set: rank 1 by +9 ms"]
+
+
+def test_clocks_that_drift_are_named(tmp_path: Path) -> None:
+    first, second = GpuFile(0, 2), GpuFile(1, 2)
+    for at in range(11):
+        first.call("allreduce", 1000 * at, 1000 * at + 100)
+        second.call("allreduce", 1200 * at, 1200 * at + 100)  # it runs faster
+    [_, said] = trace(saved([first, second], tmp_path)).notes
+    assert said == "clocks drift: times contradict each other by up to 0.9 ms"
+
+
 def test_a_base_of_its_own(tmp_path: Path, slow: Profile) -> None:
     files = straggler((0, 500, 0, 0))
     files[1].base += 500_000  # half a millisecond later, and all its times are so much smaller
@@ -444,6 +464,20 @@ def test_a_profile_beside_a_run_at_real_prices(slow: Profile) -> None:
     assert "all-reduce 3 times, not 2" in compare(slow, more).summary
     with pytest.raises(PuzzleError, match="nothing says how long a tick is"):
         compare(slow, run(ddp, ranks=4, layers=2, batches=4))
+
+
+def test_two_profiles_side_by_side(tmp_path: Path, slow: Profile) -> None:
+    folder = tmp_path / "mended"
+    folder.mkdir()
+    for rank in range(4):
+        file = straggler()[0]  # nobody is slow
+        file.rank = rank
+        file.save(folder)
+    after = trace(str(folder / "rank*.json.gz"))
+    summary = compare(slow, after, titles=["before", "after"]).summary
+    said = "only communicates 1.63 more, waits between 1.13 less, backward 0.5 less"
+    assert f"after is as long as before; a rank on average: {said}" in summary
+    assert "peak memory" not in summary
 
 
 def test_a_profile_at_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 A collective in which everyone needs everyone cannot end on one rank before another has come to it, and a message cannot
 be there before it is sent. Where that has happened by the clocks, they differ, and they are set so that collectives end
-at the same moment on all ranks, which they nearly do (the median of all differences is taken). Where nothing speaks
-against the clocks, they stay as they are.
+at the same moment on all ranks, and messages on both, which they nearly do (the median of all differences is taken).
+Where nothing speaks against the clocks, they stay as they are.
 """
 
 from collections import defaultdict
@@ -68,7 +68,7 @@ def _set(meetings: Sequence[Meeting], bases: Mapping[int, float]) -> dict[int, f
     apart = defaultdict[int, dict[int, list[float]]](lambda: defaultdict(list))
     for one in meetings:
         if not one.message and one.kind not in TOGETHER:
-            continue
+            continue  # of which some ranks may be done long before others
         first, *others = sorted(one.members)
         for other in others:
             later = (one.members[first].end or 0.0) - (one.members[other].end or 0.0)

@@ -23,6 +23,8 @@ from .streams import ENTRIES, damaged
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 OPERATORS = frozenset(("cpu_op", "operator", "user_annotation", "cpu_instant_event"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "hip_runtime"))
+LAUNCHING = re.compile("launch|memcpy|memset", re.IGNORECASE)
+"""What the names of launches have in them: most calls of a GPU's driver launch nothing."""
 GPU_JOIN, CPU_JOIN = 2.0, 100.0
 """Microseconds between two pieces of the same work that count as work: between kernels in a row, and between operators
 on a CPU, where Python works in between."""
@@ -97,7 +99,7 @@ class Raw:
         if kind in KERNELS:
             self._kernel(span, args)
         elif kind in LAUNCHES:
-            if "correlation" in args:
+            if "correlation" in args and LAUNCHING.search(span.name):
                 self.launches[int(args["correlation"])] = span.start, span.thread
         elif kind in OPERATORS:
             self._operator(span, args, kind)
