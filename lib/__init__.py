@@ -32,6 +32,7 @@ from .learner.dist import Dist
 from .learner.model import Model
 from .learner.tensors import *  # noqa: F403 - the kinds of tensor, listed there
 from .machine.cost import Cost, ExpertCost, ExpertRingCost, RingCost
+from .machine.uneven import Uneven
 from .real.traces.files import trace
 from .real.traces.profile import Profile
 from .running.plan import Plan, Plans, plan
@@ -54,6 +55,7 @@ __all__ = [
     "PuzzleError",
     "RingCost",
     "Run",
+    "Uneven",
     "run",
 ]
 __all__ += ["Plan", "Plans", "Sweep", "allow_nested_loops", "attempt", "grade", "hint", "plan", "progress", "solution"]

@@ -135,11 +135,9 @@ def test_the_program_of_a_plan_is_a_function_that_runs(found: Plans) -> None:
 
 
 def test_plans_of_your_programs_are_runs() -> None:
-    search = Search(SMALL, EIGHT, 16, YOURS)
     for one in plan(SMALL, EIGHT, 16, **YOURS).plans[:8]:
-        ranks, batches = (one.replicas, one.replicas) if one.stages == 1 else (one.stages, search.batches(one))
-        layers = SMALL.layers if one.stages == 1 else one.stages * one.chunks
-        done = run(YOURS[one.name], ranks, layers, batches, cost=search.cost(one), timeout=None)
+        assert one.program is YOURS[one.name]
+        done = run(one.program, **one.size, timeout=None)
         reduced = one.seconds - done.seconds  # of the replicas of a pipeline
         if one.stages == 1 or one.replicas == 1:
             assert reduced == pytest.approx(0, abs=1e-7)

@@ -11,10 +11,15 @@ import pytest
 
 from lib import Model, PuzzleError, run
 from lib.real import (
+    B200_DGX,
     DEEPSEEK_V3,
+    GB200_NVL72,
     H100_DGX,
+    H200_DGX,
     H800_DEEPSEEK,
+    LLAMA_3_70B,
     LLAMA_3_405B_LONG,
+    MI300X,
     MIXTRAL_8X7B,
     QWEN_3_235B,
     Transformer,
@@ -205,3 +210,15 @@ def test_published_steps_with_experts_and_long_sequences_are_near() -> None:
 def test_experts_and_contexts_that_cannot_be_are_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(PuzzleError, match=said):
         make()
+
+
+def test_machines_are_told_apart_by_their_sheets() -> None:
+    """A layer of a 70B model: more memory bandwidth, more operations, and 72 GPUs in a node are each faster."""
+    took = {
+        cluster.name: cluster.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True).forward
+        for cluster in (H100_DGX, H200_DGX, B200_DGX, GB200_NVL72)
+    }
+    assert [*took.values()] == sorted(took.values(), reverse=True)
+    assert GB200_NVL72.bandwidth(72, 72) > 10 * B200_DGX.bandwidth(72, 8) / 8
+    assert MI300X.cost(LLAMA_3_70B, fp8=True).forward < MI300X.cost(LLAMA_3_70B).forward
+    assert H200_DGX.room > 1.6 * H100_DGX.room

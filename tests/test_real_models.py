@@ -24,6 +24,8 @@ from lib.real import (
     LLAMA_65B,
     MEGATRON_22B,
     MEGATRON_530B,
+    QWEN_3_8B,
+    QWEN_3_32B,
     Transformer,
 )
 
@@ -50,7 +52,14 @@ def test_memory_is_that_of_figure_1_to_the_last_digit(row: tuple[Any, ...]) -> N
 
 @pytest.mark.parametrize(
     ("model", "billions"),
-    [(LLAMA_3_8B, 8.03), (LLAMA_3_70B, 70.55), (replace(GPT_175B, vocabulary=50257), 174.6), (GPT_2_XL, 1.5576)],
+    [
+        (LLAMA_3_8B, 8.03),
+        (LLAMA_3_70B, 70.55),
+        (QWEN_3_8B, 8.19073536),
+        (QWEN_3_32B, 32.762123264),
+        (replace(GPT_175B, vocabulary=50257), 174.6),
+        (GPT_2_XL, 1.5576),
+    ],
 )
 def test_models_have_the_parameters_that_they_are_said_to_have(model: Transformer, billions: float) -> None:
     digits = len(str(billions).partition(".")[2])

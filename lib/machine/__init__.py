@@ -2,6 +2,7 @@
 
 ============  ======================================================================
 mesh          where ranks sit: axes, groups, nodes
+uneven        a machine that is not even: slow ranks, slow links, jitter
 cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended

@@ -32,6 +32,7 @@ from ..record.operations import Computation
 from ..record.shards import WHOLE, refined
 from ..record.table import OPERATIONS, collective, operation
 from .mesh import Group, Mesh
+from .uneven import Uneven
 
 Ticks = int | float | Fraction
 TimeUnits = int | Fraction
@@ -58,7 +59,7 @@ class Cost:
     some. A backward that is given nothing of it takes ``recompute`` ticks more a micro-batch, one that is given some
     ``recompute_selective``.
     A host takes ``host_update`` for an update, and a send from a device to its host, or back, takes ``host_transfer``,
-    whatever its size.
+    whatever its size. ``uneven``: which ranks and links are slower than that, if the machine is not even (``Uneven``).
     ``overlapped``, from 0 to 1, is what a forward and a backward that run beside each other save: so much of the
     shorter one. With 0 the two take as long as one after the other, with 1 as long as the longer one.
     Raises PuzzleError for a price that is negative, or not a number.
@@ -107,8 +108,10 @@ class Cost:
     host_update: Ticks = 2
     host_transfer: Ticks = 1
     overlapped: Ticks = field(default=0, metadata=NO_PRICE)
+    uneven: Uneven | None = field(default=None, metadata=NO_PRICE, kw_only=True)
 
     def __post_init__(self) -> None:
+        self._check_uneven()
         for name in self.prices:
             price = getattr(self, name)
             if price is None and _other(name):
@@ -129,6 +132,16 @@ class Cost:
                 got, fix = show_ticks(float(together)), f"{whole} is all three steps at once, so it takes their sum"
                 problem = f"the three steps of a layer do not take the time of {whole}"
                 raise PuzzleError(problem, where=type(self).__name__, expected=expected, got=got, fix=fix)
+
+    def _check_uneven(self) -> None:
+        if self.uneven is not None and not isinstance(self.uneven, Uneven):
+            fix = "uneven=Uneven(slow={2: 1.1})"
+            raise PuzzleError("uneven is no Uneven", where="Cost", got=describe(self.uneven), fix=fix)
+
+    def times(self, length: TimeUnits, factor: Fraction) -> TimeUnits:
+        """Return so many times a length, in time units."""
+        found = Fraction(length) * factor
+        return found.numerator if found.denominator == 1 else found
 
     @property
     def prices(self) -> list[str]:

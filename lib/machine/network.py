@@ -160,7 +160,10 @@ class Network:
         else:
             brought = [call.operands[0] if call.operands else None for call in calls]
             results, labels, size = self._result(meeting, meeting.layer, brought)
-        end = meeting.start + self.cost.meeting(row.kind, labels, size, meeting.group)
+        took = self.cost.meeting(row.kind, labels, size, meeting.group)
+        if self.cost.uneven is not None:
+            took = self.cost.times(took, self.cost.uneven.of_sending(*meeting.group.ranks))
+        end = meeting.start + took
         if self.watcher is not None:
             self.watcher.met(row.kind, calls, [call.brings for call in calls], [one.labels for one in results])
         meeting.calls = HELD  # from now on its members name the meeting, and it names none
@@ -339,7 +342,10 @@ class Network:
             end = start + self.cost.transfer_to_host(call.sent)
         else:
             across = self.mesh.node(sender) != self.mesh.node(receiver)
-            end = start + self.cost.message(call.labels, call.sent, across, self.mesh.ranks)
+            took = self.cost.message(call.labels, call.sent, across, self.mesh.ranks)
+            if self.cost.uneven is not None:
+                took = self.cost.times(took, self.cost.uneven.of_sending(sender, receiver))
+            end = start + took
         call.start, call.end = start, end
         call.link.free = end
         queue = call.link.queue

@@ -196,6 +196,8 @@ class LocalSimulator:
         length = cost.compute_on_host(kind, *labels) if rank.is_host else cost.compute(kind, *labels)
         if options and OVERLAPPED in options:
             length -= rank.saved_beside(kind, layer, labels[0].batches, length)
+        if cost.uneven is not None and not rank.is_host:
+            length = cost.times(length, cost.uneven.of_computing(rank.rank, len(rank.log)))
         rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
         if labels[0].total != 1 and row.share is not None:
             rank.note_slices(kind, labels[0])

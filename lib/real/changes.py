@@ -69,8 +69,8 @@ def _others(cost: RealCost) -> Iterator[tuple[str, RealCost]]:
         yield "what forward leaves behind on the host until backward", of(offloaded=1.0)
     if cost.tensor > 1 and not cost.sequence_parallel:
         yield "sequence parallelism", of(sequence_parallel=True)
-    if cost.tensor > 1 and not cost.overlapped:
-        yield "tensor-parallel traffic hidden behind products", of(overlapped=True)
+    if cost.tensor > 1 and not cost.asynchronous:
+        yield "tensor-parallel traffic hidden behind products", of(asynchronous=True)
     if cost.cluster.peak_fp8 and not cost.fp8:
         yield "layers in 8 bits", of(fp8=True)
     if cost.cluster.loss_bytes > FUSED:

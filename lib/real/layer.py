@@ -48,7 +48,7 @@ class Layer:
     expert_parallel: int = 1
     apart: bool = False
     fp8: bool = False
-    overlapped: bool = False
+    asynchronous: bool = False
 
     @cached_property
     def part(self) -> int | Fraction:
@@ -107,13 +107,13 @@ class Layer:
     @cached_property
     def tensor_traffic(self) -> float:
         """The seconds of tensor-parallel collectives, forward, that nothing hides: as long as two all-reduces. With
-        ``overlapped`` each begins piece by piece while its product is computed, and only one piece is seen, or what
+        ``asynchronous`` each begins piece by piece while its product is computed, and only one piece is seen, or what
         takes longer than the products."""
         if self.tensor == 1:
             return 0.0
         per_node = min(self.tensor, self.cluster.gpus_per_box)
         whole = self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds=4)
-        if not self.overlapped:
+        if not self.asynchronous:
             return whole
         return max(whole / self.tensor, whole - self.products(self.tensor))
 

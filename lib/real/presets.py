@@ -40,6 +40,9 @@ LLAMA_2_70B = _llama(80, 8192, 64, 4096, 32000, kv_heads=8, feed_forward=28672, 
 LLAMA_65B = _llama(80, 8192, 64, 2048, 32000, feed_forward=22016, name="Llama 65B")
 """Touvron et al., arXiv 2302.13971, table 2; the model of QLoRA, arXiv 2305.14314."""
 
+LLAMA_3_1_8B = replace(LLAMA_3_8B, sequence=131_072, name="Llama 3.1 8B")
+LLAMA_3_1_70B = replace(LLAMA_3_70B, sequence=131_072, name="Llama 3.1 70B")
+"""The same sizes, at the length for which Llama 3.1 was trained last."""
 LLAMA_3_405B_LONG = replace(LLAMA_3_405B, sequence=131_072, name="Llama 3 405B, 131,072 tokens")
 """The same at the length of its last stage of training: table 4 of that paper."""
 MIXTRAL_8X7B = _llama(
@@ -53,6 +56,14 @@ DEEPSEEK_V3 = _llama(
 )  # fmt: skip
 """DeepSeek-AI, arXiv 2412.19437, section 4.2, and README_WEIGHTS.md beside the weights: 671 billion parameters, of
 which a token uses 36.6 without the embedding. Its second head, which predicts one token more, is left out."""
+QWEN_3_8B = _llama(
+    36, 4096, 32, 4096, 151936, kv_heads=8, feed_forward=12288, head_width=128, head_norms=True, name="Qwen3 8B"
+)
+"""Qwen team, arXiv 2505.09388, table 1, and the configuration that was published with the weights."""
+QWEN_3_32B = _llama(
+    64, 5120, 64, 4096, 151936, kv_heads=8, feed_forward=25600, head_width=128, head_norms=True, name="Qwen3 32B"
+)
+"""The same table."""
 QWEN_3_235B = _llama(
     94, 4096, 64, 4096, 151936, kv_heads=4, head_width=128, head_norms=True, experts=128, chosen=8,
     expert_hidden=1536, name="Qwen3 235B-A22B",
@@ -138,3 +149,27 @@ H800_DEEPSEEK = Cluster(
 )  # fmt: skip
 """The nodes of arXiv 2412.19437, section 3.1 and 3.2.2: eight H800, with links of 200 GB/s in one direction, of which
 160 are reached, and a card of 400 Gbit/s each. ``reached`` is assumed as for ``H100_DGX``."""
+
+# Of the GPUs below no row is fitted. ``reached`` is as far below the best product that was found (see above) as it is
+# assumed for H100_DGX, ``half_reached_at`` goes with how much each computes for a byte that it reads, and the parts of
+# attention are those of H100_DGX.
+
+H200_DGX = replace(
+    H100_DGX, name="H200 141 GB", memory=143_771 * MIB, memory_bandwidth=4.8e12, half_reached_at=400
+)  # fmt: skip
+"""DGX H200: NVIDIA's sheet. It computes as an H100 does, with more memory that is faster."""
+B200_DGX = replace(
+    H100_DGX, name="B200 180 GB", peak=2250e12, peak_fp8=4500e12, reached=0.68, half_reached_at=550,
+    memory=183_359 * MIB, memory_bandwidth=8e12, link=900e9,
+)  # fmt: skip
+"""DGX B200: NVIDIA's sheet, a card of 400 Gbit/s for each GPU."""
+GB200_NVL72 = replace(
+    B200_DGX, name="GB200 NVL72", peak=2500e12, peak_fp8=5000e12, reached=0.64, half_reached_at=600,
+    memory=186e9, gpus_per_box=72,
+)  # fmt: skip
+"""NVIDIA's sheet: 72 GPUs in one domain of NVLink, with 13.4 TB of memory and 576 TB/s together."""
+MI300X = replace(
+    H100_DGX, name="MI300X 192 GB", peak=1307e12, peak_fp8=2615e12, reached=0.45, half_reached_at=480,
+    memory=196_592 * MIB, memory_bandwidth=5.3e12, link=448e9,
+)  # fmt: skip
+"""Eight in a node: AMD's sheet of the MI300X platform, seven links of 64 GB/s in each direction from each GPU."""

@@ -85,7 +85,7 @@ class RealCost(Cost):
     recomputed_part: float = 1.0
     offloaded: float = 0.0
     fp8: bool = False
-    overlapped: bool = False
+    asynchronous: bool = False
     optimizer: str = "adam"
     stored: float = 2
     gradients: float = 2
@@ -96,6 +96,7 @@ class RealCost(Cost):
     formula: str = "megatron"
 
     def __post_init__(self) -> None:
+        self._check_uneven()
         again = self._again(self.recomputed)
         shown = {
             FORWARD.kind: self._forward(),
@@ -118,7 +119,7 @@ class RealCost(Cost):
         own = [one for one in fields(self) if one.name in RealCost.__annotations__ and one.default is not MISSING]
         named = {
             "recomputed": "recompute", "recomputed_part": "recompute_part", "offloaded": "offload",
-            "overlapped": "overlap", "formula": "mfu",
+            "asynchronous": "overlap", "formula": "mfu",
         }  # fmt: skip
         said = [(named.get(one.name, one.name), getattr(self, one.name), one.default) for one in own]
         return [f"{name}={value!r}" for name, value, default in said if value != default]
@@ -139,7 +140,7 @@ class RealCost(Cost):
         """What a layer of the model takes."""
         return Layer(
             self.cluster, self.model, self.micro_batch, self.tensor, self.sequence_parallel, self.context,
-            self.expert_parallel, bool(self.experts), self.fp8, self.overlapped,
+            self.expert_parallel, bool(self.experts), self.fp8, self.asynchronous,
         )  # fmt: skip
 
     @property
@@ -158,6 +159,9 @@ class RealCost(Cost):
         of_experts = self.model.experts * self.model.expert_size
         own = (self.model.layer_size - of_experts) / self.tensor
         return own + (0 if self.experts else of_experts / self.tensor / self.expert_parallel)
+
+    def times(self, length: TimeUnits, factor: Fraction) -> TimeUnits:
+        return round(length * factor)
 
     # -- time: one layer of the model, one micro-batch, in seconds ----------------------------
 
@@ -630,7 +634,7 @@ class Cluster(Hardware):
         return RealCost(
             cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
             expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
-            recomputed=recompute, recomputed_part=recompute_part, offloaded=offload, fp8=fp8, overlapped=overlap,
+            recomputed=recompute, recomputed_part=recompute_part, offloaded=offload, fp8=fp8, asynchronous=overlap,
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
             adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
         )  # fmt: skip

@@ -222,6 +222,9 @@ def run(
         if engine != "simulated":
             problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
             raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
+        if shape.cost.uneven is not None:
+            problem, fix = "ranks of an uneven machine do not all do the same", "leave represent out, or uneven"
+            raise PuzzleError(problem, where="run", got=f"represent={represent!r}", fix=fix)
         return _timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]

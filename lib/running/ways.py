@@ -64,14 +64,15 @@ class Plan(NamedTuple):
     @property
     def size(self) -> dict[str, Any]:
         """The arguments of ``run`` for its program. Replicas that do the same are represented by a few."""
-        ranks = self.replicas * self.stages
-        found: dict[str, Any] = {"ranks": ranks, "layers": self.layers, "batches": self.batches, "cost": self.cost}
+        alone = self.stages > 1 and not self.mesh  # a pipeline that knows of no replicas: one of them
+        ranks, batches = self.replicas * self.stages, self.batches
+        if alone:
+            ranks, batches = self.stages, self.batches // self.replicas
+        found: dict[str, Any] = {"ranks": ranks, "layers": self.layers, "batches": batches, "cost": self.cost}
         if self.mesh:
             found["mesh"] = dict(self.mesh)
-        if self.stages == 1:
-            found["represent"] = True
-        elif "replica" in found.get("mesh", {}):
-            found["represent"] = "replica"
+        if not alone:
+            found["represent"] = True if self.stages == 1 else "replica"
         return found
 
     @property
