@@ -369,6 +369,33 @@ async def with_questions(model: Model) -> Model:
     return await fsdp(model)
 
 
+async def at_517(model: Model) -> Model:
+    """One of a thousand, asked for."""
+    if model.rank == 517:
+        model.load_weights(0)
+    return model
+
+
+async def by_text_at_517(model: Model) -> Model:
+    """One of a thousand, and nobody is asked."""
+    if str(model.rank).endswith("517"):
+        model.load_weights(0)
+    return model
+
+
+async def another_order_at_the_end(model: Model) -> Model:
+    """The last one begins at the other end."""
+    for layer in [*range(model.LAYERS)] if model.rank < model.RANKS - 1 else [*reversed(range(model.LAYERS))]:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    return model
+
+
+@pytest.mark.parametrize(("program", "rank"), [(at_517, 517), (by_text_at_517, 517), (another_order_at_the_end, 1023)])
+def test_one_of_a_thousand_is_found(program: Any, rank: int) -> None:
+    with pytest.raises(Unlike, match=f"rank {rank} "):
+        run(program, 1024, 2, 1024, represent=True)
+
+
 def test_more_questions_than_ranks_that_can_be_run() -> None:
     few = run(one_asks_for_each, 40, 3, 40, represent=True)
     assert same(few, run(one_asks_for_each, 40, 3, 40)) and proved(few)

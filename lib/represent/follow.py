@@ -74,7 +74,11 @@ class Entry(NamedTuple):
     numbers: tuple[int, ...]
     result: Any
     tick: float  # the clock of the rank, afterwards
-    stored: Elements
+    held: tuple[Elements, ...]  # what it stores then, by MEMORY_KINDS
+
+
+ENDED = "ended"
+"""The last entry of a script, after everything that a rank has called."""
 
 
 class Made(NamedTuple):
@@ -97,10 +101,15 @@ class Script:
         """Return the number of a tensor or a call."""
         return None if thing is None else self.numbers.get(thing, -1)
 
+    def end(self) -> None:
+        """Note that there is nothing more."""
+        if self.entries[-1].verb != ENDED:
+            self.entries.append(Entry(ENDED, (), (), None, self.entries[-1].tick, ()))
+
     def note(self, rank: RankState, verb: str, given: Sequence[Any], result: Any) -> None:
         """Write a call down."""
         what, numbers = GIVEN[verb](self.of, *given)
-        self.entries.append(Entry(verb, what, numbers, self._named(result), rank.tick, sum(rank.held)))
+        self.entries.append(Entry(verb, what, numbers, self._named(result), rank.tick, tuple(rank.held)))
 
     def _named(self, result: Any) -> Any:
         if isinstance(result, TensorState):
@@ -173,6 +182,7 @@ class Follower:
         self.rank, self.layers, self.batches = rank, layers, batches
         self.base, further = symmetry.stands_for(rank, symmetry.axes)
         self.script = scripts[self.base]
+        self.entries = self.script.entries
         self.further = [(scripts[second], count) for second, count in further]
         self.at = 0
         self.waiters: dict[int, Callable[[], None]] = {}
@@ -181,7 +191,7 @@ class Follower:
         """Return the number of a tensor or a call of this rank."""
         if thing is None:
             return None
-        return thing.number if getattr(thing, "rank", None) is self else -1
+        return thing.number if thing.rank is self else -1
 
     def number(self, own: int, others: Sequence[int]) -> int:
         """Return a number as it follows from those of the first ranks."""
@@ -189,34 +199,47 @@ class Follower:
 
     def does(self, verb: str, *given: Any) -> Any:
         """Return what comes of a call. Raise Strayed unless it is the one that follows."""
-        entries, at = self.script.entries, self.at
-        entry = entries[at] if at < len(entries) else None
+        at = self.at
+        entry = self.entries[at]
         what, numbers = GIVEN[verb](self.of, *given)
-        if entry is None or entry.verb != verb or entry.what != what or len(entry.numbers) != len(numbers):
+        if entry.verb != verb or entry.what != what or len(entry.numbers) != len(numbers):
             raise self._strayed(verb, given, entry)
-        for place, own in enumerate(entry.numbers):
-            if numbers[place] != self.number(own, [other.entries[at].numbers[place] for other, _ in self.further]):
-                raise self._strayed(verb, given, entry)
+        if numbers:
+            for place, own in enumerate(entry.numbers):
+                if numbers[place] != self.number(own, [other.entries[at].numbers[place] for other, _ in self.further]):
+                    raise self._strayed(verb, given, entry)
         self.at = at + 1
-        return self._made(entry.result, at)
+        return entry.result and self.made(entry.result, at)
 
-    def _made(self, result: Any, at: int) -> Any:
-        if type(result) is Made:
-            return FollowedTensor(self, result.number) if result.kind == "tensor" else FollowedCall(self, result.number)
-        if type(result) is list:
-            return [self._made(one, at) for one in result]
-        if type(result) is int:
+    def uses(self, verb: str, thing: Any) -> Any:
+        """Do as ``does``, for a verb that is given one tensor or call: most are."""
+        at = self.at
+        entry = self.entries[at]
+        if entry[0] != verb or thing.rank is not self or entry[1][0] != thing.number:
+            return self.does(verb, thing)
+        self.at = at + 1
+        result = entry[3]
+        return result and self.made(result, at)
+
+    def made(self, result: Any, at: int) -> Any:
+        """Return what has come of a call: tensors and calls as those of this rank, and a number as it follows."""
+        kind = type(result)
+        if kind is Made:
+            return FollowedTensor(self, result[1]) if result[0] == "tensor" else FollowedCall(self, result[1])
+        if kind is list:
+            return [FollowedTensor(self, one[1]) for one in result]
+        if kind is int:
             return self.number(result, [other.entries[at].result for other, _ in self.further])
         return result
 
-    def _strayed(self, verb: str, given: Sequence[Any], entry: Entry | None) -> Strayed:
+    def _strayed(self, verb: str, given: Sequence[Any], entry: Entry) -> Strayed:
         def shown(verb: str, what: Sequence[Any]) -> str:
             kind = what[0] if what and isinstance(what[0], str) and what[0] in OPERATIONS else verb
             layer = [one for one in what[1:] if type(one) is int][-1:] if verb == "meet" else [*what[1:2]]
             return f"{kind}(layer {layer[0]})" if kind != verb and layer else kind
 
         calls, ends = shown(verb, GIVEN[verb](self.of, *given)[0]), "ends"
-        theirs = ends if entry is None or entry.verb == "finish" else f"calls {shown(entry.verb, entry.what)}"
+        theirs = ends if entry.verb in ("finish", ENDED) else f"calls {shown(entry.verb, entry.what)}"
         mine = ends if verb == "finish" else f"calls {calls}"
         said = f"rank {self.rank} {mine} where rank {self.base} {theirs}"
         if mine == theirs:
@@ -267,6 +290,8 @@ class Following:
 
     def __init__(self, symmetry: Symmetry, scripts: dict[int, Script]) -> None:
         self.symmetry, self.scripts = symmetry, scripts
+        for script in scripts.values():
+            script.end()
         self.blocked: dict[Follower, None] = {}
         for verb in GIVEN:
             if not hasattr(type(self), verb):
@@ -276,15 +301,23 @@ class Following:
         """Open a rank."""
         return Follower(rank, self.symmetry, self.scripts, layers, batches)
 
+    def store(self, rank: Follower, tensor: Token) -> None:
+        """A dictionary of this rank now holds the tensor, once more."""
+        rank.uses("store", tensor)
+
+    def drop(self, rank: Follower, tensor: Token) -> None:
+        """A dictionary of this rank holds the tensor once less."""
+        rank.uses("drop", tensor)
+
     def share(self, rank: Follower, holder: object) -> None:
         """From now on several coroutines may run in this rank."""
-        if rank.script.entries[rank.at].verb == "share":  # the first time
+        if rank.entries[rank.at].verb == "share":  # the first time
             rank.does("share")
 
     def wait(self, call: FollowedCall, waiter: Callable[[], None]) -> bool:
         """Return whether a call is the next to be fetched. If not, ``waiter`` is called when it is."""
         rank = call.rank
-        rank.does("wait", call)
+        rank.uses("wait", call)
         if not rank.waiters and _fetches(rank) == call.number:
             return True
         rank.waiters[call.number] = waiter
@@ -293,7 +326,7 @@ class Following:
 
     def fetch(self, call: FollowedCall) -> Any:
         """Return what a call has brought."""
-        return call.rank.does("fetch", call)
+        return call.rank.uses("fetch", call)
 
     def decide_next(self) -> bool:
         """All coroutines wait: wake the one of each rank whose call is the next to be fetched."""
@@ -313,11 +346,11 @@ class Following:
 
     def time(self, rank: Follower) -> float:
         """Return the rank's clock, in ticks."""
-        return rank.script.entries[rank.at - 1].tick if rank.at else 0.0
+        return rank.entries[rank.at - 1].tick if rank.at else 0.0
 
     def stored(self, rank: Follower) -> Elements:
         """Return how much is stored now."""
-        return rank.script.entries[rank.at - 1].stored if rank.at else 0
+        return sum(rank.entries[rank.at - 1].held) if rank.at else 0
 
     def __getattr__(self, question: str) -> Any:
         """Return what answers a question of an error: with nothing, as what this rank has done is not kept."""
@@ -337,9 +370,8 @@ def _does(verb: str, rank: Follower, *given: Any) -> Any:
 
 def _fetches(rank: Follower) -> int | None:
     """Return the number of the call that the rank has to fetch next, if it has to fetch one."""
-    entries = rank.script.entries
-    entry = entries[rank.at] if rank.at < len(entries) else None
-    return entry.what[0] if entry is not None and entry.verb == "fetch" else None
+    entry = rank.entries[rank.at]
+    return entry[1][0] if entry[0] == "fetch" else None
 
 
 def unclear(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
