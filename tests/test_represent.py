@@ -12,7 +12,7 @@ from lib import Model, PuzzleError, Run, grade, run
 from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
-from lib.represent.symmetry import Unlike
+from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
@@ -558,6 +558,12 @@ def test_it_says_everywhere_that_nothing_is_proved() -> None:
         Model.check(done.models)
     with pytest.raises(PuzzleError, match="grading runs every rank"):
         grade(MODULES["p04_fsdp"].fsdp, represent=True)  # type: ignore[arg-type]
+
+
+def test_what_is_said_in_a_line_needs_no_log_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run(fsdp, 64, 2, 64, represent=True)
+    monkeypatch.setattr(Derived, "events", lambda self: pytest.fail("a log was made"))
+    assert done.attempted and not done.fault and done.verify() == "Correct!" and "64" in repr(done)
 
 
 def test_a_puzzle_s_target_is_not_met_by_it() -> None:

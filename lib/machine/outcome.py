@@ -78,12 +78,17 @@ class Outcome:
     @cached_property
     def attempted(self) -> bool:
         """Whether the function did anything at all."""
-        return any(event.kind not in MARKS for event in self.events)
+        return any(event.kind not in MARKS for event in self._of_each_kind)
+
+    @property
+    def _of_each_kind(self) -> Iterable[Event]:
+        """Records among which are some of every kind: those of all ranks, unless some stand for others."""
+        return self.events
 
     @cached_property
     def overlap(self) -> str:
         """What forwards and backwards save that run beside each other, as text; empty if none do."""
-        if not any(BESIDE in event.words for event in self.events):
+        if not any(BESIDE in event.words for event in self._of_each_kind):
             return ""
         saved = f"{float(self.cost.overlapped):.0%} of the shorter one" if self.cost.overlapped else "nothing"
         return f"what overlaps saves {saved}: Cost(overlapped={float(self.cost.overlapped):g})"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any, cast
 
 from ..basics.arguments import describe, one_of_names
@@ -25,7 +25,7 @@ from ..machine.mesh import Mesh
 from ..machine.outcome import Outcome
 from ..machine.simulator import new_simulator
 from ..real.prices import Mfu, RealCost
-from ..record.events import END, MARKS, Event
+from ..record.events import END, Event
 from ..record.score import makespan, peak_event
 from ..represent.coordinate import MOST
 from ..represent.follow import Following, Script, unclear
@@ -270,13 +270,12 @@ class Timed(Run):
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
-        self._own = own[0]
+        self._own = [*own.values()]
         return self._symmetry.logs(own)
 
-    @cached_property
-    def attempted(self) -> bool:
-        """Whether the function ran any operation."""
-        return any(event.kind not in MARKS for event in self._own)
+    @property
+    def _of_each_kind(self) -> Iterable[Event]:
+        return chain.from_iterable(self._own)
 
     @property
     def writers(self) -> list[Model]:
