@@ -299,6 +299,14 @@ async def raises_on_one(model: Model) -> Model:
     return await fsdp(model)
 
 
+async def asks_for_the_type_of_it(model: Model) -> Model:
+    """It does less where its number is no plain one."""
+    await fsdp(model)
+    if type(model.rank) is int:
+        model.get_activation([0])
+    return model
+
+
 async def reads_what_is_not_there(model: Model) -> Model:
     """A wrong key on one rank."""
     await fsdp(model)
@@ -349,6 +357,7 @@ async def upper_half_does_more(model: Model) -> Model:
         (by_its_text, "rank 23 calls get_activation where rank 0 calls load_weights"),
         (by_what_it_holds, "rank 23 calls get_activation where rank 0 calls set_final_weight"),
         (raises_on_one, "on rank 23 only: the function raised ValueError"),
+        (asks_for_the_type_of_it, "rank 0 calls get_activation where rank 0 ends"),
         (reads_what_is_not_there, "on rank 23 only: nothing is stored in activations under 3"),
         (ends_early_on_one, "rank 23 ends where rank 0 calls set_final_weight"),
         (keeps_more_on_one, "rank 23 calls drop with something else than follows|rank 23 calls"),

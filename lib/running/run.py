@@ -310,7 +310,7 @@ def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
     with collector_off():
         done = Timed(name_of(fn), models, work.train, symmetry)
     symmetry.unclear = symmetry.unclear or unclear(symmetry, simulator.scripts)
-    if symmetry.unseen() and not symmetry.unclear:
+    if not symmetry.unclear:
         _follow(fn, shape, work, settings, symmetry, simulator.scripts)
     done.conclude()
     return done
@@ -324,8 +324,9 @@ def _follow(
     symmetry: Symmetry,
     scripts: dict[int, Script],
 ) -> None:
-    """Run all other ranks beside what the first ones have written down. Raise Unlike if one does otherwise."""
-    others = [rank for rank in range(shape.ranks) if rank not in scripts]
+    """Run ranks beside what the first ones have written down: all of them, where it was not seen that they do the same,
+    else the first ones again, this time with plain numbers. Raise Unlike if one does otherwise."""
+    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts]
     for start in range(0, len(others), AT_ONCE):
         dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
         models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]
@@ -346,7 +347,7 @@ def train_on(
     PuzzleError with the partial run if something is wrong."""
     models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
     if symmetry is not None:
-        for model in models:
+        for model in models if symmetry.first else ():
             model._watch(symmetry.watched(model._rank))
     try:
         execute(fn, models, settings.timeout, settings.order)
