@@ -24,7 +24,7 @@ from tools.bench import fsdp, hybrid
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
 PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "ring_attention"}
 """Programs whose only axis is one along which messages are passed."""
-UNEVEN = {"context_parallel"}
+UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}
 """Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""
 ONLY_TIMED = {"tensor_parallel", "sequence_parallel", "offload"}
 """Programs of which nothing is proved where some ranks are not run: partial sums and hosts do not follow."""
