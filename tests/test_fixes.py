@@ -2007,6 +2007,39 @@ async def wsdp(model: Model) -> Model:
         ),
         ("gradients of weights have a dictionary of their own, model.grad_weights",),
     ),
+    Row(
+        changed(
+            "offload",
+            "device waits for each weight",
+            (
+                "            sends.append(model.pass_to(model.host, grad))",
+                "            await model.pass_to(model.host, grad)\n            model.weights[layer] = await model.receive()",
+            ),
+        ),
+        (
+            "device and host wait for each other: the host has a new weight once it has got the gradients of all micro-batches of that layer",
+        ),
+        ("compare who sends",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "grads under one key with the output's",
+            ('grads["kv"] = kv_grad + grads.pop("kv") if step else kv_grad', 'grads["kv"] = grads["kv"] + kv_grad'),
+        ),
+        ("A sum begins with the first one, stored as it is",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "one hop too many at home",
+            (
+                '        for step in range(n):\n            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            grads',
+                '        for step in range(n + 1):\n            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            grads',
+            ),
+        ),
+        ("was sent to rank 1, with nothing received in its place",),
+    ),
 ]
 
 

@@ -56,6 +56,8 @@ class Storage(dict[Hashable, Any]):
         near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
         plain = f"model.{self._name}[{_written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
+        if self._name == "grad_activations" and isinstance(key, str):
+            plain += " A sum begins with the first one, stored as it is"
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
@@ -109,7 +111,11 @@ class Storage(dict[Hashable, Any]):
             return ""
         simulator, rank, which = self._simulator, self._rank, (labels.kind, labels.layer)
         to, verb = simulator.sent_to(rank, *which, labels.batches), simulator.met_by(rank, *which)
-        went = f", and was sent to rank {to}" if to is not None else f", and was brought to {verb}({labels.layer})"
+        went = (
+            f", and was sent to rank {to}, with nothing received in its place"
+            if to is not None
+            else f", and was brought to {verb}({labels.layer})"
+        )
         there = f"{_a(labels.kind)} of layer {labels.layer} was there and was taken out"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"

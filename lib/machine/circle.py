@@ -57,7 +57,13 @@ def missing_send(
             if (times := its.sent.get(rank, 0))
         ]
         counts = counts or [f"no rank has sent rank {last.rank.rank} a message"]
-        return "; ".join([f"{waits_for}: compare who sends to whom, and how often", *counts[:MOST_WAITS]])
+        first = f"{waits_for}: compare who sends to whom, and how often"
+        if any(call.rank.is_host for call in receives) and not all(call.rank.is_host for call in receives):
+            first = (
+                "device and host wait for each other: the host has a new weight once it has got the gradients of all "
+            )
+            first += "micro-batches of that layer, so let the device send these first, and receive weights after that"
+        return "; ".join([first, *counts[:MOST_WAITS]])
     circle = Circle(chain[chain.index(at) :], links, mailboxes)
     first = "one of them has to send first"
     if way_out := circle.way_out():
