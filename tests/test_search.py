@@ -31,6 +31,8 @@ WRITTEN_DOWN = [
     ("interleaved", "interleaved_in_40_5"),
     ("sequence_parallel", "sequence_parallel_in_14_85"),
     ("replica_fsdp", "replica_fsdp"),
+    ("context_parallel", "zigzag_and_ahead"),
+    ("expert_parallel", "tokens_before_sums"),
 ]
 
 
@@ -102,7 +104,11 @@ FOUND = {
     "offload": [(55.5, 1949696), (68.0, 1933312)],
     "hierarchical": [(28.0, 5701632), (28.34, 5636096), (28.51, 5570560), (29.02, 5505024)],
     "lora": [(12.3, 1933312), (12.6, 1671168), (14.6, 1417216), (15.0, 1409024)],
-    "compose": [(13.0, 45000000000), (14.0, 39000000000), (15.0, 35000000000)],
+    "compose": [(13.0, 47000000000), (14.0, 36000000000)],
+    "context_parallel": [(31.63, 8519680), (33.94, 8454144), (35.88, 6553600), (36.94, 6422528), (38.555, 6291456)],
+    "ring_attention": [(28.32, 10354688), (29.015, 9830400), (31.1, 8257536), (33.185, 6815744)],
+    "expert_parallel": [(34.91, 8847360), (34.9475, 8650752), (35.195, 8519680)],
+    "two_batch_overlap": [(60.0, 10616832), (60.81, 10485760), (62.12, 10354688)],
 }
 """What searches have found within the target of a puzzle: time and memory, from fast to small."""
 

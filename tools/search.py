@@ -39,14 +39,16 @@ from lib.course.specs import Puzzle, cost_named, find
 from lib.grading.judge import check
 from lib.grading.submission import load
 from lib.learner import tensors
+from lib.record.kinds import KINDS
+from lib.record.table import in_stream
 
 SOLUTIONS = Path(__file__).resolve().parent.parent / "solutions"
-CALLS = ("allreduce", "allgather", "scatterreduce", "pass_to", "receive")
+CALLS = (*in_stream("collective"), *in_stream("message"))
 FIXED = ("load_weights", "load_adapter")  # what is held from the beginning is loaded there
 STEPS = (
     *FIXED,
-    *("get_activation", "fake_grad", "forward", "loss", "backward", "backward_input", "backward_weight"),
-    *("update", "set_final_weight"),
+    *("get_activation", "fake_grad", "set_final_weight"),
+    *in_stream("compute"),
 )
 
 
@@ -152,7 +154,7 @@ def noting(known: dict[int, tuple[Notes, Any, Value]]) -> Iterator[None]:
         (kind, name, vars(kind)[name])
         for kind in vars(tensors).values()
         if inspect.isclass(kind)
-        for name in ("__add__", "shard")
+        for name in ("__add__", "shard", "combine")
         if name in vars(kind)
     ]
 
@@ -193,9 +195,6 @@ def schedules_of(program: Callable[[Any], Any], puzzle: Puzzle) -> list[Schedule
 
 # -- to run a list of steps ----------------------------------------------------------------------------------------
 
-STORES = {"Weight": "weights", "OptState": "opt_states", "WeightGrad": "grad_weights"}
-STORES |= {"Activation": "activations", "ActivationGrad": "grad_activations", "Saved": "activations"}
-
 
 def stays(step: Step, adapters: bool) -> tuple[Value, ...]:
     """Return what a rank keeps to its end of what a step gives: what is updated, and frozen weights."""
@@ -220,7 +219,7 @@ async def follow(model: Model, schedules: Sequence[Schedule], adapters: bool = F
         if last.get(value, -1) == at + 1 < len(steps):
             hand[value] = tensor
         elif last.get(value, -1) > at:
-            where[value] = getattr(model, STORES.get(type(tensor).__name__, "activations"))
+            where[value] = getattr(model, KINDS[type(tensor).__name__].store)
             where[value]["value", value.number] = tensor
 
     def operand(one: Any, at: int) -> Any:
@@ -243,8 +242,8 @@ async def follow(model: Model, schedules: Sequence[Schedule], adapters: bool = F
         options = {name: operand(one, at) for name, one in step.options}
         if step.verb == "add":
             given: Any = args[0] + args[1]
-        elif step.verb == "shard":
-            given = args[0].shard(*args[1:])
+        elif step.verb in ("shard", "combine"):
+            given = getattr(args[0], step.verb)(*args[1:])
         else:
             given = getattr(model, step.verb)(*args, **options)
         if step.verb in CALLS:
