@@ -13,7 +13,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError, numbered, show_axis, show_set
 from .collectives import ALLGATHER, ALLREDUCE, dealt
-from .kinds import EXPERT, KINDS
+from .kinds import KINDS
 from .labels import (
     NO_EXTRA,
     ExtraLabels,
@@ -309,6 +309,9 @@ ROWS = (EXPERT_FORWARD, EXPERT_BACKWARD)
 """The operations of the compute stream that only layers with experts have."""
 
 
+DEALT = ("Tokens", "TokensGrad")
+
+
 def layer_of_experts(labels: Labels) -> int:
     """Return the layer to whose experts these go, or from which they come: what experts give has the next layer, and
     the gradient of what they take the one before."""
@@ -318,5 +321,5 @@ def layer_of_experts(labels: Labels) -> int:
 
 
 def is_dealt(kind: str) -> bool:
-    """Return whether tensors of a kind are tokens on their way, cut by experts."""
-    return KINDS[kind].piece == EXPERT
+    """Return whether tensors of a kind are tokens on their way to experts or home, as many as their loads say."""
+    return kind in DEALT

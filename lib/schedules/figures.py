@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..basics.units import Elements
 from ..machine.cost import Cost, TimeUnits
+from ..record import training
 from ..record.labels import Labels
 from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
@@ -20,10 +21,10 @@ Work = tuple[str, int, int]
 Plan = Sequence[Sequence[Work]]
 """A row of work for each rank."""
 VERBS = {
-    FORWARD: "forward",
-    BACKWARD: "backward",
-    BACKWARD_INPUT: "backward_input",
-    BACKWARD_WEIGHT: "backward_weight",
+    FORWARD: training.FORWARD.kind,
+    BACKWARD: training.BACKWARD.kind,
+    BACKWARD_INPUT: training.BACKWARD_INPUT.kind,
+    BACKWARD_WEIGHT: training.BACKWARD_WEIGHT.kind,
 }
 
 
