@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drawing import draw, perfetto
-from lib import Model, PuzzleError, Run, grade, run
+from lib import Cost, Model, PuzzleError, Run, grade, run
 from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
@@ -590,6 +590,19 @@ def test_on_a_cluster() -> None:
     assert (few.seconds, few.bytes, few.fits, few.mfu) == (whole.seconds, whole.bytes, whole.fits, whole.mfu)
     assert report(few).replace(f" ({few.note})", "") == report(whole)
     assert few.note in report(few)
+
+
+class Dearer(Cost):
+    """A price that only one rank pays."""
+
+    def compute(self, kind: str, *labels: Any) -> Any:
+        """Return what an operation takes: more for one micro-batch."""
+        return super().compute(kind, *labels) * (2 if 7 in labels[0].batches else 1)
+
+
+def test_prices_of_one_s_own_are_only_timed() -> None:
+    assert proved(run(fsdp, 24, 2, 24, represent=True, cost=Cost(forward=2)))
+    assert not proved(run(fsdp, 24, 2, 24, represent=True, cost=Dearer()))
 
 
 @pytest.mark.parametrize("represent", ["replica", ["ranks", "other"], 3, [], "", 0.5])

@@ -22,6 +22,7 @@ from ..basics.arguments import describe
 from ..basics.errors import NOWHERE, PuzzleError
 from ..basics.errors import Place as Where
 from ..machine.check import Finals
+from ..machine.cost import Cost
 from ..machine.fingerprints import piece_of
 from ..machine.interface import Piece
 from ..machine.log import Log
@@ -64,11 +65,22 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
     return axes
 
 
+def _prices_differ(cost: Cost | None) -> str:
+    """Return why a price may not be the same on all ranks, or an empty text. Those of the library depend on how many
+    pieces and micro-batches there are, and not on which, but for the loads of experts."""
+    if len({*getattr(cost, "loads", ())}) > 1:
+        return "the experts have uneven loads"
+    ours = Cost.__module__.removesuffix("machine.cost")
+    if not all(one.__module__.startswith(ours) for one in type(cost).__mro__ if cost is not None and one is not object):
+        return "the prices are of a class of your own"
+    return ""
+
+
 class Symmetry:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
     ``also``: more places on these axes that are run. Raises Unlike where some of a host's devices would be run only."""
 
-    def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = ()) -> None:
+    def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = (), cost: Cost | None = None) -> None:
         self.mesh = mesh
         self.grid = mesh if mesh.axes else Mesh(mesh.ranks, {RANKS: mesh.ranks}, mesh.node_size)
         self.axes = tuple(axes)
@@ -89,7 +101,8 @@ class Symmetry:
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}
         self.values = WhileKnown()
-        self.unclear = "hosts do not follow" * bool(mesh.hosts)  # why what others do does not follow
+        self.unclear = "hosts do not follow" * bool(mesh.hosts) or _prices_differ(cost)
+        """Why what others do, or what it costs, does not follow; or an empty text."""
         self.followed = False  # whether the others were run beside those that are run (see ``follow``)
         mesh.run, mesh.finals = self.run, self.finals
 

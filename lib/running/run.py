@@ -298,7 +298,7 @@ def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
     axes = axes_of(mesh, represent)
     while True:
         shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost, shape.experts)
-        symmetry = Symmetry(shape.mesh, axes, also)
+        symmetry = Symmetry(shape.mesh, axes, also, shape.cost)
         simulator = simulator_of_few(shape, symmetry, settings.strict)
         models = train_on(fn, Dist.of(shape, cast(AnySimulator, simulator)), work, settings, symmetry)
         if not symmetry.survey.wanted:
