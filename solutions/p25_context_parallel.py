@@ -279,7 +279,9 @@ grade(context_parallel)
 # layer above, and `attend`. It takes {{again.time}} ticks and {{again.memory}} elements, far fewer than the star.
 
 # %% tags=["solution"]
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 
 async def zigzag_and_ahead(model: Model) -> Model:
@@ -439,6 +441,126 @@ async def only_inputs_kept(model: Model) -> Model:
 draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))
 
 # %% [markdown]
+# ## Three axes at once
+#
+# With a mesh, replicas and context are two axes. For keys and values only the ranks along `context` meet. For the gradients of weights the two are one: another
+# micro-batch or another slice, either way it is another part of the same sum. So a collective takes several axes, too: `axis=("replica", "context")`. FSDP shards over both, and a longer context leaves no copy
+# of anything.
+#
+# Below, tensor parallel is the third axis. Even layers are computed in slices, and odd ones in units, as in puzzle 18. Both are divided along context and
+# tensor at once. Every weight and every state is sharded over all ranks: of an odd layer the units along `("context", "tensor")`, and these once more
+# along `replica`. The axes may have any lengths, in any order. The mesh is yours to choose: try others.
+
+# %% tags=["solution"]
+Axes = str | Sequence[str]  # one name, or several
+
+
+def pieces(model: Model, axes: Axes) -> tuple[int, int]:
+    """Which piece, of how many, a rank has of what is divided along these axes."""
+    return model.axis_index(axes), model.axis_size(axes)
+
+
+async def forward_of_slices(model: Model, layer: int, shards: Axes, context: Axes) -> None:
+    """Compute a layer in three steps, for the slices of a rank."""
+    acts = model.activations
+    model.weights["whole"] = await model.allgather(model.weights[layer], layer, axis=shards)
+    acts["att", layer], acts["kv", layer] = model.project(
+        layer, acts[layer], model.weights["whole"]
+    )
+    acts["all"] = await model.allgather(acts["kv", layer], layer, axis=context)
+    acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("all"))
+    acts[layer + 1] = model.rest(
+        layer, acts[layer], model.weights.pop("whole"), acts["att", layer]
+    )
+
+
+async def backward_of_slices(model: Model, layer: int, shards: Axes, context: Axes) -> Any:
+    """Go back through a layer in three steps. Return the gradient of the weight, as far as these slices give it."""
+    acts, grads = model.activations, model.grad_activations
+    model.weights["whole"] = await model.allgather(model.weights[layer], layer, axis=shards)
+    acts["all"] = await model.allgather(acts.pop(("kv", layer)), layer, axis=context)
+    whole = model.weights["whole"]
+    grads["att"] = model.backward_rest(
+        layer, acts[layer], grads["out"], whole, acts.pop(("att", layer))
+    )
+    grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts.pop("all"))
+    grads["kv"] = await model.scatterreduce(kv_grad, layer, axis=context)
+    whole = model.weights.pop("whole")
+    of_weight, grads["out"] = model.backward_project(
+        layer, acts.pop(layer), grads["out"], whole, grads.pop("att"), grads.pop("kv")
+    )
+    return of_weight
+
+
+async def replica_fsdp_context_tensor(model: Model) -> Model:
+    """Three axes: even layers are divided by slices of the sequence, odd ones by their units, both along context and
+    tensor at once. Along replica every weight is sharded once more."""
+    acts, grads, sums = model.activations, model.grad_activations, model.grad_weights
+    group, everyone = ("context", "tensor"), ("replica", "context", "tensor")
+    for layer in range(model.LAYERS):
+        piece = pieces(model, everyone)
+        if layer % 2:  # units are divided along the group first, and then along replica
+            (unit, units), (copy, copies) = pieces(model, group), pieces(model, "replica")
+            piece = unit * copies + copy, units * copies
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+    for batch in range(model.axis_index("replica"), model.BATCHES, model.axis_size("replica")):
+        acts[0] = model.get_activation([batch]).shard(*pieces(model, group))
+        for layer in range(model.LAYERS):
+            if layer % 2 == 0:
+                await forward_of_slices(model, layer, everyone, group)
+                continue
+            model.weights["own"] = await model.allgather(
+                model.weights[layer], layer, axis="replica"
+            )
+            acts["whole"] = await model.allgather(acts[layer], layer, axis=group)
+            acts["sum"] = model.forward(
+                layer, acts.pop("whole"), model.weights.pop("own"), partial=True
+            )
+            acts[layer + 1] = await model.scatterreduce(acts.pop("sum"), layer + 1, axis=group)
+        grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+        for layer in reversed(range(model.LAYERS)):
+            if layer % 2 == 0:
+                of_weight = await backward_of_slices(model, layer, everyone, group)
+                grads["kept"], axis = grads.pop("out"), everyone
+            else:
+                model.weights["own"] = await model.allgather(
+                    model.weights[layer], layer, axis="replica"
+                )
+                acts["whole"] = await model.allgather(acts.pop(layer), layer, axis=group)
+                grads["all"] = await model.allgather(grads.pop("out"), layer, axis=group)
+                of_weight, back = model.backward(
+                    layer,
+                    acts.pop("whole"),
+                    grads.pop("all"),
+                    model.weights.pop("own"),
+                    partial=True,
+                )
+                grads["sum"] = back
+                sums["piece"] = of_weight
+                grads["kept"] = await model.scatterreduce(
+                    grads.pop("sum"), layer - 1, axis=group
+                )
+                of_weight, axis = sums.pop("piece"), "replica"
+            of_weight = await model.scatterreduce(of_weight, layer, axis=axis)
+            sums[layer] = sums[layer] + of_weight if layer in sums else of_weight
+            grads["out"] = grads.pop("kept")
+        del grads["out"]
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, sums.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+cube = {"replica": 2, "context": 2, "tensor": 2}
+three_axes = run(
+    replica_fsdp_context_tensor, ranks=8, layers=4, batches=4, mesh=cube, node_size=4
+)
+Model.check(three_axes.models)
+draw(three_axes, memory=False)
+
+# %% [markdown]
 # ## Where real systems do this
 #
 # Llama 3 405B was trained on sequences of {{tokens}} tokens with {{ways}} ways of context parallel, in order of a mesh of {{gpus}} GPUs: {{tensor}} of tensor
@@ -475,8 +597,6 @@ priced = run(
 print(report(priced))
 
 # %% tags=["figures"]
-from typing import Any
-
 from lib.course.specs import COSTS
 from lib.real import LLAMA_3_405B
 from lib.record.causal import ALL, share

@@ -130,7 +130,7 @@ async def expert_parallel(model: Model) -> Model:
         piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
 
-    acts[0] = model.get_activation(range(model.rank, model.BATCHES, model.RANKS))
+    acts[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
         if model.experts(layer):
             acts["tokens", layer] = await model.alltoall(acts.pop(layer), layer)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What is wrong here?
 #
-# Good to have you, detective. On your desk are eight short programs. Each has one mistake, of a kind that people really
+# Good to have you, detective. On your desk are some short programs. Each has one mistake, of a kind that people really
 # make. Some stop with an error and leave a trail. Others are quieter: they run to their end, they train the model, and
 # all the same something is wrong with them.
 #
@@ -10,12 +10,12 @@
 # *before* you touch anything. Nothing has to be written anew, a few lines close the case, and what comes out is
 # graded like any other puzzle. There are no stars here.
 #
-# Each case says which puzzle you should have solved before, and they are in that order: R1 takes puzzle 1, R2 and R3
-# puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8. Stuck? `hint("R1")` whispers, three times.
+# Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3
+# puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three times.
 
 # %%
 from drawing import beside_target, draw
-from lib import Model, grade, hint, run, solution
+from lib import ExpertRingCost, Model, RingCost, grade, hint, run, solution
 
 # %% [markdown]
 # ## R1. Four in a row
@@ -731,6 +731,207 @@ grade(repair_book)
 # meant for all micro-batches but the last. (`set_requires_gradient_sync(False)` leaves out both, and keeps whole
 # gradients: as fast, but fat.) You have to know that, for nothing is wrong with the result. What it costs on real
 # machines is at the end of puzzle 8.
+
+# %% [markdown]
+# ## R10. All together now
+#
+# *Take it after puzzle 27.* A dense layer and one with experts, by turns, with a micro-batch on each rank. Tokens go to their experts and
+# home again, forward and backward, and not one is lost on the way. Then come the sums, and the author has learned from puzzle 2 that
+# gradients are summed over all ranks. Whose gradients are these?
+#
+# Target, for 4 ranks, 4 layers, 4 micro-batches: **{{R10.time}}** ticks, peak memory **{{R10.memory}}** elements.
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R10",
+    "name": "repair_experts",
+    "title": "All together now",
+    "size": {"ranks": 4, "layers": 4, "batches": 4, "experts": 8},
+    "other_sizes": "experts",
+    "target": {"time": 19.22, "memory": 4980736},
+    "frontier": [
+        {"time": 17.8475, "memory": 4718592, "by": "tokens_before_sums"},
+    ],
+    "cost": "experts",
+    "layout": "experts_sharded",
+    "rules": ["experts_stay"],
+    "words": ["alltoall", "expert"],
+    "difficulty": "medium",
+    "minutes": 10,
+    "hints": [
+        "The error names the layer. What does a rank have of this layer that no other rank has? And which micro-batches are in the gradient that "
+        "it brings?",
+        "A sum over ranks adds up what different micro-batches say about the same weight. Each rank has experts of its own, and the tokens of all micro-batches "
+        "have come to them.",
+        "Sum the gradients of dense layers only: `if not model.experts(layer)`. Of the others each rank updates its own experts with what `backward_expert` has given.",
+    ],
+}
+
+
+# %%
+async def repair_experts(model: Model) -> Model:
+    """Dense layers as in data parallel, and layers whose experts get tokens of all ranks."""
+    for layer in range(model.LAYERS):
+        piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, *piece)
+
+    acts, grads = model.activations, model.grad_activations
+    acts[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        if model.experts(layer):
+            acts["tokens", layer] = await model.alltoall(acts.pop(layer), layer)
+            out = model.expert(layer, acts["tokens", layer], model.weights[layer])
+            acts[layer + 1] = await model.alltoall(out, layer + 1)
+        else:
+            acts[layer + 1] = model.forward(layer, acts[layer], model.weights[layer])
+    grads["last"] = model.loss(acts.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        weight = model.weights[layer]
+        if model.experts(layer):
+            grad = await model.alltoall(grads.pop("last"), layer)
+            tokens = acts.pop(("tokens", layer))
+            model.grad_weights[layer], grad = model.backward_expert(layer, tokens, grad, weight)
+            grads["last"] = await model.alltoall(grad, layer - 1)
+        else:
+            model.grad_weights[layer], grads["last"] = model.backward(
+                layer, acts.pop(layer), grads.pop("last"), weight
+            )
+    del grads["last"]
+
+    for layer in reversed(range(model.LAYERS)):
+        ### BEGIN SOLUTION
+        grad = model.grad_weights.pop(layer)
+        if not model.experts(layer):
+            grad = await model.allreduce(grad, layer)
+        ### BROKEN
+        # grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        ### END SOLUTION
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %% tags=["raises-exception"]
+uneven = ExpertRingCost(
+    backward=2, loads=(4, 2, 2, 2, 2, 2, 1, 1), chosen=2, latency=0.02, bandwidth=1_310_720
+)
+draw(run(repair_experts, ranks=4, layers=4, batches=4, experts=8, cost=uneven))
+
+# %%
+grade(repair_experts)
+
+# %% [markdown] tags=["solution"]
+# The gradients of a layer with experts are of different weights, and a sum of them is the gradient of nothing. Here their labels tell. On a real GPU
+# they are matrices of the same shape, so they add up without a word, and the model learns a little worse. That is why Megatron-LM keeps
+# groups of ranks of their own for the gradients of experts, and its `DistributedDataParallel` asks each parameter whether it is one of them.
+# Where there are several copies of the same experts, their gradients are summed over these.
+
+# %% [markdown]
+# ## R11. Enough to see
+#
+# *Take it after puzzle 25.* One sequence, of which each of four ranks has two slices, one from the front and one from the back, so all have the same
+# work. Keys and values are gathered, as in puzzle 25. A token sees itself and what comes before it. The author looked at the first slice of rank 0, saw that there is nothing before it, and dropped
+# a gather that only costs time. It went well there. Look at the others.
+#
+# Target, for 4 ranks, 2 layers, 1 micro-batch: **{{R11.time}}** ticks, peak memory **{{R11.memory}}** elements.
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R11",
+    "name": "repair_zigzag",
+    "title": "Enough to see",
+    "size": {"ranks": 4, "layers": 2, "batches": 1},
+    "other_sizes": "one_for_all",
+    "target": {"time": 10.3, "memory": 2555904},
+    "frontier": [
+        {"time": 9.425, "memory": 2555904, "by": "plain_zigzag"},
+    ],
+    "cost": "long_context",
+    "layout": "whole",
+    "rules": ["keys_by_collectives"],
+    "words": ["project", "sliced=True"],
+    "difficulty": "medium",
+    "minutes": 10,
+    "hints": [
+        "The error says which slices are missing. Write down for each rank which two slices it has, and which ones these see.",
+        "The slice from the back sees nearly everything, and so it needs keys and values of all ranks. The backward has a gather already: what does it gather, and when?",
+        "`whole = await model.allgather(kv, layer)`, with the keys and values of this rank's own slices, and then `model.attend(layer, att, whole)`.",
+    ],
+}
+
+
+# %%
+async def repair_zigzag(model: Model) -> Model:
+    """Each rank trains two slices of one sequence, one from the front and one from the back."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    acts, grads, n, r = model.activations, model.grad_activations, model.RANKS, model.rank
+    inp = model.get_activation([0])
+    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        ### BEGIN SOLUTION
+        kv = await model.allgather(acts["kv", layer], layer)
+        ### BROKEN
+        # kv = acts["kv", layer]
+        ### END SOLUTION
+        acts["att", layer] = model.attend(layer, acts["att", layer], kv)
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts.pop(layer), model.weights[layer]
+        acts["inp"] = inp
+        grads["att"] = model.backward_rest(
+            layer, inp, grads["out"], weight, acts.pop(("att", layer))
+        )
+        kv = await model.allgather(acts.pop(("kv", layer)), layer)
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], kv)
+        grads["kv"] = await model.scatterreduce(kv_grad, layer)
+        model.grad_weights[layer], grads["out"] = model.backward_project(
+            layer, acts.pop("inp"), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %% tags=["raises-exception"]
+long_context = RingCost(
+    forward=4,
+    project=0.5,
+    attend=2,
+    rest=1.5,
+    backward=8,
+    backward_rest=1.5,
+    backward_attend=4,
+    backward_project=2.5,
+    activation_elements=524_288,
+    keys_values_elements=262_144,
+    attended_elements=1_048_576,
+    latency=0.01,
+    bandwidth=655_360,
+)
+draw(run(repair_zigzag, ranks=4, layers=2, batches=1, cost=long_context))
+
+# %%
+grade(repair_zigzag)
+
+# %% [markdown] tags=["solution"]
+# The slice from the front sees little, and the one from the back nearly all: that is what makes their work equal. Queries that have not attended to all that they see
+# are no result, and the machine says so. On a real GPU attention to the own keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls.
+# So whoever writes context parallel compares it, on a short sequence, with attention on one GPU.
 
 # %% tags=["figures"]
 from lib import Run

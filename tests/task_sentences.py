@@ -342,4 +342,17 @@ TASKS = {
         ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Nobody makes;It is also;Where does",
     ),
+    "repair_experts": task(
+        SLOW,
+        ("A dense layer and one", LAYOUT, NO_STATES),
+        ("Tokens go to their", "experts_stay", "the states of experts passed round"),
+        explains="*Medium;*Take it;Then come;Whose gradients",
+    ),
+    "repair_zigzag": task(
+        SLOW,
+        ("One sequence, of which", MACHINE, "as it is"),
+        ("One sequence, of which", LAYOUT, NO_STATES),
+        ("Keys and values are", "keys_by_collectives", "keys sent to the next rank"),
+        explains="*Medium;*Take it;A token sees;The author looked;It went;Look at the",
+    ),
 }

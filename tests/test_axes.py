@@ -20,8 +20,9 @@ from lib.record.table import grantable
 from lib.recording.recorder import recorder_for
 from lib.recording.replay import Replay
 from lib.running.execution import execute
+from solutions.p25_context_parallel import replica_fsdp_context_tensor
 from tests import experts
-from tests.composed import fsdp_context, fsdp_context_tensor
+from tests.composed import fsdp_context
 from tests.marks import needs_processes, needs_torch
 
 MESHES: list[dict[str, int]] = [
@@ -61,7 +62,7 @@ def test_replica_fsdp_with_a_context_axis(mesh: dict[str, int], cost: Cost) -> N
 
 @pytest.mark.parametrize("mesh", CUBES, ids=str)
 def test_replica_fsdp_with_tensor_and_context_axes(mesh: dict[str, int]) -> None:
-    assert run(fsdp_context_tensor, **size(mesh), node_size=2).verify() == "Correct!"
+    assert run(replica_fsdp_context_tensor, **size(mesh), node_size=2).verify() == "Correct!"
 
 
 @pytest.mark.parametrize("wrong", ["replica", "context", None])
@@ -223,7 +224,7 @@ def test_what_to_write_names_several_axes_where_weights_are_cut_along_them() -> 
 
 def test_a_puzzle_has_to_grant_them() -> None:
     assert AXES in grantable()
-    outcome = run(fsdp_context_tensor, **size(CUBES[0]))
+    outcome = run(replica_fsdp_context_tensor, **size(CUBES[0]))
     words = {word for event in outcome.events for word in event.words}
     puzzle = puzzles()["compose"]
     granted = puzzle._replace(words=tuple(words - {AXES}))
@@ -253,7 +254,7 @@ def test_ranks_stand_for_others_along_both_axes() -> None:
     ("program", "mesh", "named"),
     [
         (fsdp_context(), MESHES[0], {("replica", "context"), "context"}),
-        (fsdp_context_tensor, CUBES[0], {None, ("context", "tensor"), "replica"}),
+        (replica_fsdp_context_tensor, CUBES[0], {None, ("context", "tensor"), "replica"}),
     ],
 )
 def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict[str, int], named: set[Any]) -> None:
@@ -270,7 +271,7 @@ def test_a_recording_gives_the_same_when_it_is_replayed(program: Any, mesh: dict
 
 
 def test_they_are_drawn_played_and_traced() -> None:
-    done = run(fsdp_context_tensor, **size(CUBES[0]))
+    done = run(replica_fsdp_context_tensor, **size(CUBES[0]))
     for picture in (draw(done), play(done)):
         assert "reduce-scatter" in picture._repr_html_()
     assert json.loads(perfetto(done))["traceEvents"]

@@ -106,6 +106,16 @@ MEANT = {
     **{(name, one): ONE_STAGE for name in ONE_F_ONE_B for one in ("basic", "grad_accum", "repair_local")},
     **{(name, "gpipe"): "it is GPipe with the better schedule" for name in ONE_F_ONE_B},
     ("tensor_parallel_long", "tensor_parallel"): "it is that puzzle's program, to be compared",
+    **{
+        (name, "repair_experts"): REPAIRED
+        for name in ("expert_parallel", "tokens_before_sums", "updates_while_tokens_travel")
+    },
+    ("plain_zigzag", "repair_zigzag"): REPAIRED,
+    ("repair_zigzag", "context_parallel"): REPAIRED,
+    ("updates_while_tokens_travel", "expert_parallel"): "with one micro-batch a rank there are no turns to take",
+    ("experts_gathered", "basic"): "where no layer has experts it is data parallel, and with one rank plain training",
+    ("expert_parallel", "ddp"): "where no layer has experts it is data parallel",
+    ("repair_experts", "ddp"): "where no layer has experts it is data parallel",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }
 """(program, puzzle of another file): why it is meant to pass there."""

@@ -271,12 +271,15 @@ class Asked:
         return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
-        """Return those of these slices of a sequence that no rank has projected; none where not all ranks are here."""
-        if len(self.ranks) < self.mesh.everyone:
-            return NOTHING
+        """Return those of these slices of a sequence that no rank has projected; none as long as a rank has not
+        projected any, since it may still do so."""
+        devices = [one for rank, one in self.ranks.items() if rank < self.mesh.ranks]
         for batch in batches:
-            for one in self.ranks.values():
-                slices = missing(slices, one.slices.get((PROJECT.kind, layer, batch), NOTHING))
+            projected = [one.slices.get((PROJECT.kind, layer, batch), NOTHING) for one in devices]
+            if len(devices) < self.mesh.ranks or not all(some for some, _ in projected):
+                return NOTHING
+            for own in projected:
+                slices = missing(slices, own)
         return slices
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:

@@ -30,7 +30,7 @@ MISTAKES = [
     changed("expert_parallel", "tokens of dense layers sent, too", (FORWARD, 'if True:\n            acts["tokens"'), says="layer 0 is dense"),
     changed("expert_parallel", "the layer of the way out on the way home", (HOME, "acts[layer + 1] = await model.alltoall(out, layer)"), says="the Tokens is of layer 2"),
     changed("expert_parallel", "experts as in data parallel", (LOAD, "piece = (0, 1)"), says="the weight is that of experts 0-7"),
-    changed("expert_parallel", "one micro-batch for all ranks", ("range(model.rank, model.BATCHES, model.RANKS)", "[0]"), says="is brought more than once"),
+    changed("expert_parallel", "one micro-batch for all ranks", ("model.rank])\n    for layer in range(model.LAYERS):\n        if", "0])\n    for layer in range(model.LAYERS):\n        if"), says="is brought more than once"),
     changed("expert_parallel", "each dense sum awaited at once", (SUM, "model.grad_weights[layer] = await model.allreduce(grad, layer)"), says="over the target: 38.44 ticks"),
     changed("expert_parallel", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]"), says="ends without the updated optimizer state"),
     changed("expert_parallel", "dense weights handed in by rank 0 only", ("        model.set_final_weight(layer, model.weights[layer])", "        if model.experts(layer) or model.rank == 0:\n            model.set_final_weight(layer, model.weights[layer])"), says="ends without the final weight of layer 0"),

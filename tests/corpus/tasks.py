@@ -401,8 +401,8 @@ STORED = (
 MISTAKES = [
     *map(rests, KINDS),
     *(looked_at(name, base) for name, base in {"wsdp": "wsdp_under_updates", "zero1": "zero2_overlap", "zero2": "zero2_overlap"}.items()),
-    *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups")),
-    *map(slow, ("wsdp", "pipeline", "pipeline_fsdp", "replica_fsdp", "tensor_parallel", "repair_twice", "repair_quiet", "repair_deadlock", "repair_skip", "repair_groups")),
+    *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups", "repair_experts", "repair_zigzag")),
+    *map(slow, ("wsdp", "pipeline", "pipeline_fsdp", "replica_fsdp", "tensor_parallel", "repair_twice", "repair_quiet", "repair_deadlock", "repair_skip", "repair_groups", "repair_experts", "repair_zigzag")),
     *map(neighbors_shards, ("wsdp", "pipeline_fsdp", "prefetch", "lora")),
     neighbors_shards("breadth_first", "shard", "shards"),
     *[changed(puzzle, "nothing of the backward pass is given back", *edits, says="over the target") for puzzle, edits in (
