@@ -112,9 +112,7 @@ MEANT = {
     },
     ("plain_zigzag", "repair_zigzag"): REPAIRED,
     ("repair_zigzag", "context_parallel"): REPAIRED,
-    ("updates_while_tokens_travel", "expert_parallel"): "with one micro-batch a rank there are no turns to take",
     ("experts_gathered", "basic"): "where no layer has experts it is data parallel, and with one rank plain training",
-    ("expert_parallel", "ddp"): "where no layer has experts it is data parallel",
     ("repair_experts", "ddp"): "where no layer has experts it is data parallel",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }
