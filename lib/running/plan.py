@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ..basics.arguments import describe, instance_of, whole_number
@@ -15,7 +15,7 @@ from ..real.transformer import Transformer
 from . import planned
 from .plans import ALIKE as ALIKE
 from .plans import Plans as Plans
-from .run import check_function, run
+from .run import check_function, run, time_few
 from .sweep import show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
@@ -304,22 +304,22 @@ class Search:
     def _sharded(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
         """Return seconds and bytes of ranks that all do the same, of which a few are run. With accumulation each
         further micro-batch takes as long as the third, and no more memory than the second."""
-        size = {**way._replace(cost=cost).size, "timeout": None}
-        if not way.mesh:
-            size.pop("represent")
+        size = way._replace(cost=cost).size
+        size.pop("represent")
+        once = partial(run, timeout=None) if self.yours else time_few
         each = way.batches // way.replicas
-        done = run(fn, **{**size, "batches": min(each, 2) * way.replicas})
+        done = once(fn, **{**size, "batches": min(each, 2) * way.replicas})
         if each <= 2:
             return done.seconds, done.bytes
 
         def another(layers: int) -> float:
             few = {**size, "layers": layers, "cost": self._prices(way, replace(self.model, layers=layers))}
-            second, third = (run(fn, **{**few, "batches": count * way.replicas}).seconds for count in (2, 3))
+            second, third = (once(fn, **{**few, "batches": count * way.replicas}).seconds for count in (2, 3))
             return third - second
 
         few, more = FEW_LAYERS
         if self.model.layers <= more or self.model.experts:
-            next_one = run(fn, **{**size, "batches": 3 * way.replicas}).seconds - done.seconds
+            next_one = once(fn, **{**size, "batches": 3 * way.replicas}).seconds - done.seconds
         else:
             next_one = another(few)
             next_one += (another(more) - next_one) * (self.model.layers - few) / (more - few)

@@ -130,6 +130,7 @@ class Settings:
     profile: str | None = None
     order: Sequence[int] | None = None
     strict: bool = True
+    follow: bool = True
 
     def check(self) -> None:
         """Raise PuzzleError for an impossible setting."""
@@ -292,6 +293,14 @@ class Timed(Run):
         return super().fault if self.proved else ""
 
 
+def time_few(
+    fn: Callable[[Model], object], *, ranks: int, layers: int, batches: int, mesh: Mapping[str, int], cost: Cost
+) -> Run:
+    """Run some ranks that stand for all others, of a program that is known to do the same on all: nothing is proved."""
+    shape = Shape.of(ranks, mesh, cost=cost)
+    return _timed(fn, shape, Workload(layers, batches), Settings(timeout=None, follow=False), True)
+
+
 def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
     """Run some ranks that represent all others (see ``run``)."""
     also, mesh = set[tuple[int, ...]](), shape.mesh
@@ -310,7 +319,7 @@ def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
     with collector_off():
         done = Timed(name_of(fn), models, work.train, symmetry)
     symmetry.unclear = symmetry.unclear or unclear(symmetry, simulator.scripts)
-    if not symmetry.unclear:
+    if settings.follow and not symmetry.unclear:
         _follow(fn, shape, work, settings, symmetry, simulator.scripts)
     done.conclude()
     return done
