@@ -17,7 +17,7 @@ PUZZLE = {
     "size": {"ranks": 4, "layers": 8, "batches": 8, "experts": 8},
     "other_sizes": "experts",
     "target": {"time": 64.0, "memory": 11272192},
-    "star": {"time": 60.5, "memory": 10747904},
+    "star": {"time": 60.5, "memory": 11010048},
     "frontier": [{"time": 60.32, "memory": 10616832, "by": "updates_while_tokens_travel"}],
     "cost": "far_experts",
     "layout": "experts_sharded",

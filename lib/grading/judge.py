@@ -1,6 +1,7 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
 import ast
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -251,7 +252,7 @@ def limits(puzzle: Puzzle, there: SolutionFigures, at_home: Elements) -> tuple[f
     slowest = SLOWER * there.time
     if alike(puzzle):
         slowest = min(slowest, max(ALIKE * time, time + TICK))
-    as_small = [one for one in there.room if one[0] <= at_home]
+    as_small = [one for one in there.room if one[0] <= math.ceil(at_home)]
     home, most = max(as_small) if as_small else min(there.room)
     more = max(Fraction(at_home) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
     return slowest, most + more + one_tensor(puzzle, there.size)
