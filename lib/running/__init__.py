@@ -9,6 +9,9 @@ workload   the training of tensors with numbers
 run        run(fn, ranks=4, ...), and the Run that it gives
 sweep      several programs at many sizes: time and memory of each
 search     faster pipelines in less memory: the order of the work on each rank
+ways       which meshes, micro-batches and recomputation a planner tries
+planned    the programs that it tries unless it is given others
+plans      what it has found, as a table
 plan       the best way to train a model: programs on all meshes of a cluster
 =========  ======================================================================
 """
