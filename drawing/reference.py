@@ -101,7 +101,8 @@ class Reference:
         }
         if not later:
             found["Running, grading, drawing"] = [(_written(f.__name__, f), _says(f)) for f in FUNCTIONS]
-            found[PRICES] = [(field.name, f"{float(Cost().price(field.name)):,.10g}") for field in fields(Cost)]
+            prices = [(field.name, Cost().price(field.name)) for field in fields(Cost)]
+            found[PRICES] = [(name, f"{float(price):,.10g}") for name, price in prices if price is not None]
         return found
 
     def _is_later(self, name: str) -> bool:
