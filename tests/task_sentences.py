@@ -355,4 +355,13 @@ TASKS = {
         ("Keys and values are", "keys_by_collectives", "keys sent to the next rank"),
         explains="*Medium;*Take it;A token sees;The author looked;It went;Look at the",
     ),
+    "zbv": task(
+        "all forwards first",
+        ("A pipeline with two", "own_layers", "two ranks load each other's layers, and send weights"),
+        ("A pipeline with two", "in_a_v", "the V begins at the last rank"),
+        ("So rank 0 has layers", "in_a_v", "the V begins at the last rank"),
+        ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
+        ("At the other sizes", SIZES, "four ranks, whatever their number"),
+        explains="You have the halves;Here all three",
+    ),
 }

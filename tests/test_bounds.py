@@ -50,6 +50,7 @@ TABLE = {
     "lora": ("12.3", None),
     "context_parallel": ("28", None),
     "ring_attention": ("28", None),
+    "zbv": ("51.5", "55"),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]
 TODAY = examples(PIPELINES, "course", 3)

@@ -272,6 +272,7 @@ WEAK = {
     "ring_attention": "ring_attention",
     "expert_parallel": "expert_parallel",
     "two_batch_overlap": "two_batch_overlap",
+    "zbv": "zbv",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

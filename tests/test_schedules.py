@@ -20,6 +20,7 @@ from solutions.p06_gpipe import gpipe
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
 from solutions.p16_zero_bubble import zero_bubble
+from solutions.p29_zbv import as_pytorch_does
 from tests.marks import compares_with_torch, needs_torch
 from tests.torch_truth.schedules import LOOPED, QUICK, SIZES, done, possible, table, torch_rows
 
@@ -286,6 +287,14 @@ def test_dualpipev_has_the_bubble_of_its_paper(saved: float, F: int, B: int, W: 
         cost = Cost(overlapped=saved, forward=F, backward=B, **halves, send=0, receive=0, update=0)
         busy = (2 * batches - pairs) * (F + B) + pairs * pair
         assert run(plan, **plan.sizes, cost=cost).time == busy + (ranks - 1) * (pair + B - 3 * W)
+
+
+@compares_with_torch
+def test_zb_v_is_that_of_pytorch() -> None:
+    for ranks, batches in ((2, 4), (3, 6), (4, 12)):
+        rows = torch_rows("ZBVZeroBubble", ranks, batches).splitlines()
+        done = run(as_pytorch_does, ranks=ranks, layers=2 * ranks, batches=batches)
+        assert done.schedule().splitlines() == [",".join(filter(None, row.split(","))) for row in rows]
 
 
 # -- PyTorch's own schedules -----------------------------------------------------------------------------------------

@@ -149,6 +149,20 @@ def dealt_like_cards(outcome: Outcome) -> None:
             raise PuzzleError(problem, where=Place(rank), expected=expected, fix=fix, line="")
 
 
+def in_a_v(outcome: Outcome) -> None:
+    """Raise PuzzleError unless the layers go down the ranks and up again: each rank runs its layers of the first half,
+    as in any pipeline, and those of the second half that are as far from the end."""
+    thick = outcome.layers // (2 * outcome.ranks)
+    for event in outcome.events:
+        if event.kind in training() and event.layer is not None:
+            rank = min(event.layer, outcome.layers - 1 - event.layer) // thick
+            if event.rank != rank:
+                expected = f"layers in a V: layer {event.layer} is on rank {rank}"
+                fix = "lower = range(model.rank * thick, (model.rank + 1) * thick), where thick = "
+                fix += "model.LAYERS // (2 * model.RANKS); the upper stage is as far from the last layer"
+                raise _broken(event, f"it runs layer {event.layer}", expected, fix)
+
+
 def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
     computes with the piece that it has loaded, and the partial results are added up."""
@@ -359,6 +373,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             own_layers,
             own_updates,
             dealt_like_cards,
+            in_a_v,
             four_stages,
             several_kinds,
         ),

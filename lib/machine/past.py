@@ -417,10 +417,11 @@ class Asked:
             return f"{fix}model.pass_to({holders[0]}, ...); the loss comes only after layer {self.layers - 1}"
         if self.has_run(FORWARD.kind, 0) or any(others):
             return ""
-        runs = numbered("layer", set().union(*[one.layers_run() for one in self.ranks.values()]))
+        if not (run := set().union(*[one.layers_run() for one in self.ranks.values()])):
+            return ""
         return (
-            f"together the ranks have run {runs} of {self.layers}: divide all of them among the stages, each with "
-            "model.LAYERS // stages layers that follow one another"
+            f"together the ranks have run {numbered('layer', run)} of {self.layers}: divide all of them among the "
+            "stages, each with model.LAYERS // stages layers that follow one another"
         )
 
     def has_loaded(self, layer: int) -> bool:

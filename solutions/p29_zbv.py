@@ -1,0 +1,336 @@
+# %% [markdown]
+# # Puzzle 29: ZB-V
+#
+# Zero bubble, in puzzle 16, left {{zb_gap}} ticks of bubble: (p - 1)(F + B - W), the time until the first micro-batch has
+# come down to the last rank, and then the time until its gradient is back. And the memory is uneven: at its fullest,
+# rank 0 keeps {{kept(zb, 0)}} activations and gradients, and the last rank, whose weight halves come late,
+# {{kept(zb, 3)}}.
+#
+# A micro-batch goes down the ranks and its gradient comes up again. What if the second half of the model came up
+# again, too?
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": 29,
+    "name": "zbv",
+    "title": "ZB-V",
+    "size": {"ranks": 4, "layers": 8, "batches": 8},
+    "other_sizes": "rounds",
+    "target": {"time": 55.0, "memory": 3538944},
+    "star": {"time": 52.0, "memory": 3145728},
+    "frontier": [
+        {"time": 52.0, "memory": 3145728, "by": "zb_v"},
+    ],
+    "cost": "even_thirds",
+    "layout": "stages",
+    "rules": ["own_layers", "one_micro_batch", "in_a_v"],
+    "words": ["backward_input", "backward_weight"],
+    "begins_with": "zero_bubble",
+    "hints_for": {"slow": 3, "large": 2},
+    "difficulty": "hard",
+    "minutes": 60,
+    "star_hint": "At the end, ranks wait for gradients once more. Which weight halves could they keep for that?",
+    "hints": [
+        "Draw the way of one micro-batch, forwards and backwards, over four ranks. On which rank is it in the middle, "
+        "and on which rank does its first gradient come to be? How soon can that rank begin with a backward?",
+        "Write `forward(stage)` and `backward(stage)` that take the next micro-batch of one of the rank's two stages. "
+        "What comes from a neighbor may be an activation of one stage or a gradient of the other: store it under what it "
+        "is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower stage; then it takes turns.",
+        "After those forwards come `model.rank` times a forward of the upper stage and one of the lower. Then as many "
+        "times as there are ranks from this one on: a forward of the upper stage and its backward. From then on all "
+        "four in turn: forward and backward of the lower stage, forward and backward of the upper one. When forwards run out, "
+        "the lower stage's backwards and the upper one's in turn, and at last what is left of the lower one's.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# A pipeline with two stages on each rank, in a V: stages 0 to 3 are on ranks 0 to 3, and stages 4 to 7 on ranks 3 to
+# 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4. Each operation works on a single micro-batch.
+#
+# You have the halves of a backward from puzzle 16. Here all three pieces of work take the same time, as they about do
+# for a large layer, F = B = W = {{F}}, and messages take none:
+# `cost=Cost(backward=2, send=0, send_across=0, receive=0)`.
+#
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
+# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
+
+
+# %%
+async def zbv(model: Model) -> Model:
+    """Two stages on each rank, in a V, and the backwards in halves."""
+    ### BEGIN SOLUTION
+    ranks, rank, end = model.RANKS, model.rank, model.LAYERS
+    thick = end // (2 * ranks)
+    lower = range(rank * thick, (rank + 1) * thick)
+    upper = range(end - (rank + 1) * thick, end - rank * thick)
+    before = {lower: rank - 1, upper: rank + 1}  # where a stage's input comes from
+    after = {lower: rank + 1, upper: rank - 1}
+    turn = lower.stop == upper.start  # the last rank has both
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    done = {(what, stage): 0 for what in "FIW" for stage in (lower, upper)}
+
+    def next_one(what: str, stage: range) -> int | None:
+        mb = done[what, stage]
+        if mb == model.BATCHES:
+            return None
+        done[what, stage] += 1
+        return mb
+
+    async def come(what: type, key: tuple[int, int], src: int) -> None:
+        store = model.activations if what is Activation else model.grad_activations
+        while key not in store:  # whatever comes is stored under what it is
+            got = await model.receive(src=src)
+            own = model.activations if isinstance(got, Activation) else model.grad_activations
+            own[got.layer, min(got.batches)] = got
+
+    async def forward(stage: range) -> None:
+        if (mb := next_one("F", stage)) is None:
+            return
+        if stage.start == 0:
+            model.activations[0, mb] = model.get_activation([mb])
+        await come(Activation, (stage.start, mb), before[stage])
+        for layer in stage:
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        if stage.stop < end and not (turn and stage == lower):
+            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+
+    async def for_the_input(stage: range) -> None:
+        if (mb := next_one("I", stage)) is None:
+            return
+        if stage.stop == end:
+            out = model.activations.pop((end, mb))
+            model.grad_activations[end - 1, mb] = model.loss(out)
+        await come(ActivationGrad, (stage.stop - 1, mb), after[stage])
+        for layer in reversed(stage):
+            inp, grad = model.activations[layer, mb], model.grad_activations[layer, mb]
+            grad = model.backward_input(layer, inp, grad, model.weights[layer])
+            if layer > 0:
+                model.grad_activations[layer - 1, mb] = grad
+        if stage.start > 0 and not (turn and stage == upper):
+            grad = model.grad_activations.pop((stage.start - 1, mb))
+            await model.pass_to(before[stage], grad)
+
+    def for_the_weight(stage: range) -> None:
+        if (mb := next_one("W", stage)) is None:
+            return
+        for layer in stage:
+            inp = model.activations.pop((layer, mb))
+            grad = model.grad_activations.pop((layer, mb))
+            of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + of_weight if so_far else of_weight
+
+    async def backward(stage: range) -> None:
+        await for_the_input(stage)
+        for_the_weight(stage)
+
+    ahead, in_turn = ranks - rank, max(model.BATCHES, 2 * ranks - 1) - ranks
+    for _ in range(2 * ahead - 1):
+        await forward(lower)
+    for _ in range(rank):
+        await forward(upper)
+        await forward(lower)
+    for _ in range(ahead):
+        await forward(upper)
+        await backward(upper)
+    for _ in range(in_turn):
+        await forward(lower)
+        await backward(lower)
+        await forward(upper)
+        await backward(upper)
+    for _ in range(rank):
+        await backward(lower)
+        await backward(upper)
+    for _ in range(ahead):
+        await backward(lower)
+
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+even_thirds = Cost(backward=2, send=0, send_across=0, receive=0)
+draw(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(zbv, ranks=4, layers=8, batches=8, cost=even_thirds))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("zbv")
+grade(zbv)
+
+# %% [markdown]
+# ## Why a V
+#
+# Here are zero bubble with one thick stage on each rank, at the same prices, and this puzzle's pipeline.
+#
+# ![One thick stage a rank](picture:in_a_line)
+#
+# ![A V](picture:in_a_v)
+#
+# The first micro-batch still takes {{(ranks - 1) * F}} ticks to come down to the last rank, because stages are half as thick.
+# But there it is in the middle of the model and goes on at once, up the ranks. On rank 0 it is done: that
+# rank makes the loss, and begins its backward without a wait. Gradients go down the ranks and up again in the same way. So
+# no rank stands still for a gradient, and what is left is the start: (p - 1)F with an F that is half of what it was. That is
+# {{star.time - work - updates}} ticks of {{star.time}}; with thick stages the bubble is {{zb.time - work - updates}}.
+#
+# Memory is even as well. A micro-batch is in the lower stage of rank 0 for long, and in the upper one for a moment; on
+# the last rank it is in both for about as long. So rank 0 keeps {{kept(late, 0)}} activations and gradients at most, and
+# the last rank {{kept(late, 3)}}, and no rank more.
+#
+# The price is that there are twice as many messages, and they do cost something on real links.
+
+# %% [markdown] tags=["solution"]
+# ## Without a bubble at the end
+#
+# The program above does each weight half at once, and takes {{v.time}} ticks. At its end, ranks wait for gradients: the last
+# ones go down the V and up, through weight halves that nobody waits for. If the upper stage's weight halves
+# of those micro-batches come last, the gradients do not wait for them. That is {{late.time}} ticks in {{late.memory}}
+# elements. A rank computes for {{work + updates}} ticks, and the last rank cannot begin before three forwards of others are done:
+# {{work + updates}} + {{(ranks - 1) * F}} = {{late.time}}, so no schedule whose ranks update their layers themselves is faster.
+
+# %% tags=["solution"]
+from functools import partial
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+from solutions.p16_zero_bubble import zb_h1
+
+
+async def forth_and_back(model: Model, late: str) -> Model:
+    """A V. ``late``: of which stages the last weight halves come at the very end, "", "upper", or "both"."""
+    ranks, rank, end = model.RANKS, model.rank, model.LAYERS
+    thick = end // (2 * ranks)
+    lower = range(rank * thick, (rank + 1) * thick)
+    upper = range(end - (rank + 1) * thick, end - rank * thick)
+    before, after = {lower: rank - 1, upper: rank + 1}, {lower: rank + 1, upper: rank - 1}
+    turn = lower.stop == upper.start
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    async def come(what: type, key: tuple[int, int], src: int) -> None:
+        store = model.activations if what is Activation else model.grad_activations
+        while key not in store:
+            got = await model.receive(src=src)
+            own = model.activations if isinstance(got, Activation) else model.grad_activations
+            own[got.layer, min(got.batches)] = got
+
+    async def forward(stage: range, mb: int) -> None:
+        if stage.start == 0:
+            model.activations[0, mb] = model.get_activation([mb])
+        await come(Activation, (stage.start, mb), before[stage])
+        for layer in stage:
+            inp, weight = model.activations[layer, mb], model.weights[layer]
+            model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+        if stage.stop < end and not (turn and stage == lower):
+            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+
+    async def for_the_input(stage: range, mb: int) -> None:
+        if stage.stop == end:
+            out = model.activations.pop((end, mb))
+            model.grad_activations[end - 1, mb] = model.loss(out)
+        await come(ActivationGrad, (stage.stop - 1, mb), after[stage])
+        for layer in reversed(stage):
+            inp, grad = model.activations[layer, mb], model.grad_activations[layer, mb]
+            grad = model.backward_input(layer, inp, grad, model.weights[layer])
+            if layer > 0:
+                model.grad_activations[layer - 1, mb] = grad
+        if stage.start > 0 and not (turn and stage == upper):
+            await model.pass_to(
+                before[stage], model.grad_activations.pop((stage.start - 1, mb))
+            )
+
+    async def for_the_weight(stage: range, mb: int) -> None:
+        for layer in stage:
+            inp = model.activations.pop((layer, mb))
+            grad = model.grad_activations.pop((layer, mb))
+            of_weight = model.backward_weight(layer, inp, grad, model.weights[layer])
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + of_weight if so_far else of_weight
+
+    ahead, in_turn = ranks - rank, max(model.BATCHES, 2 * ranks - 1) - ranks
+    whole, half = [for_the_input, for_the_weight], [for_the_input]
+    up, down = [(forward, upper)], [(forward, lower)]
+    up_back, down_back = [(one, upper) for one in whole], [(one, lower) for one in whole]
+    up_last = [(one, upper) for one in (half if late else whole)]
+    down_last = [(one, lower) for one in (half if late == "both" else whole)]
+    work = down * (2 * ahead - 1) + (up + down) * rank + (up + up_back) * ahead
+    work += (down + down_back + up + up_back) * in_turn
+    work += (down_last + up_last) * rank + down_back * ahead
+    work += [(for_the_weight, stage) for stage in (upper, lower) for _ in range(model.BATCHES)]
+    done: dict[Any, int] = {}
+    for piece in work:
+        mb = done.get(piece, 0)
+        if mb < model.BATCHES:
+            done[piece] = mb + 1
+            await piece[0](piece[1], mb)
+
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+zb_v = partial(forth_and_back, late="upper")
+as_pytorch_does = partial(forth_and_back, late="both")
+
+
+def at_these_prices(fn: Any) -> Run:
+    """A run at the puzzle's size."""
+    return run(fn, ranks=4, layers=8, batches=8, cost=even_thirds)
+
+
+def in_a_line(static: bool = False) -> Figure:
+    """Zero bubble with one stage of two layers on each rank."""
+    return draw(at_these_prices(zb_h1), title="one thick stage a rank", static=static)
+
+
+def in_a_v(static: bool = False) -> Figure:
+    """The V of this puzzle."""
+    return draw(at_these_prices(zb_v), title="a V", static=static)
+
+
+compare(*map(at_these_prices, (zb_h1, zbv, zb_v, as_pytorch_does)))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# ZB-V is from *Zero Bubble Pipeline Parallelism* (Qi et al., arXiv 2401.10241), and PyTorch {{TORCH}} has it as
+# `ScheduleZBVZeroBubble`. Its order of work is the one here, but the lower stage's last weight halves come at the end as
+# well: that takes {{torch.time}} ticks, too, and {{torch.memory}} elements. DualPipeV, which DeepSeek made of
+# DualPipe, is a V, too, and lets the forward of one micro-batch overlap with the backward of another
+# (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) has both, as the rows that PyTorch prints, and
+# `search("v", ...)`, which looks for Vs in less memory.
+
+# %% tags=["figures"]
+v, late, zb, torch = map(at_these_prices, (zbv, zb_v, zb_h1, as_pytorch_does))
+F = cost.forward
+work, updates = 2 * batches * (cost.forward + cost.backward), 2 * cost.update
+zb_gap = zb.time - work - updates
+
+
+def kept(done: Run, rank: int) -> int:
+    """How many activations and gradients of activations a rank has at most."""
+    both = most(done, rank, "activations", "activation_grads")
+    return int(both // cost.activation_elements)
+
