@@ -18,6 +18,7 @@ from lib.grading.commandline import Usage, add_machine, called, function_in, siz
 from lib.real.traces.files import is_trace, trace
 from lib.real.traces.profile import Profile
 from lib.running.run import Run, run
+from lib.schedules.program import Schedule, schedule
 
 from .compare import compare
 from .figure import write
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if any(map(is_trace, options.what)):
             return _draw_profile(options)
-        functions = [function_in(what) for what in options.what]
+        functions = [schedule(Path(what)) if what.endswith(".csv") else function_in(what) for what in options.what]
         _check_output(options, len(functions))
         pairs = [_run(function, options) for function in functions]
         _show([done for done, _ in pairs], options, options.what)
@@ -66,7 +67,8 @@ def _draw_profile(options: argparse.Namespace) -> int:
 def _run(function: Callable[[Any], Any], options: argparse.Namespace) -> tuple[Run, PuzzleError | None]:
     """Return the run of a function, and the error that has ended it, if any. Raise PuzzleError if there is no run."""
     try:
-        return run(function, timeout=options.timeout, **size_for(function, options)), None
+        sizes: dict[str, Any] = function.sizes if isinstance(function, Schedule) else {}
+        return run(function, timeout=options.timeout, **sizes | size_for(function, options)), None
     except PuzzleError as error:
         if error.run is None:
             raise
@@ -78,11 +80,15 @@ def _parser() -> argparse.ArgumentParser:
         prog=f"{called()} draw",
         description="Run a function of a file of yours on the simulated machine, and draw what happened. Of the file "
         "only imports, definitions, classes and constants are run, in this process: draw only what you trust. Files "
-        "that PyTorch's profiler or NCCL's flight recorder has written are drawn as well: rank*.json.gz.",
+        "that PyTorch's profiler or NCCL's flight recorder has written are drawn as well, rank*.json.gz, and a .csv "
+        "file with the rows of a pipeline schedule.",
         epilog="Exit status: 0 drawn, 1 the function fails or the files do not fit together, 2 usage.",
     )
     add = parser.add_argument
-    says = "a .py or .ipynb file and a function in it; several: compare. Or the files of a real run, one for each rank"
+    says = (
+        "a .py or .ipynb file and a function in it, or rows in a .csv file; several: compare. Or the files of a real "
+    )
+    says += "run, one for each rank"
     add("what", nargs="+", metavar="FILE:function", help=says)
     written = "file to write: .svg, .html, .txt, or .json for ui.perfetto.dev; without: text on stdout"
     add("-o", "--out", metavar="F", help=written)

@@ -92,6 +92,19 @@ def test_a_notebook_can_be_drawn(own: str, tmp_path: Path) -> None:
     assert main([f"{path}:mine", "-o", str(tmp_path / "x.txt")]) == DRAWN
 
 
+def test_rows_of_a_schedule_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the size of the rows, or with more layers; what is wrong with them says where."""
+    rows, out = tmp_path / "mine.csv", tmp_path / "mine.svg"
+    rows.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
+    assert main([str(rows), "-o", str(out)]) == DRAWN
+    assert "<svg" in out.read_text(encoding="utf-8")
+    assert main([str(rows), "--layers", "4"]) == DRAWN
+    assert "mine on 2 ranks" in capsys.readouterr().out
+    rows.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1X1\n", encoding="utf-8")
+    assert main([str(rows)]) == FAILED
+    assert "the row of rank 1, column 4" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

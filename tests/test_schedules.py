@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from drawing import draw, perfetto
 from lib import Cost, Model, PuzzleError, run, schedule
 from lib.engines import torch_order
 from lib.engines.torch_order import Rank
+from lib.schedules.task import Task
 from solutions import build
 from solutions.p00_basic import basic
 from solutions.p02_ddp import ddp
@@ -22,7 +24,7 @@ from solutions.p14_interleaved import interleaved
 from solutions.p16_zero_bubble import zero_bubble
 from solutions.p29_zbv import as_pytorch_does
 from tests.marks import compares_with_torch, needs_torch
-from tests.torch_truth.schedules import LOOPED, QUICK, SIZES, done, possible, table, torch_rows
+from tests.torch_truth.schedules import LOOPED, QUICK, SIZES, done, possible, side_by_side, table, torch_rows
 
 TWO = "0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F1, 1B1"
 BLOCKING = """
@@ -186,6 +188,27 @@ REFUSED = {
 }
 
 
+WRITES = [
+    ("0F0, 0B0, 0Q1", "the row of rank 0, column 3", "expected: a stage, what is done and a micro-batch (0F0"),
+    ("0F0, 0B0\n1F0, 0F1", "the row of rank 1, column 2, 0F1", "all actions of a stage stand in the row of one rank"),
+    ("0F0, 0SEND_F0, 0RECV_B0, 0B0\n1F0, 1B0, 1SEND_B0", "the row of rank 1, column 1, 1F0", "instead:  1RECV_F0, 1F0"),
+    ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F2, 1B2", "the row of rank 1, column 3, 1F2", "numbered from 0 without a gap"),
+    ("0F0, 0F1, 0B0, 0B1\n1F0, 1B0", "the row of rank 1:", "write 1F1 and 1B1 into that row"),
+    ("0F0, 0F1, 0B0", "the row of rank 0:", "write 0B1 into that row, once"),
+    ("0F0, 0F0, 0B0", "the row of rank 0, column 2:", "leave 0F0 out there"),
+    ("0F0, (0F1;0B1)OVERLAP_F_B, 0B0", "column 2, (0F1;0B1)OVERLAP_F_B", "0F1 does not come before it"),
+    ("0F0, (0B0;0F1)OVERLAP_F_B, 0B1", "the row of rank 0, column 2", "a forward and a backward that overlap"),
+]
+
+
+@pytest.mark.parametrize(("rows", "where", "write"), WRITES, ids=range(len(WRITES)))
+def test_what_is_refused_says_the_row_the_column_and_what_to_write(rows: str, where: str, write: str) -> None:
+    with pytest.raises(PuzzleError) as refused:
+        schedule(rows + "\n")
+    assert where in str(refused.value)
+    assert write in str(refused.value)
+
+
 @pytest.mark.parametrize("rows", REFUSED, ids=range(len(REFUSED)))
 def test_rows_that_cannot_be_run_say_where(rows: str) -> None:
     with pytest.raises(PuzzleError) as refused:
@@ -289,6 +312,17 @@ def test_dualpipev_has_the_bubble_of_its_paper(saved: float, F: int, B: int, W: 
         assert run(plan, **plan.sizes, cost=cost).time == busy + (ranks - 1) * (pair + B - 3 * W)
 
 
+def test_the_rows_that_a_search_has_found_are_in_the_docs() -> None:
+    """They take the time of ZB-V, which is the bound, in less memory."""
+    page = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^    (\d[FIW]\S+,\S+)$", page, re.MULTILINE)
+    plan, cost = schedule("\n".join(rows)), Cost(backward=2, send=0, receive=0)
+    done, known = run(plan, **plan.sizes, cost=cost), run(as_pytorch_does, ranks=4, layers=8, batches=8, cost=cost)
+    assert (done.time, done.memory) == (known.time, 3_014_656) and done.memory < known.memory
+    assert done.verify().startswith("Correct")
+    assert Task("v", 4, 8, cost, True, None).bound() == done.time
+
+
 @compares_with_torch
 def test_zb_v_is_that_of_pytorch() -> None:
     for ranks, batches in ((2, 4), (3, 6), (4, 12)):
@@ -315,6 +349,7 @@ def test_schedules_of_torch_are_right_by_value(name: str) -> None:
 
 @compares_with_torch
 def test_the_table_in_the_docs_is_true() -> None:
+    assert side_by_side() in (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     assert table() in (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     assert done("ZBVZeroBubble", 4, 8).time == 38.9, "as a trial with a program of its own found"
 

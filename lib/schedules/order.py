@@ -127,15 +127,33 @@ def _micro_batches(rows: Rows, stages: int) -> int:
     everyone = range(len(most))
     for stage, here in enumerate(of_stage):
         if here != most or here != {*everyone}:
-            problem = f"stage {stage} works on the micro-batches {_shown(here)}"
-            expected = f"{_shown(most)}, as other stages do" if here != most else f"all of {_shown(everyone)}"
-            raise PuzzleError(problem, where="schedule", expected=expected, line="")
+            raise _other_micro_batches(rows, stage, here, most if here != most else frozenset(everyone))
         for micro_batch in everyone:
             if fault := _fault({kind: counted[Action(stage, kind, micro_batch)] for kind in COMPUTED}):
-                rank = next(cell.rank for cell, part in parts_of(rows) if part.stage == stage)
-                problem = f"{stage}{fault[0]}{micro_batch} {fault[1]}"
-                raise PuzzleError(problem, where=f"the row of rank {rank}", expected=ONCE, line="")
+                action, problem = f"{stage}{fault[0]}{micro_batch}", fault[1]
+                cells = [cell for cell, part in parts_of(rows) if part.stage == stage]
+                there = [cell for cell in cells if action in map(str, cell.action.parts())]
+                where = f"the row of rank {cells[0].rank}" + (f", column {there[-1].column}" if there else "")
+                fix = f"leave {action} out there" if there else f"write {action} into that row, once"
+                raise PuzzleError(f"{action} {problem}", where=where, expected=ONCE, fix=fix, line="")
     return len(everyone)
+
+
+def _other_micro_batches(
+    rows: Rows, stage: int, here: frozenset[int | None], wanted: frozenset[int | None]
+) -> PuzzleError:
+    """Return the error for a stage that works on other micro-batches than it should: where the first one stands that is
+    too many, or which is missing."""
+    cells = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage]
+    where = f"the row of rank {cells[0][0].rank}"
+    fix = "every stage does the same micro-batches, numbered from 0 without a gap"
+    if extra := [cell for cell, part in cells if part.kind in COMPUTED and part.micro_batch not in wanted]:
+        where = f"{where}, column {extra[0].column}, {extra[0].action}"
+    else:
+        missing = min(number for number in wanted - here if number is not None)
+        fix = f"{fix}: write {stage}F{missing} and {stage}B{missing} into that row"
+    problem = f"stage {stage} works on the micro-batches {_shown(here)}"
+    return PuzzleError(problem, where=where, expected=f"all of {_shown(wanted)}, as other stages do", fix=fix, line="")
 
 
 def _shown(micro_batches: Iterable[int | None]) -> str:
