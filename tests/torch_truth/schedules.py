@@ -61,7 +61,7 @@ def table() -> str:
 
 def side_by_side() -> str:
     """Six pipelines of one model on one scale, as Markdown: 4 ranks, 8 layers, 8 micro-batches, F = B = W = 1 tick,
-    free messages. Time, the part of it in which ranks compute nothing, memory in thousands of elements, what is sent."""
+    free messages. Time, the part of it in which ranks are idle, memory in thousands of elements, and what is sent."""
     cost = Cost(backward=2, send=0, send_across=0, receive=0)
     size = {"ranks": 4, "layers": 8, "batches": 8, "cost": cost}
     dual = schedule(torch_rows("DualPipeV", 4, 8))
