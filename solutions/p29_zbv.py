@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Puzzle 29: ZB-V
 #
-# Zero bubble, in puzzle 16, left {{zb_gap}} ticks of bubble: (p - 1)(F + B - W), the time until the first micro-batch has
-# come down to the last rank, and then the time until its gradient is back. And the memory is uneven: at its fullest,
-# rank 0 keeps {{kept(zb, 0)}} activations and gradients, and the last rank, whose weight halves come late,
-# {{kept(zb, 3)}}.
+# Zero bubble, the pipeline of puzzle 16, still has a bubble of (p - 1)(F + B - W). With stages of two layers, and as much
+# work in a forward as in each half of a backward, that is {{zb_gap}} ticks: the first micro-batch has to come down to the
+# last rank before that can begin. And the memory is uneven. At its fullest, rank 0 keeps {{kept(zb, 0)}} activations and
+# gradients, and the last rank, whose weight halves come late, {{kept(zb, 3)}}.
 #
 # A micro-batch goes down the ranks and its gradient comes up again. What if the second half of the model came up
 # again, too?
