@@ -333,4 +333,3 @@ def kept(done: Run, rank: int) -> int:
     """How many activations and gradients of activations a rank has at most."""
     both = most(done, rank, "activations", "activation_grads")
     return int(both // cost.activation_elements)
-
