@@ -359,6 +359,28 @@ draw(run(tokens_before_sums, ranks=4, layers=8, batches=4, experts=8, cost=uneve
 # Which token goes where is decided by a small layer that is trained, too, with a loss or a bias that keeps the loads even. Here it is given, and no
 # token is dropped, however many want the same expert.
 
+# %% [markdown]
+# ## On real GPUs
+#
+# Four layers of Mixtral 8x7B on one node, an expert of each layer on every GPU. Attention and experts are layers of their own here, so the program
+# has eight.
+#
+# ![What a step takes](picture:priced)
+
+# %% tags=["priced"]
+from lib.real import H100_DGX, MIXTRAL_8X7B, report
+
+stage = replace(MIXTRAL_8X7B, layers=4, name="A stage of Mixtral 8x7B")
+priced = run(
+    expert_parallel,
+    ranks=8,
+    layers=8,
+    batches=8,
+    experts=8,
+    cost=H100_DGX.cost(stage, experts=8),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 from lib import ExpertCost
 from lib.course.specs import COSTS

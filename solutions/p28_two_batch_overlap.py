@@ -202,6 +202,29 @@ draw(run(updates_while_tokens_travel, ranks=4, layers=8, batches=8, experts=8, c
 #
 # All-to-alls need GPU cores, too: {{cores}} of the {{all_cores}} of each GPU did nothing but send and receive tokens.
 
+# %% [markdown]
+# ## On real GPUs
+#
+# Four layers of DeepSeek-V3 on eight nodes, with {{ways}} ways of expert parallel as in its report: four of its {{experts_deepseek}} experts are on every GPU.
+#
+# ![What a step takes](picture:priced)
+
+# %% tags=["priced"]
+from dataclasses import replace
+
+from lib.real import DEEPSEEK_V3, H100_DGX, report
+
+stage = replace(DEEPSEEK_V3, layers=4, dense_layers=0, name="A stage of DeepSeek-V3")
+priced = run(
+    two_batch_overlap,
+    ranks=64,
+    layers=8,
+    batches=128,
+    experts=256,
+    cost=H100_DGX.cost(stage, experts=256),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 from typing import Any
 
@@ -220,3 +243,4 @@ hours, nodes_deepseek, ratio = (
     published(each, "arXiv 2412.19437") for each in (2_664_000, 8, 1)
 )
 cores, all_cores = (published(each, "arXiv 2412.19437") for each in (20, 132))
+ways, experts_deepseek = (published(each, "arXiv 2412.19437") for each in (64, 256))
