@@ -322,6 +322,27 @@ compare(*map(at_these_prices, (zb_h1, zbv, zb_v, as_pytorch_does)))
 # (github.com/deepseek-ai/DualPipe). [docs/schedules.md](../docs/schedules.md) has both, as the rows that PyTorch prints, and
 # `search("v", ...)`, which looks for Vs in less memory.
 
+# %% [markdown]
+# ## On real GPUs
+#
+# The model and the GPUs of puzzle 16: each stage is cut in two, and its second half is on the rank where the V comes back.
+#
+# ![What a step takes](picture:priced)
+#
+# Puzzle 16's program takes {{by_halves.seconds:.3g}} s there, and {{by_halves.bytes / BILLION:.0f}} GB.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
+
+priced = run(
+    zbv,
+    ranks=8,
+    layers=16,
+    batches=16,
+    cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True),
+)
+print(report(priced))
+
 # %% tags=["figures"]
 v, late, zb, torch = map(at_these_prices, (zbv, zb_v, zb_h1, as_pytorch_does))
 F = cost.forward
@@ -333,3 +354,11 @@ def kept(done: Run, rank: int) -> int:
     """How many activations and gradients of activations a rank has at most."""
     both = most(done, rank, "activations", "activation_grads")
     return int(both // cost.activation_elements)
+
+
+from lib.real.prices import RealCost
+
+from solutions.p16_zero_bubble import zero_bubble
+
+assert isinstance(priced.cost, RealCost)
+by_halves = run(zero_bubble, ranks=8, layers=8, batches=16, cost=priced.cost)

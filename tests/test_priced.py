@@ -19,12 +19,10 @@ from solutions.p23_lora import lora
 
 PRICED_ITSELF = "p24_compose"
 """The one puzzle that is in seconds from the beginning."""
-NO_PRICE = {"p25_context_parallel", "p26_ring_attention", "p27_expert_parallel", "p28_two_batch_overlap"}
-"""Puzzles with operations that have no price on a cluster: layers in steps, and layers with experts."""
 SOURCES = [
     path
     for path in build.sources(build.ROOT / "solutions")
-    if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem not in {PRICED_ITSELF, *NO_PRICE}
+    if re.match(r"p(0[2-9]|[1-9]\d)_", path.stem) and path.stem != PRICED_ITSELF
 ]
 NOT_FITTING = {"ddp", "pipeline", "gpipe"}
 """What these take too much of is what the puzzles after them save."""
