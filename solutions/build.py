@@ -1007,9 +1007,9 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             played = _played(root, puzzle)
             drawn = draw(played, time_target=time, memory_target=memory)
             yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
-    if overview:
-        program = solution_of(root, next(p for p in found if p["name"] == "one_f_one_b"))
-        yield from profile_pictures(profile_of(root), program)
+    for puzzle in found if (root / "docs" / "profile").exists() else ():
+        if puzzle["name"] == "one_f_one_b":
+            yield from profile_pictures(profile_of(root), solution_of(root, puzzle))
 
 
 def _documented(page: Path, text: str, given: dict[str, Any]) -> str:
