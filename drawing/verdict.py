@@ -17,13 +17,13 @@ from lib.running.run import Run
 
 from . import svg, theme
 from .attempts import draw_attempts
-from .figure import Figure
+from .figure import Figure, Narrow
 from .layout import PAD, Layout
 from .legend import draw_legend
 from .marks import Diagram, label, poly, star, style, text_width
 from .numbering import plan_numbers
 from .outline import beside_target
-from .picture import card, draw, small_enough
+from .picture import beside_narrow, card, draw, narrow_legend, small_enough
 from .svg import escape, without_hover
 from .texts import machine, share_text
 from .timeline import axis, draw_timeline
@@ -111,9 +111,13 @@ def _card(trace: Trace, puzzle: Puzzle, rough: int) -> Figure:
     plans = plan_numbers(layout)
     total, y = draw_total(layout, layout.bottom + 5, most_memory([plain]))
     scale, y = axis(layout, y)
+    ended = y
     legend, y = draw_legend([layout], [plans], y + 12, memory=False)
     parts = [*_head(trace, puzzle), *draw_timeline(layout, "auto", plans), *total, *scale, *legend]
-    return card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
+    figure = card(parts, CARD_WIDTH, y + 12, _in_words(trace, puzzle), title=puzzle.title)
+    below, y = narrow_legend([layout], [plans], 6, memory=False)
+    figure.narrow = Narrow((0, ended + 4), None, beside_narrow(below, y + 8))
+    return figure
 
 
 def _figures(trace: Trace, puzzle: Puzzle) -> tuple[float, float]:
@@ -141,8 +145,8 @@ def _head(trace: Trace, puzzle: Puzzle) -> Iterator[Diagram]:
     notes = [[f"{name} {puzzle.brief(goal['time'], goal['memory'])[at]}" for name, goal in goals] for at in range(2)]
     columns = [(time, ", ".join(notes[0])), (memory, ", ".join(notes[1])), (f"{share_text(trace.idle)} idle", "")]
     x = PAD
-    for value, note in columns:
-        yield label(x, 63, value, 15, ink, "start", 650, most=20.0)
+    for value, note in columns:  # the last one has no room where the card is narrow
+        yield label(x, 63, value, 15, ink, "start", 650, most=20.0 if note else 0.0)
         yield label(x, 81, note, 10.5, mute, "start")
         x += max(text_width(value, 15, bold=True), text_width(note, 10.5)) + 36
 
