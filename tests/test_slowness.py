@@ -19,8 +19,10 @@ from tests.corpus.mistakes import MISTAKES
 from tests.programs import solutions, solved
 from tests.test_corpus import function, titles
 from tests.test_peak import programs_of_the_course
+from tests.turns import examples
 
 SMALL = [puzzle for puzzle in puzzles().values() if puzzle.name != "compose"]
+TODAY = examples(SMALL, "course", 3)
 
 
 def slow(puzzle: Puzzle, fn: Any) -> Run | None:
@@ -72,7 +74,7 @@ def test_what_is_said_of_slow_programs_of_the_corpus_is_true() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
 def test_what_is_said_of_slow_programs_of_the_course_is_true(puzzle: Puzzle) -> None:
     for fn in programs_of_the_course():
         if (done := slow(puzzle, fn)) is not None:
