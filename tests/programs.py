@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def solutions(small: bool = False) -> Iterator[tuple[Callable[[Model], Any], dic
         spec = module.PUZZLE
         size = small_size(spec["name"]) if small else spec["size"]
         yield getattr(module, spec["name"]), spec | {"size": size}
+
+
+def layers_of(fn: Callable[[Model], Any], size: dict[str, Any]) -> tuple[str, ...]:
+    """The kinds of layer with which a program can run on real tensors: one with experts where the size has experts, a
+    block where it does a layer's attention as a step of its own, and otherwise any without experts."""
+    if "experts" in size:
+        return ("experts",)
+    return ("block",) if ".project(" in inspect.getsource(fn) else ("mlp", "block")
 
 
 def solved(name: str, cost: Cost | None = None, small: bool = False) -> Run:

@@ -7,21 +7,24 @@ import itertools
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib import Cost, Deadlock, Model, PuzzleError, Run, run
+from lib.basics.units import divided
 from lib.course.layouts import mesh_of
+from lib.course.specs import puzzles
 from lib.machine.network import Network
 from lib.machine.outcome import Outcome
 from lib.machine.rank_state import RankState, Results, TensorState
 from lib.record.kinds import SLOT
+from lib.record.labels import Labels
 from lib.running.workload import KINDS, TOLERANCES
 from tests.marks import needs_torch
-from tests.programs import solutions
+from tests.programs import layers_of, solutions
 from tests.test_values import SIZE, WRONG, hybrid
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +42,7 @@ def examples() -> list[Any]:
         ("p06_gpipe", "one_forward_one_backward", {**four, "layers": 8}),
         ("p06_gpipe", "pipeline", {**four, "layers": 8}),
         ("p08_replica_fsdp", "fsdp_on_nodes", {"ranks": 8, "layers": 6, "batches": 16, **nodes}),
+        *(("repairs", name, puzzles()[name].size) for name in ("repair_experts", "repair_zigzag")),
         ("p17_tensor_parallel", "replica_fsdp_tensor", {"ranks": 8, "layers": 3, "batches": 8, **cube}),
     ):
         program = getattr(importlib.import_module(f"solutions.{module}"), name)
@@ -53,7 +57,8 @@ IN_PIECES = {spec["name"] for _, spec in solutions() if "partial=True" in spec.g
 
 
 def real(fn: Callable[[Model], Any], size: dict[str, Any], **how: Any) -> Any:
-    return run(fn, **size, timeout=None, engine="local", **how)
+    """With the first kind of layer that the program can train, if none is named."""
+    return run(fn, **size, timeout=None, engine="local", **{"layer": layers_of(fn, size)[0], **how})
 
 
 # -- right -------------------------------------------------------------------------------------------------------------
@@ -68,15 +73,20 @@ def test_there_is_room_between_a_right_program_and_the_tolerance(fn: Any, size: 
 
 
 DENSE = [kind for kind in KINDS if kind != "experts"]
-WAYS = list(itertools.product(TOLERANCES, DENSE))
-"""Of these, `make quick` has the last, which is the strictest: blocks in double precision."""
+
+
+def in_all_ways() -> Iterator[Any]:
+    """Each program, with each precision and each kind of layer that it can train. Of these, `make quick` has the last
+    of each program, which is the strictest: blocks, or experts, in double precision."""
+    for example in EXAMPLES:
+        *others, last = itertools.product(TOLERANCES, layers_of(*example.values))
+        for way in others:
+            yield pytest.param(*example.values, *way, id="-".join([example.id, *way]), marks=pytest.mark.long)
+        yield pytest.param(*example.values, *last, id="-".join([example.id, *last]))
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("dtype", "layer"), [*[pytest.param(*way, marks=pytest.mark.long) for way in WAYS[:-1]], WAYS[-1]]
-)
-@pytest.mark.parametrize(("fn", "size"), EXAMPLES)
+@pytest.mark.parametrize(("fn", "size", "dtype", "layer"), [*in_all_ways()])
 def test_the_numbers_are_right(
     fn: Any, size: dict[str, Any], dtype: str, layer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,14 +159,25 @@ def test_log_time_memory_and_fingerprints_are_those_of_the_simulated_run(fn: Any
     assert [model.lines() for model in found.models] == [model.lines() for model in simulated.models]
 
 
+class RealSizes(Cost):
+    """Sizes of real tensors that are a formula's here, too: the gradient of attended queries has two more rows of each
+    token, and not the softmax's numbers a second time."""
+
+    def elements(self, labels: Labels) -> Any:
+        if labels.kind != "AttendedGrad":
+            return super().elements(labels)
+        whole = self.attended_elements + 2 * self.activation_elements
+        return divided(whole * len(labels.batches) * len(labels.shards), labels.total)
+
+
 @pytest.mark.long
 @needs_torch
 @pytest.mark.parametrize(
     ("fn", "size", "layer"),
     [
         pytest.param(*example.values, layer, id=f"{example.id}-{layer}")
-        for layer in KINDS
-        for example in (EXAMPLES if layer == "mlp" else EXAMPLES[:4])
+        for place, example in enumerate(EXAMPLES)
+        for layer in (KINDS if place < 4 else layers_of(*example.values)[:1])
     ],
 )
 def test_what_is_really_stored_is_what_the_simulator_counts(
@@ -165,14 +186,17 @@ def test_what_is_really_stored_is_what_the_simulator_counts(
     """At every event. Once the simulator are given the counted numbers of every tensor instead of a formula's; and once
     the ranks' dictionaries are gone through."""
     from lib.engines import numbers
-    from lib.engines.layers import parameters, shapes_of_adapter
+    from lib.engines.layers import heads, parameters, shapes_of_adapter
     from lib.engines.pairs import Pair
     from tests.test_engine_numbers import nbytes, numel
 
+    size = size if layer != "experts" else {"experts": 8, **size}
     models: dict[int, Model] = {}
     walked: dict[int, list[list[int]]] = {rank: [] for rank in range(mesh_of(size).everyone)}
-    sizes = {"weight_elements": parameters(layer, 64), "activation_elements": 64 * 16}
-    formula = Cost(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
+    tokens, of_softmax = 64 * 16, 2 * heads(64) * 16  # two numbers for each token and head
+    sizes = {"weight_elements": parameters(layer, 64), "activation_elements": tokens}
+    sizes |= {"keys_values_elements": 2 * tokens, "attended_elements": 2 * tokens + of_softmax}
+    formula = RealSizes(**sizes, adapter_elements=sum(map(math.prod, shapes_of_adapter(layer, 64))))
     wanted = run(fn, **size, cost=formula)
 
     def counted(pair: Pair) -> int:

@@ -28,7 +28,7 @@ from solutions import build
 from tests.corpus import function
 from tests.kernels import complaints, in_a_kernel, text
 from tests.marks import MISSING, needs_processes
-from tests.programs import solutions
+from tests.programs import layers_of, solutions
 from tests.test_hosts import zero_offload
 
 FEWER: dict[str, dict[str, Any]] = {
@@ -91,7 +91,7 @@ def apart(fn: Callable[..., Any], ranks: int = 4, layers: int = 2, batches: int 
 def solved(name: str) -> Any:
     """A solution's run, which two tests look at: of what is right, and of when it was."""
     fn, size = SOLUTIONS[name]
-    return apart(fn, **size, pace=0.003 if name in PACED else 0.0)
+    return apart(fn, **size, layer=layers_of(fn, size)[0], pace=0.003 if name in PACED else 0.0)
 
 
 def bare(events: tuple[Event, ...]) -> list[Event]:
@@ -107,7 +107,7 @@ def test_a_solution_agrees_with_torch_and_with_the_simulator(name: str, capsys: 
     fn, size = SOLUTIONS[name]
     done = solved(name)
     done.check()
-    assert "Correct! With real tensors (processes, mlp, float32)" in capsys.readouterr().out
+    assert f"Correct! With real tensors (processes, {layers_of(fn, size)[0]}, float32)" in capsys.readouterr().out
     assert done.agreement.relative <= 1e-4 and done.agreement.spread == 0
     simulated = run(fn, **size)
     assert bare(done.events) == bare(simulated.events)

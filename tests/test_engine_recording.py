@@ -11,14 +11,17 @@ from lib.engines.distributed.recording import Move, Plan, record
 from lib.machine.cost import Shape
 from lib.running.run import Settings
 from lib.running.workload import Workload
-from tests.programs import solutions
+from tests.programs import layers_of, solutions
 
 SOLUTIONS = {spec["name"]: (fn, spec["size"]) for fn, spec in solutions(small=True)}
 
 
 def plans_of(fn: Any, ranks: int, layers: int, batches: int, train: str = "weights", **machine: Any) -> list[Plan]:
-    shape = Shape.of(ranks, machine.get("mesh"), machine.get("node_size"), None, machine.get("hosts", 0))
-    work = Workload(layers, batches, train=train)
+    experts = machine.get("experts", 0)
+    shape = Shape.of(
+        ranks, machine.get("mesh"), machine.get("node_size"), None, machine.get("hosts", 0), experts=experts
+    )
+    work = Workload(layers, batches, layers_of(fn, {"experts": experts} if experts else {})[0], train=train).on(shape)
     return [record(fn, shape, work, Settings(), rank)[1] for rank in range(shape.everyone)]
 
 
