@@ -193,7 +193,7 @@ def test_the_head_compares_figures_with_targets_exactly() -> None:
 def test_a_puzzle_at_its_own_size_is_drawn_beside_its_targets(fn: Any, spec: dict[str, Any]) -> None:
     figure = draw(run(fn, **spec["size"], cost=cost_named(spec.get("cost", "default"))))
     assert figure.summary.count("met)") == 2
-    told = "73 GB" if spec["name"] == "compose" else f"{spec['target']['memory']:,}"
+    told = "79 GB" if spec["name"] == "compose" else f"{spec['target']['memory']:,}"
     assert f"target {told}" in texts(figure)
 
 
@@ -653,7 +653,7 @@ async def _never_awaited(model: Model) -> Model:
     ],
 )
 def test_anything_else_is_refused_with_what_to_pass(source: object, fix: str) -> None:
-    with pytest.raises(PuzzleError, match="draw takes a Run, or the models of all ranks") as caught:
+    with pytest.raises(PuzzleError, match="draw takes a Run, a profile, or the models of all ranks") as caught:
         draw(source)
     assert fix in caught.value.fix
 
