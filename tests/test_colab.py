@@ -60,7 +60,7 @@ def test_the_same_sources_make_the_same_notebook() -> None:
 def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
     made = colab.notebook(path, build.ROOT, first=first)
     nbformat.validate(nbformat.from_dict(made))
-    assert len(json.dumps(made)) < 900_000
+    assert len(json.dumps(made)) < 1_200_000  # Colab has no such limit: lib is in each, and a page has to load fast
     plain = build.notebook(path)
     both = [[cell["source"] for cell in one["cells"] if cell["cell_type"] == "code"][1:] for one in (made, plain)]
     assert both[0] == both[1] and len(made["cells"]) == len(plain["cells"])
@@ -139,7 +139,7 @@ def test_the_command_writes_notebooks_and_an_archive(tmp_path: Path, capsys: pyt
     assert colab.main(tmp_path) == 0
     assert len(list((tmp_path / "dist" / "colab").glob("*.ipynb"))) == len(SOURCES)
     assert f"{len(SOURCES)} notebooks in dist/colab" in capsys.readouterr().out
-    assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 540_000 * len(SOURCES)
+    assert (tmp_path / "dist" / "llm-training-puzzles-colab.zip").stat().st_size < 720_000 * len(SOURCES)
 
 
 # -- at a shell ----------------------------------------------------------------------------------------------------
