@@ -4099,6 +4099,10 @@ COSTS += [
         ),
         ("Load only what this rank works with",),
     ),
+]
+"""Every rank with all micro-batches, pieces beside the whole, and gathers before an update."""
+
+REFUSED = [
     Row(
         changed(
             "wsdp",
@@ -4107,8 +4111,9 @@ COSTS += [
             (SUMMED, ""),
         ),
         (
-            "every rank runs all 4 micro-batches, where one rank is enough for each; rank r has micro-batch r: model.get_activation([model.rank]). Then sum the gradients over the ranks",
-            "24 forwards of a micro-batch, the target has 6",
+            "it trains on micro-batches 0-3",
+            "expected: 1 micro-batch on each rank, so that all have the same work",
+            "share = model.BATCHES // model.RANKS",
         ),
         ("come sooner",),
     ),
@@ -4127,8 +4132,9 @@ COSTS += [
             ("        model.weights[layer] = await model.allgather(piece, layer)\n", ""),
         ),
         (
-            "12 all-gathers, the target has 6, of weights of layers 0-5, where these are of optimizer states of layers 0-5 and weight gradients of layers 0-5",
-            "update this rank's pieces of weight and state, which needs none of these, and gather what that gives",
+            "it moves the optimizer state of layer 0",
+            "expected: optimizer states stay where they are",
+            "model.update(0, ...) on this rank, with the state that it has loaded",
         ),
         ("12 more",),
     ),
@@ -4147,11 +4153,23 @@ COSTS += [
                 "",
             ),
         ),
-        ("12 more, of", "update this rank's pieces of weight and state, which needs none of these"),
+        (
+            "it moves the optimizer state of layer 5",
+            "expected: optimizer states stay where they are",
+            "model.update(5, ...) on this rank, with the state that it has loaded",
+        ),
         ("gather what that gives",),
     ),
 ]
-"""Every rank with all micro-batches, pieces beside the whole, and gathers before an update."""
+"""What would cost time or memory, too, but breaks a rule of its puzzle, and is told that."""
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_breaks_a_rule_is_told_the_rule_before_its_cost(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and not here.right
+    assert all(words in here.message for words in row.says), here.message
+    assert not any(words in here.message for words in row.never), here.message
 
 
 @pytest.mark.parametrize("row", COSTS + COSTS_MORE, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
