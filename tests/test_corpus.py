@@ -369,6 +369,8 @@ ELSEWHERE = {  # the problem, and what comes to it
     "{show_slices(twice)} of micro-batch {batch} is in more than one gradient, and would be ": "test_slices.py",
     "what the queries of {show_slices(twice)} give would be added twice": "test_slices.py",
     "it ends without the updated optimizer state of layer {layer}, and has not updated that layer": "test_fixes.py",
+    "no forward of another micro-batch is right before it, with which it could overlap": "test_schedules.py: no puzzle "
+    "has a price for pairs that overlap",
     "the final weights are not known": "test_represent.py: where grade runs, all ranks are run",
     "no rank begins with all of the {kind} of layer {layer}, and all together do not either": "test_grading.py: "
     "what no rank begins with none can update, so the check of the final weights comes first",

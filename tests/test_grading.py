@@ -973,6 +973,8 @@ def scored(time: float, memory: float) -> Verdict:
         done = composed(json.dumps(size))
         if size == puzzle.size:
             vars(done).update(time=time, memory=memory)
+        else:
+            vars(done).update(memory=1)  # so little that only the figures at home decide
         return done
 
     return judge(puzzle, at)

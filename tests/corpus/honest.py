@@ -300,6 +300,8 @@ async def fsdp(m):
     changed("repair_bargain", "repaired"),
     changed("repair_bargain", "the last weight is kept, which is used again at once", ("        weight = await model.allgather(model.weights[layer], layer)\n        ### BROKEN\n        # weight = model", "        if layer < model.LAYERS - 1:\n            weight = await model.allgather(model.weights[layer], layer)\n        else:\n            weight = model.weights.pop('whole')\n        ### BROKEN\n        # weight = model"), ("        model.activations[layer + 1] =", "        if layer == model.LAYERS - 1:\n            model.weights['whole'] = weight\n        model.activations[layer + 1] =")),
     changed("repair_book", "repaired"),
+    changed("repair_experts", "repaired"),
+    changed("repair_zigzag", "repaired"),
     changed("repair_book", "summed across with the last micro-batch", ('            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN', '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            if batch == (model.rank + 1) * share - 1 and layer in model.grad_weights:\n                grad = await model.allreduce(model.grad_weights.pop(layer) + grad, layer, axis="replica")\n            ### BROKEN'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)")),
     *ELSEWHERE,
     *of_each_puzzle("HONEST"),
