@@ -143,7 +143,8 @@ def test_what_beats_a_star_is_more_than_two_percent_better_in_one_and_no_worse_i
 
 @pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
 def test_nothing_that_was_found_beats_the_star(puzzle: Puzzle) -> None:
-    assert [found for found in FOUND.get(puzzle.name, []) if beats(*found, puzzle)] == []
+    if TAUGHT_LATER.get(puzzle.name) != puzzle.name:
+        assert [found for found in FOUND.get(puzzle.name, []) if beats(*found, puzzle)] == []
 
 
 @pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
