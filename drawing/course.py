@@ -22,7 +22,7 @@ from .picture import WIDTH
 from .svg import escape, inside
 from .texts import plural
 
-COLUMNS, GAP, TALL, HEAD = 5, 8.0, 71.0, 32.0
+COLUMNS, GAP, TALL, HEAD = 5, 8.0, 67.0, 32.0
 """The number of cards in a line; in pixels the room between them, their height, and that of a heading above cards."""
 WIDE = (WIDTH - 2 * PAD - (COLUMNS - 1) * GAP) / COLUMNS
 """The width of a card in pixels."""
@@ -187,19 +187,19 @@ def _card(puzzle: Puzzle, x: float, y: float, color: str, now: Standing) -> Diag
     if now.solved:
         tint = theme.GOLD if now.starred else theme.GOOD
         parts.append(box(x, y, WIDE, TALL, style(tint, opacity=TINT), 8))
-    middle = y + INSIDE + TILE / 2
+    middle, number = y + INSIDE + TILE / 2, str(puzzle.number)
     parts += [
         box(x, y, WIDE, TALL, edge, 8),
         box(x + INSIDE, y + INSIDE, TILE, TILE, style(color), 6),
-        label(x + INSIDE + TILE / 2, middle, str(puzzle.number), 14, style(on_color), weight=650),
+        label(x + INSIDE + TILE / 2, middle, number, 14 if len(number) < 3 else 11.5, style(on_color), weight=650),
     ]
     left = x + INSIDE + TILE + 8
     title = _in_lines(puzzle.title, 11.5, x + WIDE - 6 - left)
     for at, line in enumerate(title):
         at_y = middle + 14 * (at - (len(title) - 1) / 2)
         parts.append(label(left, at_y, line, 11.5, style(theme.INK), "start", 650))
-    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 38, WIDE - 2 * INSIDE, 16)
-    low, right = y + TALL - 9, x + WIDE - INSIDE
+    parts += draw_silhouette(outlines.silhouette(puzzle), x + INSIDE, y + 37, WIDE - 2 * INSIDE, 14)
+    low, right = y + TALL - 8.5, x + WIDE - INSIDE
     parts.append(label(x + INSIDE, low, f"{puzzle.difficulty}, {puzzle.minutes} min", 10, mute, "start"))
     if now.starred:
         parts.append(star(right - 6, low - 1, 7, style(theme.GOLD)))

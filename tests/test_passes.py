@@ -112,7 +112,6 @@ MEANT = {
     },
     ("plain_zigzag", "repair_zigzag"): REPAIRED,
     ("repair_zigzag", "context_parallel"): REPAIRED,
-    ("experts_gathered", "basic"): "where no layer has experts it is data parallel, and with one rank plain training",
     ("repair_experts", "ddp"): "where no layer has experts it is data parallel",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
 }

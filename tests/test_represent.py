@@ -22,7 +22,16 @@ from tests.turns import chosen, examples
 from tools.bench import fsdp, hybrid
 
 MODULES = {name: importlib.import_module(f"solutions.{name}") for name in SOLUTIONS}
-PASS_MESSAGES = {"pipeline", "gpipe", "pipeline_fsdp", "one_f_one_b", "interleaved", "zero_bubble", "ring_attention"}
+PASS_MESSAGES = {
+    "pipeline",
+    "gpipe",
+    "pipeline_fsdp",
+    "one_f_one_b",
+    "interleaved",
+    "zero_bubble",
+    "ring_attention",
+    "zbv",
+}
 """Programs whose only axis is one along which messages are passed."""
 UNEVEN = {"context_parallel", "expert_parallel", "two_batch_overlap"}
 """Programs whose ranks do not all compute as much, or have pieces that do not move on by one step."""
@@ -506,6 +515,14 @@ def test_one_rank_that_differs_is_found_however_it_knows_its_number() -> None:
         except AssertionError as error:
             raise AssertionError(program.source) from error
     assert min(found["refused"], found["right"]) > 10 and not found["wrong"]
+
+
+def test_a_call_that_is_gathered_alone_is_followed() -> None:
+    (alone,) = [one for one in HONEST if (one.puzzle, one.name) == ("wsdp", "gather of one call")]
+    names = dict[str, Any]()
+    exec(compile(alone.source, "alone.py", "exec"), names)
+    size = {"ranks": 8, "layers": 2, "batches": 8}
+    assert never_better_than_the_whole(names["wsdp"], size) == "right"
 
 
 def test_what_is_proved_of_the_corpus_is_so_on_the_whole_machine(capsys: pytest.CaptureFixture[str]) -> None:

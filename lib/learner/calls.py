@@ -129,8 +129,10 @@ class Call:
         if self._result is not _PENDING:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
             return
-        self._caller.simulator.wait(self._handle, self._wake)
+        ready = self._caller.simulator.wait(self._handle, self._wake)
         self._waiting().add_done_callback(_Forward(self, callback), context=context)
+        if ready:
+            self._wake()
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
         """Remove a callback. Return how many were removed."""
