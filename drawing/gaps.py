@@ -19,7 +19,8 @@ LOWEST, ROOM = 14.0, 4.0
 """The least height of a row with text, and the room beside a text, in pixels."""
 SIZES = (10.5, 9.0)
 ONLY_TALKS = style(theme.TALK, None, 0, 0.3)
-"""The look of a row that is empty while its rank communicates."""
+THIN, THIN_TALKS = 4.0, style(theme.TALK, None, 0, 0.75)
+"""The look of a row that is empty while its rank communicates; where that is narrower than so many pixels, stronger."""
 FOUND = 6.0
 """The least width in pixels of a gap with a hover text in a crowded picture."""
 LONG = 0.1
@@ -50,8 +51,13 @@ def tints(layout: Layout) -> list[Diagram]:
         bars += [(layout.x(start), middle, length * layout.per_tick) for start, length in spans]
         middle = row.y + layout.height / 2
         talks += [(layout.x(start), middle, (end - start) * layout.per_tick) for start, end in exposed(layout, row)]
-    parts = [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
-    return [*parts, *([leaf(Bars(talks, layout.height), ONLY_TALKS)] if talks else [])]
+    parts: list[Diagram] = [leaf(Bars(bars, layout.row_height), style(theme.GAP))] if bars else []
+    for look, some in (
+        (ONLY_TALKS, [bar for bar in talks if bar[2] >= THIN]),
+        (THIN_TALKS, [bar for bar in talks if bar[2] < THIN]),
+    ):
+        parts += [leaf(Bars(some, layout.height), look)] if some else []
+    return parts
 
 
 def exposed(layout: Layout, row: Row) -> list[tuple[float, float]]:

@@ -26,8 +26,9 @@ rows, and around everything."""
 GROUP_ABOVE, FOLDED_FROM = 16, 8
 """Up to so many ranks, every rank has a row. With more, ranks that do the same share one, and in a picture that would
 be crowded from so many ranks on."""
-ROOM_FOR_MORE, FOLDED = 2, 12.0
-"""Up to so many rows that stand for many ranks are higher, by so many pixels."""
+ROOM_FOR_MORE, FOLDED, LANE = 2, 12.0, 0.55
+"""Up to so many rows that stand for many ranks are higher, by so many pixels; and the height of a thin track below such
+a row, as a part of the row's."""
 FINE = 2600
 """Up to so many events, each is a box of its own."""
 CROWDED = 1000
@@ -169,7 +170,7 @@ class Layout:
         if self.fine:
             for row in self.rows:
                 row.tracks = tracks_of(row.events, self.folded)
-        self.thin = max(5.0, 0.3 * self.height)
+        self.thin = max(5.0, (LANE if self.folded else 0.3) * self.height)
         self.tracks = max((max(row.tracks, default=0) for row in self.rows), default=0)
         self.network = not self.fine and self.height >= LANED and _has_traffic(trace)
         """Whether rows without boxes have a thin lane below them, with how busy the network is."""

@@ -137,10 +137,10 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
 def _has_strips(layout: Layout) -> bool:
     """Return whether collectives have strips in the color of their layer."""
     trace = layout.trace
-    if not layout.fine or trace.by_operation or layout.height < STRIPPED:
+    if not layout.fine or trace.by_operation:
         return False
     return any(
-        event.stream == "collective" and event.length and not track
+        event.stream == "collective" and event.length and (layout.thin - 1 if track else layout.height) >= STRIPPED
         for row in layout.rows
         for event, track in zip(row.events, row.tracks, strict=True)
     )
