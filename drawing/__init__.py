@@ -36,6 +36,7 @@ perfetto           the schedule for another viewer
 tensors, group     small pictures: ``draw_group``
 primitives         what a collective does: ``draw_primitive``
 tokens             which tokens go to which experts: ``draw_tokens``
+attention          who attends to what, and when: ``draw_attention``
 outline            half of a schedule: ``draw_sketch``; yours above the target's: ``beside_target``
 time_memory        a chart of time and memory
 attempts           right attempts in that chart: ``draw_attempts``
@@ -50,6 +51,7 @@ shell              ``python -m lib draw``
 """
 
 from .attempts import draw_attempts
+from .attention import draw_attention
 from .compare import compare
 from .course import draw_course
 from .explore import explore
@@ -75,6 +77,7 @@ __all__ = [
     "compare",
     "draw",
     "draw_attempts",
+    "draw_attention",
     "draw_card",
     "draw_course",
     "draw_group",

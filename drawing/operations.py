@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from lib.basics.errors import show_layers
 from lib.basics.units import Unit
+from lib.record.attention import ATTEND, BACKWARD_ATTEND
+from lib.record.causal import Slices, show_slices
 from lib.record.codes import letters_of
 from lib.record.events import Event
 from lib.record.labels import ADAPTER
@@ -157,6 +159,8 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     """Return the hover text of an operation, as far as it is true of all ranks of its row."""
     alone, size = row.one, trace.size_unit
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
+    if alone:
+        said += [f"{whose}: {show_slices(one)}" for whose, one in slices_of(event).items()]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
         said.append(f"{what}, {size.describe(event.elements)}")
@@ -176,6 +180,15 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     if row.same_memory and event.held:
         said.append(f"memory when issued: {size.describe(event.memory)}")
     return "\n".join(said)
+
+
+def slices_of(event: Event) -> dict[str, Slices]:
+    """Return which slices of the sequence a step of a layer was done with, by whose they are: of attention those of its
+    queries and of its keys, of the other steps its own. Empty where these are the whole sequence."""
+    if all(of == 1 for _, of in event.slices):
+        return {}
+    meets = event.kind in (ATTEND.kind, BACKWARD_ATTEND.kind)
+    return dict(zip(("queries", "keys") if meets else ("sequence",), event.slices, strict=False))
 
 
 def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from lib.basics.errors import show_layers
 from lib.basics.units import Elements
+from lib.record.causal import show_slices
 from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER
@@ -29,6 +30,7 @@ from lib.record.training import BESIDE
 
 from . import theme
 from .figure import write
+from .operations import slices_of
 from .templates import Columns, Placeholders, RangeTexts, Template, columns_of, renaming
 from .texts import full_ranks
 from .trace import Trace, trace_of
@@ -189,7 +191,7 @@ class Writer:
         counter = f'{{"ph":"C","pid":{rank},"tid":0,"ts":'
         moments, lengths, changes = self.moments, self.lengths, self.changes
         for event, thread in zip(self.events, self.threads, strict=True):
-            _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, _ = event
+            _, kind, layer, batches, issued, start, end, held, op, group, tensor, elements, words, layers, *_ = event
             if kind not in MOMENTS:
                 (begin, at), place = moments[start], places[thread]
                 length = INSTANT if start == end else lengths[moments[end][0] - begin]
@@ -198,9 +200,9 @@ class Writer:
                     name = f"{name} mb {said[batches]}"
                     batches = NONE
                 details = ""
-                if tensor or batches or words or group:
+                if tensor or batches or words or group or event.slices:
                     among = group if len(group) < FEW else id(group)  # one object for all of a group
-                    key = tensor, elements, words, batches, among
+                    key = tensor, elements, words, batches, among, event.slices
                     if (known := said.details.get(key)) is None:
                         known = said.details[key] = self._details(event, batches, said)
                     details = known
@@ -239,6 +241,7 @@ class Writer:
         details: Json = {"micro-batches": said[unnamed]} if unnamed else {}
         if event.tensor:
             details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
+        details |= {whose: show_slices(one) for whose, one in slices_of(event).items()}
         if ADAPTER in event.words:
             details["adapter"] = True
         if BESIDE in event.words:

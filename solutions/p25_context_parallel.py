@@ -11,7 +11,7 @@
 # before it.
 
 # %%
-from drawing import beside_target, compare, draw, draw_group, play
+from drawing import beside_target, compare, draw, draw_attention, draw_group, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -155,7 +155,8 @@ draw(run(there_and_back, ranks=1, layers=1, batches=1, cost=long_context))
 #   rank the gradient of its own keys and values.
 # - `model.loss(out, sliced=True)` takes a slice and gives a slice.
 #
-# Below, each of four ranks has one slice of one layer. In the row of each rank, look for its `attend`.
+# Below, each of four ranks has one slice of one layer. In the row of each rank, look for its `attend`. The picture below it shows
+# who attends to what: queries from top to bottom, keys from left to right.
 
 
 # %%
@@ -173,6 +174,9 @@ async def a_slice_each(model: Model) -> Model:
 
 slices = run(a_slice_each, ranks=4, layers=1, batches=1, cost=long_context)
 draw(slices)
+
+# %%
+draw_attention(slices)
 
 # %%
 # What each rank has at its end: `att` says to which slices its queries have attended.
@@ -264,6 +268,8 @@ grade(context_parallel)
 # Cut it into 2n slices, and give each rank one from the front and one from the back, slice r and slice 2n - 1 - r. Each pair of slices sees the same number of keys,
 # whatever r is: what the one sees less, the other sees more. So all ranks have the same work. This order is called *zigzag*. The program above takes
 # {{zigzag.time}} ticks in it, in place of {{ours.time}}.
+#
+# ![Who attends to what, in order and in zigzag](picture:both_orders)
 
 # %% [markdown] tags=["solution"]
 # ## Faster: zigzag, and gathered ahead
@@ -282,6 +288,8 @@ grade(context_parallel)
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+
+from drawing import Figure
 
 
 async def zigzag_and_ahead(model: Model) -> Model:
@@ -436,6 +444,15 @@ async def only_inputs_kept(model: Model) -> Model:
     del grads["out"]
     await update(0)
     return model
+
+
+def both_orders(static: bool = False) -> Figure:
+    """Who attends to what in the first layer."""
+    in_order, in_zigzag = (
+        run(fn, ranks=4, layers=8, batches=1, cost=long_context)
+        for fn in (context_parallel, plain_zigzag)
+    )
+    return draw_attention(in_order, in_zigzag, titles=["in order", "zigzag"], static=static)
 
 
 draw(run(zigzag_and_ahead, ranks=4, layers=8, batches=1, cost=long_context))

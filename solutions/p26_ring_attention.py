@@ -10,7 +10,7 @@
 # So why should anyone have all of them?
 
 # %%
-from drawing import beside_target, compare, draw, play
+from drawing import beside_target, compare, draw, draw_attention, play
 from lib import Model, RingCost, grade, hint, run, solution
 
 # %% tags=["spec"]
@@ -104,7 +104,12 @@ async def once_around(model: Model) -> Model:
     return model
 
 
-draw(run(once_around, ranks=4, layers=1, batches=1, cost=all_heads))
+once = run(once_around, ranks=4, layers=1, batches=1, cost=all_heads)
+draw(once)
+
+# %%
+# Who attends to what, in which step. A query sees no later key, so the blocks fill a triangle.
+draw_attention(once)
 
 # %% [markdown]
 # ## Your task
@@ -197,6 +202,8 @@ grade(ring_attention)
 # each step some ranks have a full block and others nothing, and since all of them stand in one ring, all go at the
 # pace of the full one. If every hop is hidden as well as can be, a ring takes {{in_order.time}} ticks in order, and {{fast.time}} in zigzag.
 #
+# ![Who attends to what in which step, in order and in zigzag](picture:both_orders)
+#
 # A gather in zigzag would take {{gathering.time}} ticks and {{gathering.memory}} elements here. So a ring has two advantages:
 # a rank holds {{slices_held:word}} slices of the keys and values at a time, in place of all of them, and what is on its way can hide
 # behind what is computed. It sends more, though. Of keys and values of size S, a gather brings each of n ranks `(n - 1)/n S`, and
@@ -227,6 +234,8 @@ grade(ring_attention)
 
 # %% tags=["solution"]
 from functools import partial
+
+from drawing import Figure
 
 
 async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Model:
@@ -312,6 +321,18 @@ ring_attention_in_29_015 = partial(hops_hidden, again=1 / 8)
 ring_attention_in_31_1 = partial(hops_hidden, again=4 / 8)
 ring_attention_in_33_185 = partial(hops_hidden, again=7 / 8)
 
+ring_in_order = partial(hops_hidden, again=0, in_order=True)
+
+
+def both_orders(static: bool = False) -> Figure:
+    """Who attends to what in the first layer, step by step."""
+    in_order, in_zigzag = (
+        run(fn, ranks=4, layers=8, batches=1, cost=all_heads)
+        for fn in (ring_in_order, ring_attention_in_28_32)
+    )
+    return draw_attention(in_order, in_zigzag, titles=["in order", "zigzag"], static=static)
+
+
 draw(run(ring_attention_in_28_32, ranks=4, layers=8, batches=1, cost=all_heads))
 
 # %% [markdown]
@@ -361,7 +382,7 @@ assert cost == all_heads
 size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1, "cost": cost}
 ours, fast = run(ring_attention, **size), run(ring_attention_in_28_32, **size)
 small = run(ring_attention_in_33_185, **size)
-in_order = run(partial(hops_hidden, again=0, in_order=True), **size)
+in_order = run(ring_in_order, **size)
 gathering = run(partial(sliced, order="zigzag", keep=False), **size)
 around = run(once_around, ranks=4, layers=1, batches=1, cost=cost)
 hop = next(event for event in around.events if event.kind == "pass_to")

@@ -15,6 +15,7 @@ from drawing import (
     compare,
     draw,
     draw_attempts,
+    draw_attention,
     draw_course,
     draw_group,
     draw_primitive,
@@ -35,6 +36,7 @@ from tests.browser import PAGE, Browser
 from tests.drawing_events import sharded_run, staged_run
 from tests.failures import CASES, failed
 from tests.programs import small_size, solutions
+from tests.slices import ring
 from tests.test_browser import GROUP
 
 if TYPE_CHECKING:
@@ -94,6 +96,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "partial sum": lambda: draw_tensor(Activation(0, 3, [0], 1, parts=[1], of=4)),
     "primitive": lambda: draw_primitive("scatterreduce", ranks=4),
     "tokens": lambda: draw_tokens(run(experts.plain, 4, 2, 4, experts=8)),
+    "attention": lambda: draw_attention(
+        run(ring(), ranks=4, layers=1, batches=1), run(ring(zigzag=True), ranks=4, layers=1, batches=1)
+    ),
+    "attention of one": lambda: draw_attention(run(ring(zigzag=True), ranks=8, layers=1, batches=1)),
     "reference": reference,
     "player": lambda: play(staged_run()),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drawing import draw, play, reference
+from drawing import draw, perfetto, play, reference
 from lib import (
     Activation,
     Attended,
@@ -32,6 +33,8 @@ from lib.machine.fingerprints import Fingerprints
 from lib.record.causal import share
 from lib.record.codes import read_code
 from lib.record.labels import Labels, of_batches
+from lib.record.shards import refined
+from tests.drawing_events import titles
 from tests.slices import gathering, in_steps, ring
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
@@ -61,6 +64,43 @@ def test_three_steps_are_a_forward() -> None:
     """On one rank, with the whole sequence: the same values, at the same price."""
     done = run(in_steps, ranks=1, layers=2, batches=1)
     assert done.time == 2 * (1 + 1 + 0.5)
+
+
+# -- the log -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_log_says_which_slices_queries_and_keys_are(name: str) -> None:
+    """Each query meets each slice that it sees once, forward and backward, as the labels of the operands say."""
+    done = run(PROGRAMS[name], **SIZE)
+    for kind, layer in product(("attend", "backward_attend"), range(2)):
+        pairs: list[tuple[int, int]] = []
+        for event in done.events:
+            if (event.kind, event.layer) == (kind, layer):
+                queries, keys = (refined(*one, 8) for one in event.slices)
+                own = {event.rank, 7 - event.rank} if "zigzag" in name else {2 * event.rank, 2 * event.rank + 1}
+                assert queries == own
+                pairs += product(queries, keys)
+        assert sorted(pair for pair in pairs if pair[0] >= pair[1]) == [(q, k) for q in range(8) for k in range(q + 1)]
+    steps = [event for event in done.events if event.kind in ("project", "rest", "backward_rest", "backward_project")]
+    assert {len(set(event.slices)) for event in steps} == {1} and all(step.slices[0][1] > 1 for step in steps)
+    assert all(event.slices == () for event in done.events if event.kind in ("update", "allgather", "pass_to"))
+
+
+def test_the_log_of_a_failed_run_says_it_too() -> None:
+    with pytest.raises(PuzzleError) as caught:
+        run(gathering(mistake="own keys only"), **SIZE)
+    assert caught.value.run is not None
+    found = {event.rank: event.slices for event in caught.value.run.events if event.kind == "attend"}
+    assert {rank: pair for rank, pair in found.items() if pair != ((frozenset({rank}), 4),) * 2} == {} and found
+
+
+def test_pictures_and_files_for_perfetto_say_the_slices() -> None:
+    done = run(ring(zigzag=True), **SIZE)
+    said = "queries: slice {1, 6} of 8\nkeys: slice {0, 7} of 8"
+    assert any(said in text for text in titles(draw(done)))
+    found = [entry.get("args", {}) for entry in json.loads(perfetto(done))["traceEvents"] if entry["ph"] == "X"]
+    assert any((one.get("queries"), one.get("keys")) == ("slice {1, 6} of 8", "slice {0, 7} of 8") for one in found)
 
 
 # -- prices and sizes ----------------------------------------------------------------------------------------

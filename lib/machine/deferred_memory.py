@@ -34,7 +34,9 @@ def events_so_far(links: RankLinks) -> list[Event]:
         if before < len(log) and known[before]
     }
     more = {place[at]: held for at, held in samples.items() if known[at]}
-    return events_of(rank.rank, [entry for entry in log if entry.end is not None], awaited, more, rank.per_tick)
+    pieces = {place[at]: slices for at, slices in rank.pieces.items()}
+    ended = [entry for entry in log if entry.end is not None]
+    return events_of(rank.rank, ended, awaited, more, pieces, rank.per_tick)
 
 
 def finish_log(links: RankLinks) -> Sequence[Event]:
@@ -44,7 +46,7 @@ def finish_log(links: RankLinks) -> Sequence[Event]:
     log: list[Entry] = rank.log
     calls = [entry for entry in log if not isinstance(entry, Done)]
     ended = all(call.end is not None for call in calls)
-    finished = Log(rank.rank, log, rank.fetched, samples, rank.per_tick) if ended else events_so_far(links)
+    finished = Log(rank.rank, log, rank.fetched, samples, rank.pieces, rank.per_tick) if ended else events_so_far(links)
     for notes in (rank.late, rank.kept_loose, rank.received, rank.carried, rank.taken):
         notes.clear()
     links.open.clear()

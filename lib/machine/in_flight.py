@@ -125,7 +125,7 @@ class InFlight:
         return make_event((
             rank, self.kind, self.layer, labels.batches if labels else NONE,
             ticks(self.issued), ticks(self.start), ticks(self.end), held, self.op or None,
-            ends, labels.kind if labels else None, self.sent, words, (), awaited,
+            ends, labels.kind if labels else None, self.sent, words, (), awaited, (),
         ))  # fmt: skip
 
     def wait(self) -> Wait:

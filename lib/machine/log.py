@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..basics.units import Elements
+from ..record.causal import Slices
 from ..record.events import Event, make_event
 from .cost import TimeUnits
 from .in_flight import InFlight
@@ -22,6 +23,7 @@ Entry = Done | InFlight
 Awaited = Mapping[int, tuple[int, ...]]
 """By place in the log: the calls that were fetched between the record before and that one, by their places."""
 Samples = Mapping[int, tuple[Elements, ...]]  # memory by MEMORY_KINDS, by place in the log
+Pieces = Mapping[int, tuple[Slices, ...]]  # the slices of the operands of a layer's steps, by place in the log
 
 
 class Log(Sequence[Event]):
@@ -29,10 +31,16 @@ class Log(Sequence[Event]):
     ``peak``: the largest memory sample, in elements."""
 
     def __init__(
-        self, rank: int, entries: Sequence[Entry], fetched: array[int], samples: Samples, per_tick: int
+        self,
+        rank: int,
+        entries: Sequence[Entry],
+        fetched: array[int],
+        samples: Samples,
+        pieces: Pieces,
+        per_tick: int,
     ) -> None:
         self._rank, self._entries, self._count = rank, entries, len(entries)
-        self._fetched, self._samples, self._per_tick = fetched, samples, per_tick
+        self._fetched, self._samples, self._pieces, self._per_tick = fetched, samples, pieces, per_tick
         self._events: list[Event] | None = None
         ends = [entry.end for entry in entries]
         self.end = float(max(ends, default=0) / per_tick)  # type: ignore[type-var, operator]
@@ -43,8 +51,9 @@ class Log(Sequence[Event]):
         """Return the records, made at the first time that they are asked for."""
         if self._events is None:
             entries = list(islice(self._entries, self._count))  # more may have been done since
-            self._events = events_of(self._rank, entries, awaited_by(self._fetched), self._samples, self._per_tick)
-            self._entries, self._samples = (), {}
+            awaited = awaited_by(self._fetched)
+            self._events = events_of(self._rank, entries, awaited, self._samples, self._pieces, self._per_tick)
+            self._entries, self._samples, self._pieces = (), {}, {}
         return self._events
 
     def __len__(self) -> int:
@@ -70,9 +79,11 @@ def awaited_by(fetched: Sequence[int]) -> Awaited:
     return awaited
 
 
-def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, per_tick: int) -> list[Event]:
+def events_of(
+    rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Samples, pieces: Pieces, per_tick: int
+) -> list[Event]:
     """Return the records of what a rank has done, all of which has ended. ``samples``: what was held, by place, where
-    it is more than the entry says."""
+    it is more than the entry says; ``pieces``: of the steps of layers the slices of their operands, by place."""
 
     @lru_cache(maxsize=1 << 10)  # the same moment is the same float: a hundred bytes less for each record
     def ticks(time: TimeUnits) -> float:
@@ -88,7 +99,7 @@ def events_of(rank: int, entries: Sequence[Entry], awaited: Awaited, samples: Sa
             events.append(
                 make_event((
                     rank, kind, layer, batches, start, start, ticks(end), held,
-                    None, (), None, 0, words, (), before,
+                    None, (), None, 0, words, (), before, pieces.get(place, ()),
                 ))
             )  # fmt: skip
         else:

@@ -366,7 +366,7 @@ class RankState(Asked):
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
-        "mesh", "ranks", "slices", "experts", "beside",
+        "mesh", "ranks", "slices", "pieces", "experts", "beside",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -403,6 +403,7 @@ class RankState(Asked):
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.past = Past()
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
+        self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
         # Memory that only the future tells (see deferred_memory).
         self.late: list[Span] = []
@@ -699,11 +700,15 @@ class RankState(Asked):
         self.beside = now + 1, left - both
         return self.cost.saved_beside(both)
 
-    def note_slices(self, kind: str, labels: Labels) -> None:
-        """Note which slices of a sequence an operation was done with, for an error: the log does not say."""
-        for batch in labels.batches:
-            which = kind, labels.layer, batch
-            self.slices[which] = both(self.slices.get(which, NOTHING), labels.piece())
+    def note_slices(self, kind: str, operands: Sequence[Labels]) -> None:
+        """Note which slices of a sequence the step of a layer that was recorded last was done with: for its record, and
+        for errors, which ask for all that a step was done with so far."""
+        self.pieces[len(self.log) - 1] = tuple([one.piece() for one in operands if KINDS[one.kind].by_batch])
+        first = operands[0]
+        if first.total != 1:
+            for batch in first.batches:
+                which = kind, first.layer, batch
+                self.slices[which] = both(self.slices.get(which, NOTHING), first.piece())
 
     def leave_behind(self, row: Computation, layer: int | None, labels: Sequence[Labels]) -> None:
         """Note what a forward leaves in memory by itself, until the backward that makes the weight's gradient."""

@@ -199,8 +199,8 @@ class LocalSimulator:
         if cost.uneven is not None and not rank.is_host:
             length = cost.times(length, cost.uneven.of_computing(rank.rank, len(rank.log)))
         rank.record(kind, layer, labels[0].batches, words, operands, length, workspace)
-        if labels[0].total != 1 and row.share is not None:
-            rank.note_slices(kind, labels[0])
+        if row.share is not None:
+            rank.note_slices(kind, labels)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
         if len(made) == 1:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..basics.units import Elements
+from .causal import Slices
 from .table import stream_of
 
 END = "end"  # the rank's function has returned
@@ -43,6 +44,9 @@ class Event(NamedTuple):
     awaited: tuple[int, ...] = ()
     """The communications whose results its rank has fetched since the record before, by their places in the rank's log:
     they have moved its clock to the end of the last of them, unless it was later already."""
+    slices: tuple[Slices, ...] = ()
+    """Of a step of a layer (``Computation.share``): which slices of the sequence each operand is that has any, in their
+    order. Of attention these are the queries and the keys. Empty for everything else."""
 
     @property
     def stream(self) -> str:
