@@ -79,8 +79,11 @@ HONEST_NEAR, MISTAKES_NEAR = (
 )
 TODAY = examples([one for one in HONEST_NEAR if one not in AT_A_SHELL], "honest")
 HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in TODAY]
+MISTAKES_TODAY = examples([one for one in MISTAKES_NEAR if one not in AT_A_SHELL], "course", 3)
+MISTAKES_NEAR = [one for one in MISTAKES_NEAR if one in AT_A_SHELL or one in MISTAKES_TODAY]
 """Each honest program is recorded, replayed and checked at one size every time (test_recording.py). At all sizes, in a
-notebook and by the grader of the shell, one of each puzzle is graded every time, and the others take turns."""
+notebook and by the grader of the shell, one of each puzzle is graded every time, and the others take turns. Mistakes
+are graded in a notebook every time, and by the grader of the shell a third of them."""
 
 
 # -- by the grader of the shell, in this process ------------------------------------------------------------

@@ -21,10 +21,11 @@ from lib.referee import shell
 from lib.running.run import run
 from solutions import build
 from tests.corpus.forgeries import SOLUTION, WRONG
+from tests.turns import examples
 from tools import tasks, variants
 
 SEED = "fall-2027"
-CHOSEN = ("ddp", "fsdp", "gpipe", "hierarchical", "interleaved")
+CHOSEN = ("fsdp", "gpipe", *examples(["ddp", "hierarchical", "interleaved"], "course", 3))
 OWN = dict(puzzles())
 SIX = SOLUTION.replace("range(model.LAYERS)", "range(LAYERS)").replace("model.LAYERS", "LAYERS")
 

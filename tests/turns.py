@@ -25,7 +25,7 @@ KINDS = {
     "random": "random examples beyond today's tenth",
     "honest": "honest programs at all sizes, in a notebook and at a shell, beyond one of each puzzle and today's tenth",
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
-    "course": "all puzzles where a third has its day: notebooks in kernels and on Colab, programs of others, chains",
+    "course": "all puzzles where some have their day: notebooks in kernels, programs of others, mistakes at a shell",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
 
