@@ -94,7 +94,7 @@ def compare(
         raise PuzzleError("a title for each run is needed", where="compare", got=describe(titles))
     check_choice("links", links, LINKS, "compare")
     check_width(width, "compare", LEAST)
-    traces = in_one_unit([trace_of(source, title) for source, title in zip(sources, names, strict=True)])
+    traces = in_one_unit([trace_of(source, title, few=True) for source, title in zip(sources, names, strict=True)])
     return small_enough(lambda rough: _figure(traces, width, links, static, rough))
 
 

@@ -32,7 +32,7 @@ def gaps_of(trace: Trace, row: Row) -> list[Gap]:
     own = trace.waiting.gaps(row.ranks[0])
     if row.one or not own:
         return own
-    others = [trace.waiting.gaps(rank) for rank in row.ranks[1:]]
+    others = [trace.waiting.gaps(rank) for rank in row.ranks[1:] if rank in trace.by_rank]
     return [
         gap if all(other[at].ranks == gap.ranks for other in others) else gap._replace(ranks=())
         for at, gap in enumerate(own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -18,12 +18,12 @@ from lib.record.waiting import idle_spans
 from . import theme
 from .marks import Rect
 from .texts import brief_ranks, full_ranks
-from .trace import Trace
+from .trace import FEW, Trace
 
 LEFT, HOST, NODE, RIGHT, PAD = 78.0, 14.0, 26.0, 72.0, 16.0
 """Room in pixels: for the names of rows, how much more with hosts among them, for the names of nodes, for notes beside
 rows, and around everything."""
-GROUP_ABOVE, FOLDED_FROM = 16, 8
+GROUP_ABOVE, FOLDED_FROM = FEW, 8
 """Up to so many ranks, every rank has a row. With more, ranks that do the same share one, and in a picture that would
 be crowded from so many ranks on."""
 ROOM_FOR_MORE, FOLDED, LANE = 2, 12.0, 0.55
@@ -150,7 +150,7 @@ class Layout:
         most = FOLDED_FROM - 1 if fold and (rough or trace.operations > CROWDED) else GROUP_ABOVE
         self.rows = _in_lines(rows_of(trace, most))
         count = len(self.rows)
-        self.folded = count < len(trace.by_rank) and count <= ROOM_FOR_MORE
+        self.folded = count < trace.ranks + len(trace.hosts) and count <= ROOM_FOR_MORE
         """Whether few rows stand for many ranks: then they are higher, and all communication is below the compute."""
         known = ((8, 17.0), (GROUP_ABOVE, 14.0)) if beside else ((4, 26.0), (8, 23.0), (GROUP_ABOVE, 18.0))
         lowest = max(2.0, (240 if beside else 560) / count)
@@ -213,7 +213,7 @@ class Layout:
         found: dict[int, Place] = {}
         for here, row in enumerate(self.rows):
             shown = [Place(here, index) for index, event in enumerate(row.events) if event.kind not in MARKS]
-            for rank in row.ranks:
+            for rank in filter(self.trace.by_rank.__contains__, row.ranks):
                 operations = (event for event in self.trace.by_rank[rank] if event.kind not in MARKS)
                 found |= {id(event): place for event, place in zip(operations, shown, strict=True)}
         return found
@@ -240,18 +240,25 @@ def rows_of(trace: Trace, most: int = GROUP_ABOVE) -> list[Row]:
     """Return the rows. With more than ``most`` ranks, those that do the same share a row, unless they differ in
     ``apart``, or only some of them are hosts."""
     hosts = trace.hosts
-    if len(trace.by_rank) <= most:
+    if trace.ranks + len(hosts) <= most:
         return [Row([rank], [events], devices=[*hosts.get(rank, ())]) for rank, events in trace.by_rank.items()]
     rows: dict[tuple[object, ...], Row] = {}
     for rank, events in trace.by_rank.items():
         key = tuple((e.kind, e.layer, e.layers, e.start, e.end, len(e.batches)) for e in events if e.kind not in MARKS)
         row = rows.setdefault((*key, trace.apart.get(rank), rank in hosts), Row([], [events], of=trace.ranks))
-        row.ranks.append(rank)
+        row.ranks += trace.alike(rank)
         row.devices += hosts.get(rank, ())
         if row.events is not events:
             row.same_batches = row.same_batches and _batches(row.events) == _batches(events)
             row.same_memory = row.same_memory and [e.held for e in row.events] == [e.held for e in events]
-    return list(rows.values())
+    return in_order(rows.values())
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows, the ranks of each in order."""
+    for row in rows:
+        row.ranks.sort()
+    return list(rows)
 
 
 def _has_traffic(trace: Trace) -> bool:

@@ -11,7 +11,7 @@ from lib.record.kinds import MEMORY_KINDS
 from lib.record.score import memory_parts
 
 from . import svg, theme
-from .layout import PAD, Layout, Row
+from .layout import PAD, Layout, Row, in_order
 from .marks import (
     Detail,
     Diagram,
@@ -127,9 +127,9 @@ def profiles_of(layout: Layout) -> list[Row]:
         near = layout.trace.hosts.get(rank, ())
         key = (bool(near), *((event.issued, event.held) for event in events))
         profile = found.setdefault(key, Row([], [events], of=layout.trace.ranks))
-        profile.ranks.append(rank)
+        profile.ranks += layout.trace.alike(rank)
         profile.devices += near
-    return list(found.values())
+    return in_order(found.values())
 
 
 def _most(profile: Row) -> Elements:

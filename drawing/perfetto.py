@@ -64,11 +64,12 @@ def perfetto(source: object) -> Export:
     """The schedule of a Run, of a profile, or of models, as the text of a JSON file in the Trace Event Format, with a
     method ``save("fsdp.json.gz")``.
 
-    Each rank is a process. Its threads are compute, and as many of communication as run at the same time. Sends
+    Each rank is a process; where ranks stand for others (``represent``), one of them is named
+    after all that do the same. Its threads are compute, and as many of communication as run at the same time. Sends
     and their receives are joined by flows. Memory is a counter with a series for each kind that the run has, in
     elements, and one for the total. Raises PuzzleError for anything that is not a run.
     """
-    trace = trace_of(source)
+    trace = trace_of(source, few=True)
     writer = Writer(trace)
     names, logs = list[str](), list[str]()
     for place, (rank, events) in enumerate(trace.by_rank.items()):
@@ -162,7 +163,7 @@ class Writer:
 
     def names(self, rank: int, place: int) -> Iterator[str]:
         """Yield the names of the rank whose log was written last, and of its threads. ``place``: among the ranks."""
-        name = full_ranks([rank], self.trace.hosts.get(rank, ()))
+        name = full_ranks(self.trace.alike(rank), self.trace.hosts.get(rank, ()))
         named = {"process_name": {"name": name}, "process_sort_index": {"sort_index": place}}
         for name, args in named.items():
             yield encode({"ph": "M", "pid": rank, "tid": 0, "ts": 0, "name": name, "args": args})

@@ -70,7 +70,7 @@ def draw(
     check_width(width, "draw")
     if not (chain is None or isinstance(chain, bool)):
         raise PuzzleError("no such chain", where="draw", expected="True, False or None", got=describe(chain))
-    trace = with_chain(trace_of(source, title, time_target, memory_target), chain)
+    trace = with_chain(trace_of(source, title, time_target, memory_target, few=True), chain)
     trace = trace if color == "auto" else replace(trace, color=color)
     if not trace.attempted:
         words = label(PAD, 26, fit(summary(trace), 13, NARROWEST - 2 * PAD), 13, style(theme.MUTE), "start")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from numbers import Real
 from operator import attrgetter
@@ -29,7 +29,7 @@ from lib.record.events import MARKS, Event
 from lib.record.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
-from lib.running.run import Run
+from lib.running.run import Run, Timed
 
 from . import theme
 
@@ -37,6 +37,8 @@ BEHIND = 0.55
 """Room behind a failed run, in parts of its time."""
 SEVERAL = 4
 """Where every rank has so many micro-batches, colors show the order among those of a rank."""
+FEW = 16
+"""Up to so many ranks, each may have a row of its own in a picture, and its events are needed."""
 COLORS = ("auto", "layer", "operation")
 """The possible meanings of colors."""
 
@@ -46,7 +48,8 @@ class Trace:
     """Events by rank, and the data of the header. Times are in ``unit``, memory in ``size_unit``."""
 
     by_rank: Mapping[int, Sequence[Event]]
-    """The events of each rank in the order in which they were issued."""
+    """The events of each rank in the order in which they were issued: of those from which the others follow, where some
+    ranks stand for others (``others``)."""
     layers: int
     batches: int
     node_size: int | None = None
@@ -76,6 +79,10 @@ class Trace:
     """What was in memory at the peak, thing by thing, if the run took notes of it."""
     profile: Profile | None = field(default=None, repr=False)
     """The profile of a real run that this shows, if it is one."""
+    others: Mapping[int, Sequence[int]] = field(default_factory=dict, repr=False)
+    """The ranks that do the same as one in ``by_rank``, and are not there: by this one."""
+    whole: Callable[[], Trace] | None = field(default=None, repr=False)
+    """What gives the trace with the events of all ranks, if these are not all."""
     scored: bool = False
     """Whether the targets are a puzzle's: then figures in seconds and bytes count in two digits."""
 
@@ -87,7 +94,8 @@ class Trace:
     @cached_property
     def operations(self) -> int:
         """The number of operations of all ranks."""
-        return sum(event.kind not in MARKS for event in self.events)
+        known = sum(event.kind not in MARKS for event in self.events)
+        return known * self.ranks // self.known if self.others else known
 
     @cached_property
     def device_events(self) -> list[Event]:
@@ -97,7 +105,16 @@ class Trace:
     @property
     def ranks(self) -> int:
         """The number of ranks shown, without hosts."""
+        return self.known + sum(map(len, self.others.values()))
+
+    @property
+    def known(self) -> int:
+        """The number of ranks in ``by_rank``, without hosts: each of them stands for equally many."""
         return len(self.by_rank) - len(self.hosts)
+
+    def alike(self, rank: int) -> list[int]:
+        """Return a rank of ``by_rank``, and those that do the same and are not there."""
+        return [rank, *self.others.get(rank, ())]
 
     @cached_property
     def time(self) -> float:
@@ -122,7 +139,9 @@ class Trace:
     @cached_property
     def waiting(self) -> Waiting:
         """The gaps of each rank, and for whom it waits."""
-        return Waiting(self.by_rank, self.time, self.tier) if self.profile is None else self.profile.waiting
+        if self.profile is not None:
+            return self.profile.waiting
+        return Waiting(self.by_rank, self.time, self.tier, self.alike)
 
     @cached_property
     def apart(self) -> dict[int | None, object]:
@@ -145,7 +164,7 @@ class Trace:
     @cached_property
     def parts(self) -> Mapping[str, Fraction]:
         """The time of all ranks without hosts, by parts: shares (0 to 1) that add up to 1."""
-        return time_parts(self.device_events, self.ranks, self.time)
+        return time_parts(self.device_events, self.known, self.time)
 
     @cached_property
     def idle(self) -> float:
@@ -156,7 +175,7 @@ class Trace:
     def communication(self) -> float:
         """The share (0 to 1) of all ranks' time with communication, hidden or not."""
         talk = (event for event in self.device_events if event.stream in ("collective", "message"))
-        return part_of_time(talk, self.time, self.ranks)
+        return part_of_time(talk, self.time, self.known)
 
     @property
     def fast_enough(self) -> bool | None:
@@ -182,7 +201,7 @@ class Trace:
         """Return the share (0 to 1) of all ranks' time with communication inside nodes, or ``between`` them."""
         talk = (event for event in self.device_events if event.stream in ("collective", "message"))
         found = (event for event in talk if spans_boxes(event, self.node_size, self.hosts) == between)
-        return part_of_time(found, self.time, self.ranks)
+        return part_of_time(found, self.time, self.known)
 
     def tier(self, event: Event) -> object:
         """Return which tier of links a communication goes over: each tier works by itself."""
@@ -230,10 +249,13 @@ def trace_of(
     title: str | None = None,
     time_target: float | None = None,
     memory_target: Elements | float | None = None,
+    *,
+    few: bool = False,
 ) -> Trace:
     """Return the trace of a Run, a Profile, a Model, or several Models. Raise PuzzleError for anything else.
 
-    Without targets, a run of a puzzle's function at the puzzle's size gets the puzzle's.
+    Without targets, a run of a puzzle's function at the puzzle's size gets the puzzle's. ``few``: whether ranks that
+    follow from others may be left out (``Trace.others``).
     """
     for name, target in (("time_target", time_target), ("memory_target", memory_target)):
         if target is not None and not (isinstance(target, Real) and 0 <= target < float("inf")):
@@ -242,13 +264,18 @@ def trace_of(
         return source
     if isinstance(source, Profile):
         return _of_profile(source, source.name if title is None else str(title), time_target)
-    models = _models(source)
-    if isinstance(source, Run):
+    models, others, whole = _models(source), dict[int, Sequence[int]](), None
+    if few and isinstance(source, Timed) and source.alike and source.ranks > FEW:
+        others = {rank: own for rank, own in source.alike.items() if own}
+        by_rank: dict[int, Sequence[Event]] = {rank: source.log_of(rank) for rank in source.alike}
+        models = [models[rank] for rank in by_rank]
+        whole = partial(trace_of, source, title, time_target, memory_target)
+    elif isinstance(source, Run):
         own = defaultdict[int, list[Event]](list)
         for rank, events in groupby(source.events, key=attrgetter("rank")):
             own[rank].extend(events)
         ranks = sorted(own) if source.failure is None else range(source.ranks + source.hosts)
-        by_rank: dict[int, Sequence[Event]] = {rank: tuple(own[rank]) for rank in ranks}
+        by_rank = {rank: tuple(own[rank]) for rank in ranks}
     else:
         models, by_rank = _logs(models)
     dist, hosts = models[0].dist, {}
@@ -267,6 +294,8 @@ def trace_of(
         unit=dist.cost.time_unit,
         size_unit=dist.cost.size_unit,
         hosts=hosts,
+        others=others,
+        whole=whole,
     )
     return _of_run(trace, source) if isinstance(source, Run) else trace
 
@@ -295,7 +324,7 @@ def _of_profile(profile: Profile, title: str, time_target: float | None) -> Trac
 def _of_run(trace: Trace, run: Run) -> Trace:
     """Return a trace with the data of a Run besides its records, and the targets of its puzzle if it has none."""
     # Only a run that is meant to train the model can do so wrongly.
-    trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.events)
+    trains = run.failed or run.name in puzzles() or any(event.kind == UPDATE.kind for event in run.typical[0])
     trains = trains or any(state.finals for state in run.final_states)
     note = "; ".join(filter(None, [run.note, run.overlap]))
     tick, fault = run.tick and 1e3 * run.tick, run.fault if trains else ""
@@ -322,6 +351,7 @@ def with_chain(trace: Trace, wanted: bool | None) -> Trace:
         if trace.unit is MS:
             problem, fix = "times that were measured do not follow from each other", "draw(done, chain=True)"
             raise PuzzleError(problem, where="draw", expected="a run in ticks", fix=fix, line="")
+        trace = trace.whole() if trace.whole else trace  # a chain may lead over any rank
         return replace(trace, chain=chain_of(trace.events, trace.tier))
     except PuzzleError:
         if wanted is None:

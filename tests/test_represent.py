@@ -1,17 +1,19 @@
 """Ranks that stand for others: as the whole machine, or refused."""
 
 import importlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from drawing import draw, perfetto
+from drawing import compare, draw, perfetto
 from lib import Cost, Model, PuzzleError, Run, grade, run
 from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
+from lib.record.score import idle_share
 from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
 from tests.corpus.honest import HONEST
@@ -647,3 +649,80 @@ def test_prices_of_another_kind() -> None:
     cost = cost_named("two_speeds")
     size: dict[str, Any] = {"ranks": 24, "layers": 2, "batches": 24, "mesh": {"replica": 3, "shard": 8}, "node_size": 8}
     assert same(run(hybrid, **size, cost=cost, represent=True), run(hybrid, **size, cost=cost))
+
+
+# -- what is made of it -------------------------------------------------------------------------
+
+PICTURED: dict[str, dict[str, Any]] = {
+    "ddp": {"ranks": 40, "layers": 2, "batches": 40},
+    "fsdp": {"ranks": 24, "layers": 3, "batches": 24},
+    "prefetch": {"ranks": 64, "layers": 6, "batches": 64},
+    "replica_fsdp": {"ranks": 48, "layers": 3, "batches": 48, "mesh": {"replica": 6, "shard": 8}, "node_size": 8},
+    "hpz": {"ranks": 48, "layers": 3, "batches": 48, "mesh": {"replica": 6, "shard": 8}, "node_size": 8},
+}
+
+
+def pictured() -> Iterator[Any]:
+    """Programs with sizes, and the axis along which ranks stand for others."""
+    for name, size in PICTURED.items():
+        yield pytest.param(getattr(MODULES[puzzles()[name].file], name), size, True, id=name)
+    for axis in ("replica", "shard"):
+        yield pytest.param(hybrid, PICTURED["hpz"], axis, id=f"hybrid-{axis}")
+    stages = {"ranks": 40, "layers": 4, "batches": 40, "mesh": {"replica": 10, "stage": 4}}
+    yield pytest.param(stages_that_are_copied, stages, "replica", id="stages")
+
+
+async def stages_that_are_copied(model: Model) -> Model:
+    """A pipeline in every replica. The first stage waits for the last, and gradients are summed over replicas."""
+    stage, last = model.axis_index("stage"), model.axis_size("stage") - 1
+    replica, replicas = model.axis_index("replica"), model.axis_size("replica")
+    model.weights[0], model.opt_states[0] = model.load_weights(stage)
+    each = model.BATCHES // replicas
+    for batch in range(each):
+        batch = replica * each + batch
+        inp = await model.receive(model.rank - 1) if stage else model.get_activation([batch])
+        model.activations[0] = inp
+        out = model.forward(stage, inp, model.weights[0])
+        if stage < last:
+            await model.pass_to(model.rank + 1, out)
+            grad = await model.receive(model.rank + 1)
+        else:
+            grad = model.loss(out)
+        weight_grad, grad = model.backward(stage, model.activations.pop(0), grad, model.weights[0])
+        before = model.grad_weights.pop(0, None)
+        model.grad_weights[0] = weight_grad if before is None else before + weight_grad
+        if stage:
+            await model.pass_to(model.rank - 1, grad)
+    total = await model.allreduce(model.grad_weights.pop(0), stage, axis="replica")
+    model.weights[0], model.opt_states[0] = model.update(stage, total, model.weights[0], model.opt_states[0])
+    model.set_final_weight(stage, model.weights[0])
+    return model
+
+
+@pytest.mark.parametrize(("program", "size", "axis"), [*pictured()])
+def test_pictures_and_reports_are_those_of_all_ranks_and_need_no_other_log(
+    program: Callable[[Model], Any], size: dict[str, Any], axis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = [Cost(), A100_MEGATRON.cost(Transformer(size["layers"], 1024, 16, 512, 1000))]
+    for cost in costs:
+        few, whole = run(program, **size, cost=cost, represent=axis), run(program, **size, cost=cost)
+        note, few.note = few.note, ""
+        assert len(few.models) < whole.ranks and note
+        monkeypatch.setattr(few, "verify", whole.verify)
+        with monkeypatch.context() as patched:
+            patched.setattr(Derived, "events", lambda self: pytest.fail("a log was made"))
+            for options in ({}, {"links": "all"}, {"width": 2000.0, "color": "operation"}):
+                assert draw(few, **options).svg() == draw(whole, **options).svg()
+            assert compare(few, few).svg() == compare(whole, whole).svg()
+            assert compare(few, whole).svg() == compare(whole, whole).svg()
+            if cost is costs[1]:
+                assert report(few) == report(whole)
+            assert idle_share(*few.typical, few.time) == pytest.approx(idle_share(whole.events, whole.ranks))
+            written = json.loads(perfetto(few))["traceEvents"]
+        events = json.loads(perfetto(whole))["traceEvents"]
+        processes = {one["pid"] for one in written}
+        names = [one["args"]["name"] for one in written if one["name"] == "process_name"]
+        shown = [one for one in written if one["ph"] != "M"]
+        assert shown == [one for one in events if one["ph"] != "M" and one["pid"] in processes]
+        assert len(processes) < whole.ranks and any(name.startswith("ranks 0, ") for name in names)
+    assert draw(few, chain=True).svg() == draw(whole, chain=True).svg()

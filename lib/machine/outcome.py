@@ -75,6 +75,12 @@ class Outcome:
         """The records of the log that are no host's."""
         return tuple(event for event in self.events if event.rank not in self.beside) if self.hosts else self.events
 
+    @property
+    def typical(self) -> tuple[Sequence[Event], int]:
+        """The records of devices each of which stands for equally many, and how many these are: shares of the time,
+        averages and highest values are those of all devices. Unless some ranks stand for others, these are all."""
+        return self.device_events, self.ranks
+
     @cached_property
     def attempted(self) -> bool:
         """Whether the function did anything at all."""
@@ -132,7 +138,7 @@ class Outcome:
 
     def _spent(self) -> str:
         """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
-        parts = time_parts(self.device_events, self.ranks, self.time)
+        parts = time_parts(*self.typical, self.time)
         whose = "devices" if self.hosts else "ranks"
         said = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
         return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""

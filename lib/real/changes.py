@@ -7,6 +7,7 @@ nothing is exposed but the pipeline's bubble, and close elsewhere.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -88,17 +89,17 @@ def _time(run: Outcome, cost: RealCost, other: RealCost) -> float:
     """Return the seconds of a step at other prices, by the rank that computes most. In a pipeline the time in which it
     waits is in proportion to what it computes."""
     ratios = {kind: getattr(other, kind) / getattr(cost, kind) for kind in PRICED if getattr(cost, kind)}
-    busy = [0.0] * run.ranks
-    then = [0.0] * run.ranks
-    for event in run.device_events:
+    typical, _ = run.typical
+    busy, then = defaultdict[int, float](float), defaultdict[int, float](float)
+    for event in typical:
         if event.kind in PRICED:
             took = float(event.end - event.start)
             busy[event.rank] += took
             then[event.rank] += took * ratios.get(event.kind, 1.0)
-    rank = max(range(run.ranks), key=busy.__getitem__)
+    rank = max(sorted(busy), key=busy.__getitem__, default=0)
     if not busy[rank]:
         return run.time
-    if any(event.kind == SEND.kind for event in run.device_events):  # stages wait for each other's work
+    if any(event.kind == SEND.kind for event in typical):  # stages wait for each other's work
         return run.time * then[rank] / busy[rank]
     return run.time - busy[rank] + then[rank]
 
@@ -124,7 +125,7 @@ def _memory(run: Outcome, cost: RealCost, other: RealCost) -> float:
         found = float(sum(event.held)) - float(event.held[ACTIVATIONS]) + kept * unit + works[1]
         return found + sum(float(event.held[slot]) * (times - 1) for slot, times in scaled)
 
-    return max(map(held, run.device_events))
+    return max(map(held, run.typical[0]))
 
 
 def _workspace(event: Event, cost: RealCost) -> float:

@@ -43,8 +43,9 @@ def _helps(run: Outcome, cost: RealCost) -> list[str]:
     """Return what each single change would take away or add. Of a program that keeps activations itself, or divides
     layers or experts, it is not known."""
     plain = {FORWARD.kind, BACKWARD.kind, LOSS.kind, UPDATE.kind}
-    done = {event.kind for event in run.device_events if isinstance(OPERATIONS.get(event.kind), Computation)}
-    whole = not any("partial" in word or "keep" in word for event in run.device_events for word in event.words)
+    typical, _ = run.typical
+    done = {event.kind for event in typical if isinstance(OPERATIONS.get(event.kind), Computation)}
+    whole = not any("partial" in word or "keep" in word for event in typical for word in event.words)
     if not done <= plain or not {FORWARD.kind, BACKWARD.kind} <= done or not whole or run.hosts:
         return []
     return ["\nwhat would change with", *(f"  {one.said(run)}" for one in changes(run, cost))]
@@ -57,7 +58,7 @@ def _time(run: Outcome, cost: RealCost) -> list[str]:
         f"\ntime: {run.time:.4g} s a step, {tokens:,.0f} tokens a second,",
         f"      {tokens / run.ranks / cost.gpus:,.0f} on each GPU{mfu}",
     ]
-    parts = time_parts(run.device_events, run.ranks, run.time)
+    parts = time_parts(*run.typical, run.time)
     rows = sorted([(float(part), name_of(kind)) for kind, part in parts.items() if kind in OPERATIONS], reverse=True)
     traffic = _traffic(run, cost)
     if traffic:
@@ -70,13 +71,14 @@ def _traffic(run: Outcome, cost: RealCost) -> float:
     """Return the part of all ranks' time that is tensor-parallel traffic, inside the price of layers."""
     if not cost.traffic or not run.time:
         return 0.0
-    events = [event for event in run.device_events if event.kind in OPERATIONS]
+    typical, ranks = run.typical
+    events = [event for event in typical if event.kind in OPERATIONS]
     done = sum(float(event.end - event.start) * cost.traffic_of(event.kind) for event in events)
-    return done / run.time / run.ranks
+    return done / run.time / ranks
 
 
 def _memory(run: Outcome, cost: RealCost) -> list[str]:
-    peak = peak_event(run.device_events)
+    peak = peak_event(run.typical[0])
     room, sheet = cost.cluster.room, cost.cluster.memory
     fits = "fits" if cost.fits(run.memory) else "does not fit"
     lines = [f"\nmemory: {show_bytes(run.memory)} at the peak; it {fits} {show_bytes(room)},"]
@@ -91,7 +93,8 @@ def _memory(run: Outcome, cost: RealCost) -> list[str]:
 def _volume(run: Outcome, cost: RealCost) -> list[str]:
     size: Counter[str] = Counter()
     times: dict[str, list[Event]] = {name: [] for name in cost.tiers}
-    for event in run.device_events:
+    typical, ranks = run.typical
+    for event in typical:
         if event.op is not None and event.kind != RECEIVE.kind:
             tier = cost.tiers[spans_boxes(event, run.node_size, run.beside)]
             size[tier] += round(sent_by(event))
@@ -99,8 +102,8 @@ def _volume(run: Outcome, cost: RealCost) -> list[str]:
     lines = ["\nlinks, from each GPU on the average:"]
     for tier, events in times.items():
         if events:
-            busy = part_of_time(events, run.time, run.ranks)
-            lines.append(f"  {show_bytes(size[tier] / run.ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
+            busy = part_of_time(events, run.time, ranks)
+            lines.append(f"  {show_bytes(size[tier] / ranks):>8}  {tier}, busy for {100 * busy:.1f} % of the time")
     if cost.traffic:
         lines.append(
             "  and the traffic within layers, of tensor, context or expert parallelism, which is in their price"

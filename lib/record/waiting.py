@@ -8,7 +8,7 @@ last. All this holds for times that were measured as well, where a gap may also 
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -53,10 +53,17 @@ def idle_spans(events: Sequence[Event], time: float) -> list[tuple[float, float]
 
 class Waiting:
     """The gaps of a run, rank by rank. ``by_rank``: the events of each rank in the order of its log; ``tier``: which
-    tier of links a communication goes over, each of which has a queue of its own."""
+    tier of links a communication goes over, each of which has a queue of its own; ``alike``: for a rank the ranks that
+    do the same, itself among them, where the events of some only are given."""
 
-    def __init__(self, by_rank: Mapping[int, Sequence[Event]], time: float, tier: Tier = one_tier) -> None:
-        self.by_rank, self.time, self.tier = by_rank, time, tier
+    def __init__(
+        self,
+        by_rank: Mapping[int, Sequence[Event]],
+        time: float,
+        tier: Tier = one_tier,
+        alike: Callable[[int], Sequence[int]] = lambda rank: (rank,),
+    ) -> None:
+        self.by_rank, self.time, self.tier, self.alike = by_rank, time, tier, alike
         self._known: dict[int, list[Gap]] = {}
 
     def gaps(self, rank: int) -> list[Gap]:
@@ -89,8 +96,10 @@ class Waiting:
             return ()
         came = self._arrivals.get(call.op, {})
         latest = max(came.values(), default=0.0)
-        last = tuple(sorted(other for other, tick in came.items() if tick >= latest - NEARLY))
-        return () if rank in last else last
+        last = [other for other, tick in came.items() if tick >= latest - NEARLY]
+        if rank in last:
+            return ()
+        return tuple(sorted(one for other in last for one in self.alike(other) if one == other or one in call.group))
 
     @cached_property
     def _arrivals(self) -> dict[object, dict[int, float]]:

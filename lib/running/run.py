@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
@@ -271,12 +272,36 @@ class Timed(Run):
 
     def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
         own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
-        self._own = [*own.values()]
+        self._own = own
         return self._symmetry.logs(own)
 
     @property
     def _of_each_kind(self) -> Iterable[Event]:
-        return chain.from_iterable(self._own)
+        return chain.from_iterable(self._own.values())
+
+    @cached_property
+    def alike(self) -> Mapping[int, Sequence[int]]:
+        """Each rank from which others follow, all of which were run, with those that follow from it and are not among
+        them. Empty where all ranks were run, and with hosts."""
+        first, everyone = self._symmetry.first, range(self.ranks)
+        if not first or self.hosts:
+            return {}
+        others: dict[int, list[int]] = {rank: [] for rank in sorted(first)}
+        for rank in everyone:
+            if rank not in first:
+                others[self._symmetry.stands_for(rank, self._symmetry.axes)[0]].append(rank)
+        return others
+
+    def log_of(self, rank: int) -> Sequence[Event]:
+        """Return the records of a rank that was run."""
+        return self._own[rank]
+
+    @cached_property
+    def typical(self) -> tuple[Sequence[Event], int]:
+        """The records of the ranks from which the others follow (see ``Outcome``)."""
+        if not self.alike:
+            return self.device_events, self.ranks
+        return tuple(chain.from_iterable(map(self.log_of, self.alike))), len(self.alike)
 
     @property
     def writers(self) -> list[Model]:

@@ -175,7 +175,7 @@ def _trial(fn: Callable[[Any], object], size: dict[str, Any], how: Mapping[str, 
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
-    return Trial(name, size, done.time, done.memory, idle_share(done.device_events, done.ranks, done.time))
+    return Trial(name, size, done.time, done.memory, idle_share(*done.typical, done.time))
 
 
 _shared: list[Any] = []  # filled in forked processes, to which functions of a notebook cannot be sent
