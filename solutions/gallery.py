@@ -46,7 +46,7 @@ FAMILIES = (
     Family(
         "A pipeline",
         "Each GPU has some of the layers. What it costs is waiting, and each of these waits less.",
-        ("pipeline", "gpipe", "one_f_one_b", "interleaved", "zero_bubble", "zbv"),
+        ("pipeline", "gpipe", "one_f_one_b", "interleaved", "zero_bubble", "zbv", "dualpipe"),
     ),
     Family(
         "Data parallel",

@@ -59,6 +59,7 @@ draw_course(done.solved, done.starred, done.trail)
 # 27. [Expert parallel](p27_expert_parallel.ipynb): experts are large and tokens are small, so which of them should travel?
 # 28. [Two batches overlapped](p28_two_batch_overlap.ipynb): what could a GPU do while its tokens travel?
 # 29. [ZB-V](p29_zbv.ipynb): what if the second half of the model came back up the ranks?
+# 30. [DualPipe](p30_dualpipe.ipynb): what if a pipeline were filled from both ends?
 
 # %% [markdown]
 # Each puzzle has two goals, and each goal is a time and a peak memory. Meet the **target** ✓ and you pass. The **star**

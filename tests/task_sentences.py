@@ -364,4 +364,20 @@ TASKS = {
         ("At the other sizes", SIZES, "four ranks, whatever their number"),
         explains="You have the halves;Here all three",
     ),
+    "dualpipe": task(
+        "no pairs",
+        ("At place 0 both", LAYOUT, "every rank has all layers"),
+        ("At place 0 both", "own_layers", "layers of others, with their weights"),
+        ("Each operation works", "one_micro_batch", "two micro-batches at once"),
+        ("Each operation works", "own_layers", "layers of others, with their weights"),
+        ("Half of the micro", "through_all_ranks", "each half by itself"),
+        ("The others go", "through_all_ranks", "each half by itself"),
+        ("So a micro-batch", "through_all_ranks", "each half by itself"),
+        ("Two ranks have", MACHINE, "gradients not summed"),
+        ("The rank must have", MACHINE, "a pair whose gradient comes after the forward"),
+        ("At the other sizes", SIZES, "two places, whatever their number"),
+        explains=(
+            "The mesh has two;There are four;`model.rank_at;There is one;A backward with;F = B;You have the halves"
+        ),
+    ),
 }

@@ -272,6 +272,7 @@ WEAK = {
     "expert_parallel": "expert_parallel",
     "two_batch_overlap": "two_batch_overlap",
     "zbv": "zbv",
+    "dualpipe": "dualpipe",
 }
 """Programs that pass, and have not the idea that the star is for."""
 

@@ -103,6 +103,17 @@ def _experts_sharded(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
     return [{layer: (own, own) for layer, own in enumerate(each)} for each in pieces]
 
 
+def _both_ends(size: Size, states: Sequence[FinalState]) -> list[Wanted]:
+    """Give a rank all of two stages: at place p of either half, one p from the first, and one p from the last."""
+    thick, layers = size["layers"] // size["ranks"], size["layers"]
+    wanted: list[Wanted] = []
+    for state in states:
+        low = state.rank % size["mesh"]["place"] * thick
+        mine = [*range(low, low + thick), *range(layers - low - thick, layers - low)]
+        wanted.append(dict.fromkeys(mine, (_piece(0, 1), _piece(0, 1))))
+    return wanted
+
+
 def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
     replica, shard = divmod(rank, size["mesh"]["shard"])
     piece = _piece(shard * size["mesh"]["replica"] + replica, size["ranks"])
@@ -132,6 +143,8 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     # of layers with experts rank r has piece r, of the others every rank has all
     "experts_sharded": _experts_sharded,
+    # each stage of a pipeline is there twice, in two halves: as far from one end as its copy is from the other
+    "both_ends": _both_ends,
     # the same with weights, and states are cut into pieces over both axes
     "replica_sharded": _everywhere(_states_over_both_axes),
     "anywhere": anywhere,

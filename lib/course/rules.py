@@ -163,6 +163,21 @@ def in_a_v(outcome: Outcome) -> None:
                 raise _broken(event, f"it runs layer {event.layer}", expected, fix)
 
 
+def through_all_ranks(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank that runs more than one stage of a micro-batch: it goes through all ranks."""
+    thick, first = outcome.layers // outcome.ranks, dict[tuple[int, int], int]()
+    for event in outcome.events:
+        if event.kind in training() and event.layer is not None:
+            for mb in event.batches:
+                stage = event.layer // thick
+                before = first.setdefault((event.rank, mb), stage)
+                if before != stage:
+                    expected = "a micro-batch goes through all ranks: each runs one of its stages"
+                    fix = "at the last place of a half, pass the activation on to the same place of the other half"
+                    problem = f"it runs stage {stage} of micro-batch {mb}, of which it has run stage {before}"
+                    raise _broken(event, problem, expected, fix)
+
+
 def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
     computes with the piece that it has loaded, and the partial results are added up."""
@@ -374,6 +389,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             own_updates,
             dealt_like_cards,
             in_a_v,
+            through_all_ranks,
             four_stages,
             several_kinds,
         ),

@@ -95,6 +95,13 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
     ),
     "pipeline": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(1, 2, 3, 4), batches=_batches),
     "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3, 4)),
+    "both_ends": lambda size: _varied(  # of an even number of micro-batches, enough for both ends
+        size,
+        mesh=[{"half": 2, "place": places} for places in (1, 2, 3, 4)],
+        ranks=_of_mesh,
+        layers=_a_rank(1, 2, 3),
+        batches=lambda one: [2 * one["ranks"], 2 * one["ranks"] + 2, 3 * one["ranks"]],
+    ),
     "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
         size,
         mesh=_RINGS,

@@ -197,6 +197,7 @@ COSTS: Mapping[str, Cost] = {
     "ring": RingCost(),
     "free_links": Cost(send=0, send_across=0, receive=0),
     "even_thirds": Cost(backward=2, send=0, send_across=0, receive=0),  # F = B = W, as of a large layer
+    "pairs": Cost(backward=2, send=0, send_across=0, receive=0, overlapped=1),  # and a forward hides behind a backward
     "two_halves": Cost(allreduce=0.6, allreduce_across=3.0),  # an all-reduce is a reduce-scatter and an all-gather
     "long_gathers": Cost(backward=2, collective=0.8),  # between nodes, with few tokens
     "inner_activations": Cost(

@@ -99,6 +99,8 @@ COUNTERPARTS = {
 NONE = {
     "zbv": "PyTorch has ScheduleZBVZeroBubble. Its rows run here, and differ by the last weight halves only; what it "
     "starts is not recorded.",
+    "dualpipe": "PyTorch has half of it, ScheduleDualPipeV, in which a micro-batch comes back on the ranks that it "
+    "went down. Its rows run here; what it starts is not recorded.",
     "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
     "puzzle 4.",
     "pipeline_fsdp": "PyTorch has this only put together from two parts, a schedule and fully_shard, and what the two "

@@ -230,7 +230,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         mesh = self.dist._mesh
         for axis, place in coords.items():
             if type(place) is int or not 0 <= place < mesh.size(axis):
-                one_of(axis, place, mesh.size(axis), self._place("rank_at"))
+                fix = f"places go from 0 to model.axis_size({axis!r}) - 1, which is {mesh.size(axis) - 1} here"
+                one_of(axis, place, mesh.size(axis), self._place("rank_at"), fix)
         if self.is_host and (missing := mesh.axes.keys() - coords.keys()):
             problem, fix = "a host has no coordinates of its own", f"name {', '.join(sorted(missing))} as well"
             raise PuzzleError(problem, where=self._place("rank_at"), fix=fix)

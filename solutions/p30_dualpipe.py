@@ -1,0 +1,484 @@
+# %% [markdown]
+# # Puzzle 30: DualPipe
+#
+# In a pipeline the last ranks wait at the beginning, until the first micro-batch has come down to them, and the first
+# ranks wait at the end. DeepSeek-V3 was trained with a pipeline that is filled from both ends at once. For that, every
+# stage is there twice: rank 0 has the first stage and the last one. So a rank with a backward to do
+# mostly has a forward to do, too. And of the two, one can compute while the other communicates.
+#
+# **How many of the {{(stages - 1) * F + (stages - 1) * B}} ticks of bubble that 1F1B has here are left then?**
+
+# %%
+from drawing import beside_target, compare, draw, play
+from lib import Activation, ActivationGrad, Cost, Model, grade, hint, run, solution
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": 30,
+    "name": "dualpipe",
+    "title": "DualPipe",
+    "size": {"ranks": 4, "layers": 8, "batches": 8, "mesh": {"half": 2, "place": 2}},
+    "other_sizes": "both_ends",
+    "target": {"time": 50.5, "memory": 4980736},
+    "star": {"time": 44.3, "memory": 4718592},
+    "frontier": [
+        {"time": 44.3, "memory": 4718592, "by": "in_halves"},
+    ],
+    "cost": "pairs",
+    "layout": "both_ends",
+    "rules": ["own_layers", "one_micro_batch", "through_all_ranks"],
+    "words": ["backward_input", "backward_weight", "overlapped=True"],
+    "begins_with": "zbv",
+    "hints_for": {"slow": 3, "large": 3},
+    "difficulty": "hard",
+    "minutes": 60,
+    "star_hint": "Which backwards have no forward beside them? Their weight halves can wait, and the gradients of their "
+    "inputs are out sooner.",
+    "hints": [
+        "Seen from its own half, a rank has a lower and an upper stage, as in puzzle 29. Only the turn is different: "
+        "the last place of a half goes on with the last place of the other half. Which micro-batches go through the "
+        "lower stage of a rank, and which through the upper one?",
+        "Write `forward(stage)`, `backward(stage)` and `beside(one, other)`: a forward of one stage and a backward of the "
+        "other. `beside` first awaits the input and the gradient. Then it takes turns, layer by layer: "
+        "`model.forward(...)` of one, `model.backward(..., overlapped=True)` of the other. At the end both results are sent.",
+        "With `n = place + 1` and `ahead = places - n`: `2 * ahead` forwards of the lower stage; `n` times a forward of the lower "
+        "and one of the upper stage; `ahead` times a backward of the upper stage and a forward of it; then pairs, of the lower "
+        "stage beside the upper, and of the upper beside the lower, each `model.BATCHES // 2 - model.RANKS + n` times. When the lower "
+        "stage has no more forwards: `ahead` times a backward of the upper stage, and a pair; `n` times a backward of both; "
+        "`ahead` times one of the lower stage.",
+    ],
+}
+
+# %% [markdown]
+# ## Your task
+#
+# The mesh has two halves with two places each: rank 0 and rank 1 are the places 0 and 1 of half 0, rank 2 and rank 3
+# those of half 1. There are four stages of two layers. At place 0 both halves have stage 0 and stage 3, at place 1 they
+# have stage 1 and stage 2, with the optimizer states. Each operation works on a single micro-batch, with a weight that
+# its rank has loaded.
+#
+# Half of the micro-batches start at place 0 of half 0, go to place 1 there, then over to place 1 of half 1, and end at
+# place 0 of half 1. The others go the opposite way. So a micro-batch goes through all ranks.
+# `model.rank_at(half=1, place=0)` is the rank there.
+#
+# Two ranks have the gradient of a layer for half of the micro-batches each: `model.allreduce(grad, layer, axis="half")`
+# sums the two, and both ranks update.
+#
+# There is one new word. A backward with `overlapped=True` runs beside the forward of another micro-batch right before it, and
+# the two take as long as the longer one. The rank must have both the input and the gradient before that forward begins.
+#
+# F = B = W = {{cost.forward}} for a layer, and messages take no time:
+# `cost=Cost(backward=2, send=0, send_across=0, receive=0, overlapped=1)`. You have the halves of a backward as well.
+#
+# Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
+# elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# At the other sizes, layers are a multiple of the ranks, and there is an even number of micro-batches, at least twice as many as
+# ranks.
+
+
+# %%
+async def dualpipe(model: Model) -> Model:
+    """Micro-batches from both ends, and forwards beside backwards."""
+    ### BEGIN SOLUTION
+    half, place = model.axis_index("half"), model.axis_index("place")
+    places, end = model.axis_size("place"), model.LAYERS
+    thick, share = end // model.RANKS, model.BATCHES // 2
+    lower = range(place * thick, (place + 1) * thick)
+    upper = range(end - lower.stop, end - lower.start)
+    back = model.rank_at(half=half, place=max(place - 1, 0))
+    on = model.rank_at(half=half, place=min(place + 1, places - 1))
+    if place == places - 1:
+        on = model.rank_at(half=1 - half, place=place)
+    before = {lower: back, upper: on}  # where a stage's input comes from
+    after = {lower: on, upper: back}
+    first = {lower: half * share, upper: (1 - half) * share}  # its first micro-batch
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    done = {(what, stage): 0 for what in "FB" for stage in (lower, upper)}
+
+    def next_one(what: str, stage: range) -> int:
+        done[what, stage] += 1
+        return first[stage] + done[what, stage] - 1
+
+    async def come(what: type, key: tuple[int, int], src: int) -> None:
+        store = model.activations if what is Activation else model.grad_activations
+        while key not in store:  # whatever comes is stored under what it is
+            got = await model.receive(src=src)
+            own = model.activations if isinstance(got, Activation) else model.grad_activations
+            own[got.layer, min(got.batches)] = got
+
+    async def get_input(stage: range, mb: int) -> None:
+        if stage.start == 0:
+            model.activations[0, mb] = model.get_activation([mb])
+        await come(Activation, (stage.start, mb), before[stage])
+
+    async def get_grad(stage: range, mb: int) -> None:
+        if stage.stop == end:
+            out = model.activations.pop((end, mb))
+            model.grad_activations[end - 1, mb] = model.loss(out)
+        await come(ActivationGrad, (stage.stop - 1, mb), after[stage])
+
+    def forward_of(layer: int, mb: int) -> None:
+        inp, weight = model.activations[layer, mb], model.weights[layer]
+        model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+
+    def backward_of(layer: int, mb: int, overlapped: bool = False) -> None:
+        inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer, mb))
+        of_weight, grad = model.backward(
+            layer, inp, grad, model.weights[layer], overlapped=overlapped
+        )
+        if layer > 0:
+            model.grad_activations[layer - 1, mb] = grad
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + of_weight if so_far else of_weight
+
+    async def pass_output(stage: range, mb: int) -> None:
+        if stage.stop < end:
+            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+
+    async def pass_grad(stage: range, mb: int) -> None:
+        if stage.start > 0:
+            await model.pass_to(
+                before[stage], model.grad_activations.pop((stage.start - 1, mb))
+            )
+
+    async def forward(stage: range) -> None:
+        mb = next_one("F", stage)
+        await get_input(stage, mb)
+        for layer in stage:
+            forward_of(layer, mb)
+        await pass_output(stage, mb)
+
+    async def backward(stage: range) -> None:
+        mb = next_one("B", stage)
+        await get_grad(stage, mb)
+        for layer in reversed(stage):
+            backward_of(layer, mb)
+        await pass_grad(stage, mb)
+
+    async def beside(one: range, other: range) -> None:
+        mb, earlier = next_one("F", one), next_one("B", other)
+        await get_input(one, mb)
+        await get_grad(other, earlier)
+        for low, high in zip(one, reversed(other), strict=True):
+            forward_of(low, mb)
+            backward_of(high, earlier, overlapped=True)
+        await pass_output(one, mb)
+        await pass_grad(other, earlier)
+
+    n, ahead = place + 1, places - place - 1
+    for _ in range(2 * ahead):
+        await forward(lower)
+    for _ in range(n):
+        await forward(lower)
+        await forward(upper)
+    for _ in range(ahead):
+        await backward(upper)
+        await forward(upper)
+    for _ in range(share - model.RANKS + n):
+        await beside(lower, upper)
+        await beside(upper, lower)
+    for _ in range(ahead):
+        await backward(upper)
+        await beside(upper, lower)
+    for _ in range(n):
+        await backward(upper)
+        await backward(lower)
+    for _ in range(ahead):
+        await backward(lower)
+
+    sums = [
+        model.allreduce(model.grad_weights.pop(layer), layer, axis="half")
+        for layer in [*upper, *lower]
+    ]
+    for layer, grad in zip([*upper, *lower], sums, strict=True):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, await grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    ### END SOLUTION
+    return model
+
+
+# %%
+pairs = Cost(backward=2, send=0, send_across=0, receive=0, overlapped=1)
+of_two_halves = {"half": 2, "place": 2}
+draw(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
+
+# %%
+# The same run, step by step, with the line of your code that each rank is at.
+play(run(dualpipe, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs))
+
+# %%
+# Right? Fast and small enough? At other sizes, too? If you are stuck: hint("dualpipe")
+grade(dualpipe)
+
+# %% [markdown]
+# ## What a pair is
+#
+# A large part of a layer with experts is communication: tokens travel to their experts and home again, as in puzzle 28.
+# The forward of one micro-batch and the backward of another need nothing of each other, so the tokens of one travel
+# while the other is computed. How much that saves depends on the machine, so it is a price,
+# `Cost(overlapped=1)`: the two take as long as the longer one. With `Cost(overlapped=0)` they take as long as they do one after the other,
+# and the program above {{plain.time}} ticks instead of {{whole.time}}.
+#
+# ## What it costs
+#
+# Every layer is on two ranks, with its gradient and its optimizer state: of the {{late.memory}} elements at the peak, {{parameters}} are
+# weights, gradients and states. In ZB-V that is half as much. DeepSeek-V3 has most of its
+# weights in experts, which are divided among {{experts_over}} GPUs (arXiv 2412.19437), so a second copy is small there.
+
+# %% [markdown] tags=["solution"]
+# ## Without a forward beside it
+#
+# The program above does whole backwards, and takes {{whole.time}} ticks. At the beginning and at the end there are backwards with no forward beside them, and
+# the other ranks wait for these. If their weight halves come later, gradients
+# are out sooner: that is DeepSeek's schedule, and {{late.time}} ticks. Their report (arXiv 2412.19437, table 2) says that the bubble is
+# (PP/2 - 1)(F&B + B - 3W), for PP stages, where B is a whole backward of a stage, W its weight half, and F&B is what a
+# pair takes. Here that is {{(stages / 2 - 1) * (longer + B - 3 * W):=}} ticks, and the ranks at place 1 wait for {{waited(late, 1)}}, before
+# the gradients are summed. 1F1B has (PP - 1)(F + B), {{(stages - 1) * (F + B)}} ticks.
+#
+# At the fullest, {{stages + 1}} micro-batches are in the stages of a rank, PP + 1, as the report says, too.
+#
+# ## Cut in half
+#
+# Look at place 1: a micro-batch goes over to the other half there. Why, if this rank has the next stage as well? Sea AI Lab asked that,
+# and DeepSeek added the answer to their code as DualPipeV (github.com/deepseek-ai/DualPipe). The program below with `crosses=False` leaves
+# each micro-batch in its half: {{cut.time}} ticks, {{cut.memory}} elements, and {{messages(cut)}} messages instead of {{messages(late)}}. Now the
+# halves have nothing to do with each other but the sum of the gradients. So one of them could be left out: then it is a V, as in puzzle 29, on half as many
+# ranks, with the same bubble.
+
+# %% tags=["solution"]
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from drawing import Figure
+from lib import Run
+
+
+async def from_both_ends(model: Model, crosses: bool) -> Model:
+    """Weight halves wait where no forward is beside the backward. ``crosses``: whether a micro-batch goes over to the
+    other half in the middle, or comes back in its own."""
+    half, place = model.axis_index("half"), model.axis_index("place")
+    places, end = model.axis_size("place"), model.LAYERS
+    thick, share = end // model.RANKS, model.BATCHES // 2
+    lower = range(place * thick, (place + 1) * thick)
+    upper = range(end - lower.stop, end - lower.start)
+    theirs = 1 - half if crosses else half
+    back = model.rank_at(half=half, place=max(place - 1, 0))
+    on = model.rank_at(half=half, place=min(place + 1, places - 1))
+    if place == places - 1:
+        on = model.rank_at(half=theirs, place=place)
+    before, after = {lower: back, upper: on}, {lower: on, upper: back}
+    first = {lower: half * share, upper: theirs * share}
+    for layer in [*lower, *upper]:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    async def come(what: type, key: tuple[int, int], src: int) -> None:
+        store = model.activations if what is Activation else model.grad_activations
+        while key not in store:
+            got = await model.receive(src=src)
+            own = model.activations if isinstance(got, Activation) else model.grad_activations
+            own[got.layer, min(got.batches)] = got
+
+    async def get_input(stage: range, mb: int) -> None:
+        if stage.start == 0:
+            model.activations[0, mb] = model.get_activation([mb])
+        await come(Activation, (stage.start, mb), before[stage])
+
+    async def get_grad(stage: range, mb: int) -> None:
+        if stage.stop == end:
+            out = model.activations.pop((end, mb))
+            model.grad_activations[end - 1, mb] = model.loss(out)
+        await come(ActivationGrad, (stage.stop - 1, mb), after[stage])
+
+    async def pass_output(stage: range, mb: int) -> None:
+        if stage.stop < end and after[stage] != model.rank:
+            await model.pass_to(after[stage], model.activations.pop((stage.stop, mb)))
+
+    async def pass_grad(stage: range, mb: int) -> None:
+        if stage.start > 0 and before[stage] != model.rank:
+            await model.pass_to(
+                before[stage], model.grad_activations.pop((stage.start - 1, mb))
+            )
+
+    def forward_of(layer: int, mb: int) -> None:
+        inp, weight = model.activations[layer, mb], model.weights[layer]
+        model.activations[layer + 1, mb] = model.forward(layer, inp, weight)
+
+    def backward_of(layer: int, mb: int, overlapped: bool) -> None:
+        inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer, mb))
+        of_weight, grad = model.backward(
+            layer, inp, grad, model.weights[layer], overlapped=overlapped
+        )
+        if layer > 0:
+            model.grad_activations[layer - 1, mb] = grad
+        add(layer, of_weight)
+
+    def add(layer: int, of_weight: Any) -> None:
+        so_far = model.grad_weights.get(layer)
+        model.grad_weights[layer] = so_far + of_weight if so_far else of_weight
+
+    done: dict[tuple[str, range], int] = {}
+    later: list[tuple[range, int]] = []  # weight halves
+
+    def next_one(what: str, stage: range) -> int:
+        done[what, stage] = done.get((what, stage), 0) + 1
+        return first[stage] + done[what, stage] - 1
+
+    async def forward(stage: range) -> None:
+        mb = next_one("F", stage)
+        await get_input(stage, mb)
+        for layer in stage:
+            forward_of(layer, mb)
+        await pass_output(stage, mb)
+
+    async def backward(stage: range) -> None:
+        mb = next_one("B", stage)
+        await get_grad(stage, mb)
+        for layer in reversed(stage):
+            backward_of(layer, mb, overlapped=False)
+        await pass_grad(stage, mb)
+
+    async def for_the_input(stage: range) -> None:
+        mb = next_one("B", stage)
+        await get_grad(stage, mb)
+        for layer in reversed(stage):
+            inp, grad = model.activations[layer, mb], model.grad_activations[layer, mb]
+            grad = model.backward_input(layer, inp, grad, model.weights[layer])
+            if layer > 0:
+                model.grad_activations[layer - 1, mb] = grad
+        await pass_grad(stage, mb)
+        later.append((stage, mb))
+
+    def for_the_weight() -> None:
+        stage, mb = later.pop(0)
+        for layer in reversed(stage):
+            inp = model.activations.pop((layer, mb))
+            grad = model.grad_activations.pop((layer, mb))
+            add(layer, model.backward_weight(layer, inp, grad, model.weights[layer]))
+
+    async def beside(one: range, other: range) -> None:
+        mb, earlier = next_one("F", one), next_one("B", other)
+        await get_input(one, mb)
+        await get_grad(other, earlier)
+        for low, high in zip(one, reversed(other), strict=True):
+            forward_of(low, mb)
+            backward_of(high, earlier, overlapped=True)
+        await pass_output(one, mb)
+        await pass_grad(other, earlier)
+
+    n, ahead = place + 1, places - place - 1
+    for _ in range(2 * ahead):
+        await forward(lower)
+    for _ in range(n):
+        await forward(lower)
+        await forward(upper)
+    for _ in range(ahead):
+        await for_the_input(upper)
+        for_the_weight()
+        await forward(upper)
+    for _ in range(share - model.RANKS + n):
+        await beside(lower, upper)
+        await beside(upper, lower)
+    for _ in range(ahead):
+        await backward(upper)
+        await beside(upper, lower)
+    for turn in range(2 * n):  # the second half of these with their weight halves late
+        await (backward if turn < n else for_the_input)(lower if turn % 2 else upper)
+    for _ in range(ahead):
+        for_the_weight()
+        await for_the_input(lower)
+    while later:
+        for_the_weight()
+
+    sums = [
+        model.allreduce(model.grad_weights.pop(layer), layer, axis="half")
+        for layer in [*upper, *lower]
+    ]
+    for layer, grad in zip([*upper, *lower], sums, strict=True):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, await grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+in_halves = partial(from_both_ends, crosses=True)
+cut_in_half = partial(from_both_ends, crosses=False)
+
+
+def at_these_prices(fn: Any) -> Run:
+    """A run at the puzzle's size."""
+    return run(fn, ranks=4, layers=8, batches=8, mesh=of_two_halves, cost=pairs)
+
+
+compare(*map(at_these_prices, (dualpipe, in_halves, cut_in_half)))
+
+# %% [markdown]
+# ## Where real systems do this
+#
+# DeepSeek's program is on github.com/deepseek-ai/DualPipe. Its order of work is that of `in_halves`. PyTorch {{TORCH}} has the V as `ScheduleDualPipeV`, and
+# [docs/schedules.md](../docs/schedules.md) lays it beside GPipe, 1F1B, interleaved, zero bubble, ZB-V and this one.
+
+# %% [markdown]
+# ## On real GPUs
+#
+# The model and the GPUs of puzzles 16 and 29. A dense model has little to send inside a layer, so here pairs save nothing.
+#
+# ![What a step takes](picture:priced)
+#
+# Puzzle 29's program takes {{in_a_v.seconds:.3g}} s there, and {{in_a_v.bytes / BILLION:.0f}} GB.
+
+# %% tags=["priced"]
+from lib.real import H100_TORCHTITAN, LLAMA_3_70B, report
+
+priced = run(
+    dualpipe,
+    ranks=8,
+    layers=16,
+    batches=16,
+    mesh={"half": 2, "place": 4},
+    cost=H100_TORCHTITAN.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True),
+)
+print(report(priced))
+
+# %% tags=["figures"]
+whole, late, cut = map(at_these_prices, (dualpipe, in_halves, cut_in_half))
+plain = run(
+    dualpipe,
+    ranks=4,
+    layers=8,
+    batches=8,
+    mesh=of_two_halves,
+    cost=replace(pairs, overlapped=0),
+)
+stages, thick = ranks, layers // ranks
+F, B, W = thick * cost.forward, thick * cost.backward, thick * cost.price("backward_weight")
+longer = max(F, B)
+experts_over = published(64, "arXiv 2412.19437")
+parameters = most(late, 0, "weights", "weight_grads", "opt_states")
+
+
+def waited(done: Run, rank: int) -> Any:
+    """For how many ticks a rank computes nothing, until its last backward is done."""
+    work = [
+        one
+        for one in done.events
+        if one.rank == rank and one.kind.startswith(("forward", "backward"))
+    ]
+    return max(one.end for one in work) - sum(one.end - one.start for one in work)
+
+
+def messages(done: Run) -> int:
+    return sum(one.kind == "pass_to" for one in done.events)
+
+
+from lib.real.prices import RealCost
+
+from solutions.p29_zbv import zbv
+
+assert isinstance(priced.cost, RealCost)
+in_a_v = run(zbv, ranks=8, layers=16, batches=16, cost=priced.cost)
