@@ -343,6 +343,7 @@ DECIDING = [
     "machine/check",
     "course/layouts",
     "course/held",
+    "course/used",
     "course/rules",
     "record/labels",
     "record/shards",

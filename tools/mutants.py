@@ -59,6 +59,7 @@ DECIDE = {
     "lib.recording.replay": ("recording", "lists"),
     "lib.course.layouts": ("grading", "figures", "repairs", "corpus"),
     "lib.course.held": ("grading", "figures", "corpus"),
+    "lib.course.used": ("used", "corpus"),
     "lib.course.sizes": ("sizes",),
     "lib.course.rules": ("whole_gradient", "grading", "repairs", "corpus"),
     "lib.course.bounds": ("bounds", "verdict_fields"),

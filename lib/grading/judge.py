@@ -17,6 +17,7 @@ from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figur
 from ..course.rules import RULES
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
+from ..course.used import check_used
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.circle import first_round, round_in_words, rounds_of
@@ -77,12 +78,17 @@ def _judged(
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
+    try:
+        check_used(outcome, partial(_line_at, watch, puzzle.size))
+    except PuzzleError as error:
+        return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
                 check_limits(outcome_there, puzzle, there, outcome.memory, watch)
+                check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
@@ -295,14 +301,24 @@ def over_target(outcome: Outcome, puzzle: Puzzle) -> str:
 
 def _lines_at(puzzle: Puzzle, watch: Watch | None, rank: int, places: Sequence[int]) -> list[str]:
     """Return the learner's lines at these places of a rank's log, as far as they are known, from another run."""
-    if watch is None or not places:
-        return []
-    try:
-        peak = watch(puzzle.size, rank).peak
-    except PuzzleError:
-        return []  # the function is another at its second run
-    lines = peak.lines if peak is not None else ()
+    lines = _lines_of(watch, puzzle.size, rank) if places else ()
     return [lines[place] for place in places if place < len(lines)]
+
+
+def _line_at(watch: Watch | None, size: Size, rank: int, place: int) -> str:
+    """Return the learner's line at a place of a rank's log at a size, or an empty text where it is not known."""
+    return next(iter(_lines_of(watch, size, rank)[place : place + 1]), "")
+
+
+def _lines_of(watch: Watch | None, size: Size, rank: int) -> Sequence[str]:
+    """Return the learner's line of each record of a rank's log, from another run; none where they are not known."""
+    if watch is None:
+        return ()
+    try:
+        peak = watch(size, rank).peak
+    except PuzzleError:
+        return ()  # the function is another at its second run
+    return peak.lines if peak is not None else ()
 
 
 def with_peak(outcome: Outcome, size: Size, watch: Watch | None) -> Outcome | None:

@@ -237,7 +237,7 @@ class ListMember(Member):
 class Message(InFlight):
     """A send, or a receive."""
 
-    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message")
+    __slots__ = ("peer", "with_host", "op", "start", "memory", "value", "origin", "message", "passed_on")
 
     def __init__(
         self,
@@ -255,6 +255,7 @@ class Message(InFlight):
         self.value: Value = None  # what a send carries: that of its tensor, from its start on, or a plain one
         self.origin: Origin = None  # and its tensor's
         self.message: Message | None = None  # the send that a receive has found
+        self.passed_on = bool(operands) and operands[0].brought  # whether its sender had it from others
 
 
 def labels_of_each(tensors: Sequence[TensorState | None]) -> list[Labels | None]:

@@ -416,7 +416,7 @@ class Network:
         call.end = links.receive_free = start + self.cost.receiving
         call.peer, call.op, call.layer = sender, sent.op, sent.layer
         call.labels, call.memory, call.sent, call.message = sent.labels, sent.memory, sent.sent, sent
-        call.with_host = sent.with_host
+        call.with_host, call.passed_on = sent.with_host, sent.passed_on
         if self.watcher is not None:
             self.watcher.received(sent, call)
         self._note_candidate(links)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -130,7 +130,10 @@ class TensorState(Token):
     temporary of the coroutine that made it or took it out until that coroutine's next operation."""
 
     # In slots and all set from the start: a default of the class would be asked for many times more slowly.
-    __slots__ = ("slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored", "brought")
+    __slots__ = (
+        "slot", "value", "rank", "temporaries", "since", "origin", "stored", "carriers", "unstored", "brought",
+        "makers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class TensorState(Token):
         self.carriers: list[Any] | None = None  # calls that carry it, or did after it had left storage (``in_flight``)
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
         self.brought = False  # whether a call has brought it, or something that it was made of by cuts and joins
+        self.makers: tuple[int, ...] = ()  # what has made or brought it, by place in the log, until somebody uses it
 
     @property
     def size_unit(self) -> SizeUnit:
@@ -218,6 +222,8 @@ def _derived(rank: RankState, labels: Labels, value: Value, *sources: TensorStat
     # Of several sources none is still to be taken from its load: gradients are not loaded, and combine takes its parts.
     made = rank.mint(labels, value, MADE_UP if made_up else sources[0].origin)
     made.brought = any(source.brought for source in sources)
+    if rank.graded:
+        made.makers = tuple({maker: None for source in sources for maker in source.makers})
     return made
 
 
@@ -359,6 +365,13 @@ def _was_gathered(tensor: TensorState, rank: RankState) -> bool:
     )
 
 
+def _has_come_home(record: Any, sent: Collection[Labels]) -> bool:
+    """Return whether a record is of a message that has brought back a piece, of those that its rank had ``sent``."""
+    if record.kind != RECEIVE.kind or not record.passed_on:
+        return False
+    return record.labels is not None and record.labels.total > 1 and record.labels in sent
+
+
 class RankState(Asked):
     """One rank: its clock, its tensors, its memory, its log."""
 
@@ -366,7 +379,7 @@ class RankState(Asked):
         "rank", "layers", "batches", "is_host", "graded", "strict", "cost", "values", "cuts", "per_tick", "clock",
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
-        "mesh", "ranks", "slices", "pieces", "experts", "beside",
+        "unread", "mesh", "ranks", "slices", "pieces", "experts", "beside",
         "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
@@ -401,6 +414,7 @@ class RankState(Asked):
         self.taken: dict[tuple[str, int, bool], Taken] = {}
         """What was loaded, by kind and layer, and the inputs that it got, by kind and micro-batch."""
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
+        self.unread: set[int] = set()  # operations whose results nobody has used, by place in the log
         self.past = Past()
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
@@ -451,7 +465,20 @@ class RankState(Asked):
         tensor = self.tensor_type(labels, value, memory, self, own, len(self.log), origin)
         if call >= 0:
             tensor.brought = True
+            self.owe((tensor,), call)
         return tensor
+
+    def owe(self, made: Sequence[TensorState], place: int) -> None:
+        """Note what an operation has made or brought: it was for nothing until somebody uses one of these."""
+        if self.graded:
+            self.unread.add(place)
+            for tensor in made:
+                tensor.makers = (place,)
+
+    def read(self, tensor: TensorState) -> None:
+        """Note that what has made or brought a tensor was not for nothing."""
+        self.unread.difference_update(tensor.makers)
+        tensor.makers = ()
 
     def store(self, tensor: TensorState) -> None:
         """A dictionary of this rank now holds the tensor, once more."""
@@ -620,6 +647,8 @@ class RankState(Asked):
         """Return the memory held at the moment of an operation, by MEMORY_KINDS, and end the lives that end with it."""
         held, now = self.held, len(self.log)
         for tensor in operands:
+            if tensor.makers and tensor.rank is self:
+                self.read(tensor)
             if not tensor.stored and tensor.since >= 0:
                 if self.several or tensor.unstored is not None:
                     self.used(tensor)
@@ -755,7 +784,19 @@ class RankState(Asked):
         trained = {layer for layer, final in finals.items() if not final.labels.adapter}
         frozen = [one for one in left if self.is_regained(one) and one.labels.layer not in trained]
         regained = (*self.regained, *[one.labels for one in frozen])
-        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists, regained)
+        for tensor in left:
+            if tensor.makers and tensor.labels.kind == "OptState" and tensor.labels.step:
+                self.read(tensor)  # a state that is updated is a result, as a final weight is
+        unread = self._unread()
+        return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists, regained, unread)
+
+    def _unread(self) -> tuple[int, ...]:
+        """Return the operations whose results nobody has used, by place in the log, but for messages that have brought
+        home a piece which this rank had sent, and others have passed on: so a ring may be a full one."""
+        home = set[Labels]()
+        if any(self.log[place].kind == RECEIVE.kind for place in self.unread):
+            home = {record.labels for record in self.log if record.kind == SEND.kind and record.labels is not None}
+        return tuple([place for place in sorted(self.unread) if not _has_come_home(self.log[place], home)])
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""

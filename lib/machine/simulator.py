@@ -204,8 +204,11 @@ class LocalSimulator:
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
         if len(made) == 1:
-            return [rank.mint(made[0], results[0], origin)]
-        return [*map(rank.mint, made, results, repeat(origin))]
+            minted = [rank.mint(made[0], results[0], origin)]
+        else:
+            minted = [*map(rank.mint, made, results, repeat(origin))]
+        rank.owe(minted, len(rank.log) - 1)
+        return minted
 
     def set_final_weight(self, rank: RankState, layer: int, weight: TensorState) -> None:
         layer = self._layer(rank, layer, "set_final_weight")
@@ -214,6 +217,8 @@ class LocalSimulator:
         if rank.strict and weight.labels.layer != layer:
             raise _other_layer(rank, "set_final_weight", layer, weight, "the weight is that of layer")
         rank.finals[layer] = weight.piece()
+        if weight.makers and weight.rank is rank:
+            rank.read(weight)
 
     # -- communication ----------------------------------------------------------------------
 

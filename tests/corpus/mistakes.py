@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import Program, after, changed, of_each_puzzle, whole
 from .elsewhere import MISTAKES as ELSEWHERE
 from .lists import MISTAKES as LISTS
+from .needless import MISTAKES as NEEDLESS
 from .tasks import MISTAKES as TASKS
 
 FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
@@ -337,5 +338,6 @@ async def pipeline(model):
     *LISTS,
     *TASKS,
     *ELSEWHERE,
+    *NEEDLESS,
     *of_each_puzzle("MISTAKES"),
 ]  # fmt: skip

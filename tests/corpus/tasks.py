@@ -19,8 +19,8 @@ def no_states(puzzle: str) -> Program:
 
 
 def slow(puzzle: str) -> Program:
-    """The solution and many sums of nothing."""
-    line = "for _ in range(400): await model.allreduce(model.fake_grad(0, []), 0)"
+    """The solution and many signals to the next rank."""
+    line = "for _ in range(400): [await call for call in (model.pass_to((model.rank + 1) % model.RANKS, None), model.receive())]"
     return afterwards(puzzle, "it goes on and on", line, "over the target")
 
 
@@ -420,7 +420,7 @@ MISTAKES = [
 """), says="a whole gradient of another layer is still stored"),
     changed("fsdp", "a whole gradient kept beside its piece", (SCATTERED, '        model.grad_weights["whole"] = grad\n' + SCATTERED), ("            layer, model.grad_weights.pop(layer), model", "            layer, (model.grad_weights.pop('whole', None), model.grad_weights.pop(layer))[1], model"), says="a whole gradient of another layer is still stored"),
     changed("ddp", "a weight in shards until it is needed", ("    model.activations[0] =", "    model.weights[0] = model.weights[0].shard(model.rank, model.RANKS)\n    model.activations[0] ="), ("        model.activations[layer + 1] =", "        if layer == 0:\n            model.weights[0] = await model.allgather(model.weights[0], 0)\n        model.activations[layer + 1] ="), base="ddp_overlap", says="it does not hold the weights that it has begun with any more|cut out of a gathered weight"),
-    changed("wsdp", "each weight gathered twice at other sizes", ("weight = await model.allgather(model.weights[layer], layer)", "for _ in range(1 + (model.RANKS != 4)):\n            weight = await model.allgather(model.weights[layer], layer)"), says="it takes"),
+    changed("wsdp", "each weight gathered twice at other sizes", ("weight = await model.allgather(model.weights[layer], layer)", "for _ in range(1 + (model.RANKS != 4)):\n            weight = await model.allgather(model.weights[layer], layer)"), says="no rank uses what allgather(layer 0) gives"),
     changed("wsdp", "everybody trains micro-batch 0", ("[model.rank]", "[0]"), says="would be counted twice"),
     changed("wsdp", "the shard for the weight", ("weight = await model.allgather(model.weights[layer], layer)\n        model.act", "weight = model.weights[layer]\n        model.act"), says="the weight is not complete|model.allgather"),
     changed("checkpointing", "the first layer's output for the last", ("model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations.pop(1))"), says="the loss reads the output of the last layer"),

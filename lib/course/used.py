@@ -1,0 +1,77 @@
+"""Nothing is done for nothing: what is computed, sent, summed or gathered is used.
+
+The simulator notes which operations of a rank have given something that the rank uses, in another operation or as a
+final weight. (To cut, to join or to add tensors is no use of them; what comes of that may be used.) Where all are used,
+each one is for a final weight in the end.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..basics.errors import Place, PuzzleError, show_call
+from ..machine.outcome import Outcome
+from ..record.events import Event
+from ..record.kinds import KINDS
+from ..record.table import RECEIVE
+from ..record.training import BACKWARD_INPUT
+
+LineAt = Callable[[int, int], str]
+"""The learner's line at a place of a rank's log."""
+
+
+class _Done(NamedTuple):
+    """An operation, its place in the log of its rank, and whether the rank uses nothing of what it gives."""
+
+    event: Event
+    place: int
+    unused: bool
+
+
+def check_used(outcome: Outcome, line_at: LineAt = lambda rank, place: "") -> None:
+    """Raise PuzzleError for an operation of which no rank uses what it gives. A message that carries no tensor may say
+    whatever it likes. Two habits are let be: in a loop over all layers the gradient of the model's input is made and
+    summed, too, though nobody needs it; and a full ring brings each rank its own piece at the end."""
+    for event, place, _ in _unused(outcome):
+        raise _for_nothing(event, line_at(event.rank, place))
+
+
+def _unused(outcome: Outcome) -> Iterator[_Done]:
+    """Yield the operations of which nobody uses what they give, of a collective the part of its first rank."""
+    unread = {state.rank: {*state.unread} for state in outcome.final_states if state.unread}
+    if not unread:
+        return
+    places, met = defaultdict[int, int](int), defaultdict[object, list[_Done]](list)
+    for event in outcome.events:
+        place = places[event.rank]
+        places[event.rank] = place + 1
+        done = _Done(event, place, place in unread.get(event.rank, ()))
+        if event.stream == "collective":
+            met[event.op].append(done)
+        elif done.unused and not _of_the_input(event):
+            yield done
+    for members in met.values():
+        if all(one.unused for one in members) and not _of_the_input(members[0].event):
+            yield members[0]
+
+
+def _of_the_input(event: Event) -> bool:
+    """Return whether an operation gives the gradient of the model's input, and nothing else."""
+    if event.tensor is None:
+        return event.kind == BACKWARD_INPUT.kind and event.layer == 0
+    return event.tensor == "ActivationGrad" and event.layer == -1
+
+
+def _for_nothing(event: Event, line: str) -> PuzzleError:
+    """Return the error of an operation that gives what nobody uses."""
+    call = show_call(event.kind, event.layers or event.layer)
+    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+    problem, fix = f"nobody uses what {call} gives", "leave it out, or use what it gives"
+    if event.stream == "collective":
+        problem, fix = f"no rank uses what {call} gives", "leave it out, on every rank that takes part"
+    elif event.kind == RECEIVE.kind and event.tensor is not None:
+        sender = event.group[0]
+        problem = f"nobody uses the {KINDS[event.tensor].word} that comes from rank {sender}"
+        fix = f"leave out this receive, and the pass_to of rank {sender}"
+    expected = "nothing is computed, sent, summed or gathered for nothing"
+    return PuzzleError(problem, where=place, expected=expected, fix=fix, line=line)
