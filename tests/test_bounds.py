@@ -50,6 +50,8 @@ TABLE = {
     "lora": ("12.3", None),
     "context_parallel": ("28", None),
     "ring_attention": ("28", None),
+    "expert_parallel": ("25", None),
+    "two_batch_overlap": ("49", None),
     "zbv": ("51.5", "55"),
 }
 PIPELINES = [puzzle for puzzle in puzzles().values() if bounds_of(puzzle)]

@@ -15,6 +15,7 @@ from drawing.sweep import sweep_table
 from lib import Cost, Model, PuzzleError, RingCost, Sweep, run, sweep
 from lib.basics.columns import in_columns
 from lib.basics.errors import COLUMNS
+from lib.course.specs import COSTS
 from lib.real import A100_MEGATRON, Transformer
 from lib.running.sweep import Trial
 from tests.browser import Browser
@@ -37,7 +38,10 @@ def test_every_program_runs_at_every_size_with_the_figures_of_a_single_run(proce
     cost = Cost(allreduce=0.6)
     done = sweep(PROGRAMS, ranks=[2, 4], layers=(1, 3), batches=lambda n: [n, 2 * n], cost=cost, processes=processes)
     wanted = [
-        (fn.__name__, {"ranks": n, "layers": layers, "batches": batches, "mesh": None, "node_size": None})
+        (
+            fn.__name__,
+            {"ranks": n, "layers": layers, "batches": batches, "mesh": None, "node_size": None, "experts": None},
+        )
         for n in (2, 4)
         for layers in (1, 3)
         for batches in (n, 2 * n)
@@ -46,13 +50,31 @@ def test_every_program_runs_at_every_size_with_the_figures_of_a_single_run(proce
     assert [(trial.name, trial.size) for trial in done.trials] == wanted
     for trial, fn in zip(done.trials, 8 * PROGRAMS, strict=True):
         try:
-            alone = run(fn, **trial.size, cost=cost)
+            alone = run(fn, **{**trial.size, "experts": 0}, cost=cost)
             alone.verify()
         except PuzzleError as error:
             assert trial.error == str(error).split("\n")[0]
         else:
             assert (trial.time, trial.memory, trial.error) == (alone.time, alone.memory, "")
     assert sum(bool(trial.error) for trial in done.trials) == 12  # all but zero1 have one micro-batch for each rank
+
+
+def test_layers_may_have_experts(tmp_path: Path) -> None:
+    """Programs of puzzles 25 to 28 are swept as all others are, and a size without experts says what is missing."""
+    cost, programs = COSTS["experts"], [SOLUTIONS["expert_parallel"], SOLUTIONS["two_batch_overlap"]]
+    done = sweep(programs, ranks=[2, 4], layers=4, experts=[8, 16, None], cost=cost, processes=1)
+    for trial, fn in zip(done.trials, 6 * programs, strict=True):
+        if trial.size["experts"] != 8:  # the prices are those of 8 experts
+            assert trial.error
+        else:
+            alone = run(fn, **trial.size, cost=cost)
+            assert (trial.time, trial.memory, trial.error) == (alone.time, alone.memory, "")
+    assert "experts 8" in str(done) and ">experts</th>" in sweep_table(done)
+    done.save(tmp_path / "all.csv")
+    rows = [*csv.DictReader((tmp_path / "all.csv").read_text().splitlines())]
+    assert [row["experts"] for row in rows] == 2 * (2 * ["8"] + 2 * ["16"] + 2 * [""])
+    long = sweep([SOLUTIONS["context_parallel"], SOLUTIONS["ring_attention"]], ranks=[2, 3], batches=1, processes=1)
+    assert not any(trial.error for trial in long.trials)
 
 
 def test_a_mesh_may_follow_from_the_ranks() -> None:
@@ -134,7 +156,7 @@ def test_the_picture_has_a_point_for_each_right_trial() -> None:
 
 
 def test_the_target_of_one_puzzle_at_its_size_and_prices_is_a_box() -> None:
-    size = {"ranks": 4, "layers": 6, "batches": 4, "mesh": None, "node_size": None}
+    size = {"ranks": 4, "layers": 6, "batches": 4, "mesh": None, "node_size": None, "experts": None}
     own = [Trial("fsdp", size, 20.4, 1966080), Trial("mine", size, 19.0, 2500000)]
     said = "within the target of fsdp"
 

@@ -43,6 +43,8 @@ DECIDE = {
     "lib.record.shards": ("labels", "by_hand"),
     "lib.record.training": ("operations",),
     "lib.record.collectives": ("values", "drawing_primitives"),
+    "lib.record.causal": ("slices", "values"),
+    "lib.record.attention": ("slices",),
     "lib.record.experts": ("experts",),
     "lib.record.table": ("operations",),
     "lib.machine.cost": ("cost", "compositions"),

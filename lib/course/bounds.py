@@ -41,6 +41,11 @@ a bound of the same form. Whoever ends with all states updated, and gets none fr
 among the ranks one has at least its share of all micro-batches' work, beside that. Where weights are in shards (frozen,
 in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
 micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
+
+**Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
+has the work of its experts, and makes their updates. All of that and the work of dense layers, which any rank may do,
+is shared out among the ranks; one of them has at least its share, and none has less than its own experts ask for. The
+update of a dense layer is counted once for all ranks, since each could make a part of it.
 """
 
 from collections.abc import Collection
@@ -51,11 +56,13 @@ from ..basics.units import Elements, exact, show_ticks
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.attention import PROJECT
-from ..record.labels import Labels
+from ..record.experts import EXPERT_BACKWARD, EXPERT_FORWARD
+from ..record.labels import Labels, experts_of, of_batches
+from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import four_stages, own_layers, states_stay, whole_batch
+from .rules import experts_stay, four_stages, own_layers, states_stay, whole_batch
 from .specs import Puzzle, cost_named
 
 
@@ -149,6 +156,8 @@ def bounds(
         first = _bring(size, cost) if layout == "frozen_shards" and ranks > 1 else Fraction(0)
         share, chain = Fraction(batches, ranks), PROJECT.kind not in features
         return Bounds(first + _all_layers(prices, layers, share, 1, chain))
+    if layout == "experts_sharded" and experts_stay.__name__ in rules:
+        return Bounds(_experts(prices, size, cost))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
@@ -210,6 +219,31 @@ def _four_stages(prices: _Prices, layers: int, bring: Fraction) -> Fraction:
     most = layers // 4
     through = -(-layers // most)
     return bring + prices.chain(layers, through - 1) + bring * (most == 1) + prices.update
+
+
+def _experts(prices: _Prices, size: Size, cost: Cost) -> Fraction:
+    """Return the bound of ranks that have all dense layers, and whose experts stay where they are."""
+    ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
+    own = [Fraction(0)] * ranks
+    for layer in range(layers):
+        if experts_of(layer, size["experts"]):
+            for rank in range(ranks):
+                work = sum(_of_experts(cost, kind, layer, rank, size) for kind in (EXPERT_FORWARD, EXPERT_BACKWARD))
+                own[rank] += batches * work + prices.update / ranks
+    dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
+    shared = batches * (dense * prices.layer - prices.spared + prices.loss) + dense * prices.update
+    return max([(shared + sum(own)) / ranks, *own])
+
+
+def _of_experts(cost: Cost, row: Computation, layer: int, rank: int, size: Size) -> Fraction:
+    """Return how long the experts of a rank take for the tokens of one micro-batch."""
+    layers, ranks = size["layers"], size["ranks"]
+    piece = {"shards": frozenset({rank}), "total": ranks}
+    operands = []
+    for kind in row.takes.values():
+        whole = of_batches(kind, layer, layers, frozenset({0}), size["batches"])
+        operands.append((Labels(kind, layer, layers) if kind == "Weight" else whole).changed(**piece).coarse())
+    return Fraction(cost.compute(row.kind, *operands)) / cost.per_tick
 
 
 def _prices(size: Size, cost: Cost, features: Collection[str]) -> _Prices:

@@ -45,7 +45,7 @@ class Search(Sweep):
         trials = []
         for one in self.found:
             plan, idle = one.schedule, idle_share(one.run.events, one.run.ranks, one.run.time)
-            size = {**plan.sizes, "mesh": None, "node_size": None}
+            size = {**plan.sizes, "mesh": None, "node_size": None, "experts": None}
             trials.append(Trial(plan.__name__, size, one.run.time, one.run.memory, idle))
         super().__init__(trials, cost)
 

@@ -23,7 +23,7 @@ from ..record.score import idle_share
 from .execution import name_of
 from .run import check_function, run
 
-SIZES = ("ranks", "layers", "batches", "mesh", "node_size")
+SIZES = ("ranks", "layers", "batches", "mesh", "node_size", "experts")
 MOST = 2000  # runs of a sweep
 BAR = 30  # characters of the progress bar
 
@@ -120,6 +120,7 @@ def sweep(
     batches: Varied = lambda ranks: ranks,
     mesh: Varied = None,
     node_size: Varied = None,
+    experts: Varied = None,
     cost: Cost | None = None,
     timeout: float = 10.0,
     processes: int | None = None,
@@ -129,16 +130,17 @@ def sweep(
 
     Every argument of a size is one value, or a list of values to be tried, or a function of the number of ranks:
     ``sweep([ddp, fsdp], ranks=[4, 8, 16], batches=lambda ranks: 2 * ranks)``. Every program runs at every combination,
-    with what is wrong with it in its row. ``timeout``: seconds for each run; ``processes``: how many runs at a time
-    (as many as there are processors, where the system can fork); ``train``: what they train (see run). Raises
-    PuzzleError for what is not a function, and for more than 2,000 runs.
+    with what is wrong with it in its row. ``experts``: how many every other layer has, from layer 1 on (see run);
+    ``timeout``: seconds for each run; ``processes``: how many runs at a time (as many as there are processors, where
+    the system can fork); ``train``: what they train (see run). Raises PuzzleError for what is not a function, and for
+    more than 2,000 runs.
     """
     if callable(programs):
         programs = [programs]
     functions = [*programs]
     for fn in functions:
         check_function(fn)
-    sizes = _sizes(ranks, layers, batches, mesh, node_size)
+    sizes = _sizes(ranks, layers, batches, mesh, node_size, experts)
     tasks = [(at, size) for size in sizes for at in range(len(functions))]
     if not tasks or len(tasks) > MOST:
         fix = "fewer sizes, or fewer programs" if tasks else "sweep([ddp, fsdp], ranks=[4, 8])"
@@ -171,7 +173,7 @@ def _trial(fn: Callable[[Any], object], size: dict[str, Any], how: Mapping[str, 
     name = name_of(fn)
     try:
         with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
-            done = run(fn, **size, **how)
+            done = run(fn, **{**size, "experts": size["experts"] or 0}, **how)
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
