@@ -52,7 +52,7 @@ MIXTRAL_8X7B = _llama(
 """Jiang et al., arXiv 2401.04088, table 1: 46.7 billion parameters, of which a token uses 12.9."""
 DEEPSEEK_V3 = _llama(
     61, 7168, 128, 4096, 129280, feed_forward=18432, head_width=128, latent=(1536, 512, 64), experts=256, chosen=8,
-    expert_hidden=2048, shared_experts=1, dense_layers=3, most_nodes=4, name="DeepSeek-V3",
+    expert_hidden=2048, shared_experts=1, dense_layers=3, most_nodes=4, router_biases=True, name="DeepSeek-V3",
 )  # fmt: skip
 """DeepSeek-AI, arXiv 2412.19437, section 4.2, and README_WEIGHTS.md beside the weights: 671 billion parameters, of
 which a token uses 36.6 without the embedding. Its second head, which predicts one token more, is left out."""

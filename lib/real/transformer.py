@@ -40,7 +40,7 @@ FORMULAS = ("megatron", "palm")
 """The formulas that count operations for the part of the peak that is reached (MFU)."""
 
 
-OF_EXPERTS = ("chosen", "expert_hidden", "shared_experts", "dense_layers", "most_nodes")
+OF_EXPERTS = ("chosen", "expert_hidden", "shared_experts", "dense_layers", "most_nodes", "router_biases")
 """The sizes that only models with experts have."""
 
 
@@ -67,7 +67,9 @@ class Transformer:
 
     With ``experts`` the feed-forward part of all layers but the first ``dense_layers`` has so many, each a gated one of
     width ``expert_hidden``, of which a token goes to ``chosen``, and besides to all ``shared_experts``; ``most_nodes``:
-    the nodes to which a token's experts are limited, if they are. Raises PuzzleError for sizes that do not go together.
+    the nodes to which a token's experts are limited, if they are; ``router_biases``: whether the router has a bias for
+    each expert, which keeps the loads even (DeepSeek-V3, arXiv 2412.19437). Raises PuzzleError for sizes that do not go
+    together.
 
     >>> Transformer(96, 12288, 96, 2048, 50257, tied=True, name="GPT-3").size
     174604259328
@@ -93,13 +95,14 @@ class Transformer:
     shared_experts: int = 0
     dense_layers: int = 0
     most_nodes: int | None = None
+    router_biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "kv_heads", "feed_forward"):
             if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         one_of_names("attention", self.attention, ("scores", "flash"))
-        for name in ("gated", "tied", "head_norms"):
+        for name in ("gated", "tied", "head_norms", "router_biases"):
             instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         instance_of("name", self.name, str, 'name="GPT-3"')
         self._check_experts()
@@ -235,6 +238,7 @@ class Transformer:
         if not self.gated:
             return {**found, "biases": sum(high for _, high in products.values()), "norms": 4 * self.hidden}
         if self.experts and not dense:
+            found |= {"router biases": self.experts} if self.router_biases else {}
             found["experts"] = self.experts * self.expert_size
         return {**found, "norms": self.norm_width}
 
