@@ -232,7 +232,8 @@ def _experts(prices: _Prices, size: Size, cost: Cost) -> Fraction:
                 own[rank] += batches * work + prices.update / ranks
     dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
     shared = batches * (dense * prices.layer - prices.spared + prices.loss) + dense * prices.update
-    return max([(shared + sum(own)) / ranks, *own])
+    bound: Fraction = max([(shared + sum(own)) / ranks, *own])
+    return bound
 
 
 def _of_experts(cost: Cost, row: Computation, layer: int, rank: int, size: Size) -> Fraction:
