@@ -21,16 +21,16 @@ def answer_in(texts: Iterable[str], name: str) -> str:
     >>> answer_in(["def half(model):\\n    # Your code here.\\n    return model"], "half")
     ''
     """
-    pieces: dict[str, tuple[ast.stmt, str]] = {}  # the definition of each name
+    pieces: dict[str, tuple[ast.stmt, str]] = {}  # the statement that defines each name, and the text that it is in
     for text in texts:
         try:
             body = ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for statement in body:
-            for given, source in _given(statement, text):
+            for given in _given(statement):
                 pieces.pop(given, None)  # the last definition counts, and its place
-                pieces[given] = statement, source
+                pieces[given] = statement, text
     if name not in pieces or not any(isinstance(node, ast.Call) for node in ast.walk(pieces[name][0])):
         return ""  # a blank calls nothing
     wanted, new = {name}, {name}
@@ -38,9 +38,9 @@ def answer_in(texts: Iterable[str], name: str) -> str:
         new = {node.id for one in new for node in ast.walk(pieces[one][0]) if isinstance(node, ast.Name)}
         new = (new & pieces.keys()) - wanted - {*EVERYWHERE}
         wanted |= new
-    parts = [one for given, one in pieces.items() if given in wanted]
-    short = [source for statement, source in parts if not isinstance(statement, BLOCKS)]
-    blocks = [source for statement, source in parts if isinstance(statement, BLOCKS)]
+    parts = [(given, *piece) for given, piece in pieces.items() if given in wanted]
+    short = [_source(*part) for part in parts if not isinstance(part[1], BLOCKS)]
+    blocks = [_source(*part) for part in parts if isinstance(part[1], BLOCKS)]
     return "\n\n\n".join(["\n".join(dict.fromkeys(short)), *blocks] if short else blocks)
 
 
@@ -61,16 +61,25 @@ def renamed(source: str, old: str, new: str) -> str:
     return re.sub(rf"\b{re.escape(old)}\b", new, source)
 
 
-def _given(statement: ast.stmt, text: str) -> Iterable[tuple[str, str]]:
-    """Yield each name that a statement at the top level defines, with the source of its definition."""
+def _given(statement: ast.stmt) -> Iterable[str]:
+    """Yield each name that a statement at the top level defines."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         for alias in statement.names:
-            alone = type(statement)(**vars(statement) | {"names": [alias]})
-            yield alias.asname or alias.name.split(".")[0], ast.unparse(alone)
+            yield alias.asname or alias.name.split(".")[0]
     elif isinstance(statement, BLOCKS):
-        first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
-        yield statement.name, "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
+        yield statement.name
     elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id, ast.get_source_segment(text, statement) or ""
+                yield node.id
+
+
+def _source(given: str, statement: ast.stmt, text: str) -> str:
+    """Return the source of the definition of a name by a statement of this text: of an import that name alone."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        [alias] = [one for one in statement.names if given == (one.asname or one.name.split(".")[0])][-1:]
+        return ast.unparse(type(statement)(**vars(statement) | {"names": [alias]}))
+    if isinstance(statement, BLOCKS):
+        first = min([statement.lineno, *(one.lineno for one in statement.decorator_list)])
+        return "\n".join(text.split("\n")[first - 1 : statement.end_lineno])
+    return ast.get_source_segment(text, statement) or ""
