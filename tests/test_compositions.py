@@ -26,6 +26,7 @@ from lib.machine.simulator import new_simulator
 from lib.real.prices import RealCost
 from lib.record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from lib.record.labels import Labels
+from tests.turns import examples
 
 
 class Move(NamedTuple):
@@ -321,7 +322,7 @@ def test_costs_of_all_kinds_are_tried() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", DIFFERENT.values())
+@pytest.mark.parametrize("name", dict.fromkeys(["default", *examples([*DIFFERENT.values()], "course", 3)]))
 def test_no_composition_is_cheaper_than_the_collective(name: str) -> None:
     cost = COSTS[name]
     tried = [(composition, machine) for machine in machines_at(cost) for composition in COMPOSITIONS]
