@@ -11,11 +11,11 @@
 # graded like any other puzzle. There are no stars here.
 #
 # Each case says which puzzle you should have solved before: R1 takes puzzle 1, R2 and R3
-# puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three times.
+# puzzle 2, R4 puzzle 4, R5 puzzle 5, R6 puzzle 7, R7 and R8 puzzle 8, R9 puzzle 13, R10 puzzle 27, R11 puzzle 25. Stuck? `hint("R1")` whispers, three times.
 
 # %%
 from drawing import beside_target, draw
-from lib import ExpertRingCost, Model, RingCost, grade, hint, run, solution
+from lib import Cost, ExpertRingCost, Model, RingCost, Uneven, grade, hint, run, solution
 
 # %% [markdown]
 # ## R1. Four in a row
@@ -733,6 +733,99 @@ grade(repair_book)
 # machines is at the end of puzzle 8.
 
 # %% [markdown]
+# ## R9. One of them is warm
+#
+# *Take it after puzzle 13, with whose schedule it ends.* Data parallel with gradient accumulation: each rank trains its
+# micro-batches one after the other, and the gradients are summed once. There is a micro-batch less than four ranks could share evenly, so one of them has less to do. A fan has failed: rank 0 is too
+# warm, and takes {{warm_part:.0%}} longer for all that it computes. The gradients are right, and three ranks of four wait. Who is the one that has less to do?
+#
+# Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
+
+# %% tags=["spec"]
+PUZZLE = {
+    "number": "R9",
+    "name": "repair_straggler",
+    "title": "One of them is warm",
+    "size": {"ranks": 4, "layers": 2, "batches": 43},
+    "other_sizes": "one_short",
+    "target": {"time": 45.7, "memory": 1966080},
+    "frontier": [
+        {"time": 45.7, "memory": 1966080, "by": "repair_straggler"},
+    ],
+    "cost": "warm_rank",
+    "layout": "whole",
+    "rules": ["one_micro_batch", "one_after_the_other"],
+    "difficulty": "easy",
+    "minutes": 5,
+    "hints": [
+        "Look at the end of the picture. Who comes to the sums last, and how many micro-batches has that rank had?",
+        "The gradient is a sum over micro-batches. It makes no difference to it which rank adds which one, nor how many each rank has.",
+        "The numbers from `model.rank` up in steps of `model.RANKS` give the first ranks one more. Begin at the other end: "
+        "`range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)`.",
+    ],
+}
+
+
+# %%
+async def repair_straggler(model: Model) -> Model:
+    """Data parallel on ranks of which the first is slow. One of them has a micro-batch less than the others."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    ### BEGIN SOLUTION
+    mine = range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)
+    ### BROKEN
+    # mine = range(model.rank, model.BATCHES, model.RANKS)
+    ### END SOLUTION
+    for batch in mine:
+        model.activations[0] = model.get_activation([batch])
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], model.weights[layer]
+            )
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+        del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+# %%
+warm = Cost(uneven=Uneven(slow={0: 1.1}))
+draw(run(repair_straggler, ranks=4, layers=2, batches=43, cost=warm))
+
+# %%
+beside_target(run(repair_straggler, ranks=4, layers=2, batches=43, cost=warm))
+
+# %%
+grade(repair_straggler)
+
+# %% [markdown] tags=["solution"]
+# The last rank had the micro-batch less, and everyone waited for the first. Now a warm rank does {{few}} micro-batches while the others do {{few + 1}}, and
+# nobody waits: {{mended_dp.time}} ticks, and on four cool ranks it is {{cool_dp.time}}. A sum over micro-batches doesn't ask who has added which, so the model is the same. With fewer
+# micro-batches there is nothing to shift: if each rank has one, the step takes as long as on the slowest, and loses {{one_each - 1:.1%}}.
+#
+# And a pipeline? 1F1B with four stages and {{many}} micro-batches loses {{piped[0] - 1:.1%}} if the warm rank has the first stage, and {{piped[3] - 1:.1%}} if it has the last. It loses less than data
+# parallel, as the warm rank works where it waited before, in the bubble. The more micro-batches, the smaller the bubble and the larger the loss: with {{more}} of them it is {{piped_more[0] - 1:.1%}} and {{piped_more[3] - 1:.1%}}.
+# Micro-batches can't be shifted there, only layers: a stage of ten gives one away.
+#
+# On thousands of GPUs there is always one that is warm, so what helps first is to find it: to time all of them on the same work, and to replace the slow ones.
+# Among more than ten thousand GPUs, the authors of MegaScale found hosts that took about {{warm_part:.0%}} longer for the same forward passes. Without them the whole run came {{mfu_gained:.1%}} nearer to the peak
+# (arXiv 2402.15627, section 6). NVIDIA's resiliency extension does that timing while a model trains.
+
+# %% [markdown]
 # ## R10. All together now
 #
 # *Take it after puzzle 27.* A dense layer and one with experts, by turns, with a micro-batch on each rank. Tokens go to their experts and
@@ -934,7 +1027,12 @@ grade(repair_zigzag)
 # So whoever writes context parallel compares it, on a short sequence, with attention on one GPU.
 
 # %% tags=["figures"]
+from dataclasses import replace
+from fractions import Fraction
+
 from lib import Run
+
+from solutions.p13_one_f_one_b import one_f_one_b
 
 wrong = broken("repairs")
 
@@ -962,4 +1060,31 @@ assert (
 )
 mended_of_16, book_of_16 = (
     run(fn, **two_nodes, batches=8 * 16) for fn in (repair_book, wrong["repair_book"])
+)
+
+warm_part, mfu_gained = (
+    Fraction(1, 10),
+    0.007,
+)  # arXiv 2402.15627, section 6, on computational stragglers
+few = 43 // 4
+ours = {"ranks": 4, "layers": 2, "batches": 43}
+warm_dp, mended_dp = (
+    run(fn, **ours, cost=warm) for fn in (wrong["repair_straggler"], repair_straggler)
+)
+cool_dp = run(repair_straggler, **ours)
+assert few * (1 + warm_part) == few + 1 and warm_dp.time > mended_dp.time
+
+
+def lost(fn, layers: int, batches: int, slow: int) -> float:
+    """How many times as long a step takes if that rank of four is slow. Messages are free."""
+    free = Cost(send=0, receive=0)
+    late = replace(free, uneven=Uneven(slow={slow: 1 + warm_part}))
+    times = [run(fn, 4, layers, batches, cost=each).time for each in (free, late)]
+    return float(times[1] / times[0])
+
+
+one_each = lost(repair_straggler, 8, 4, 0)
+many, more = 12, 48
+piped, piped_more = (
+    [lost(one_f_one_b, 4, number, rank) for rank in range(4)] for number in (many, more)
 )

@@ -67,6 +67,9 @@ ALLOWED = {
     "uneven": lambda own: (
         {"ranks": r, "layers": n, "batches": b} for r in RANKS[1:] for n in LAYERS for b in range(1, r)
     ),
+    "one_short": lambda own: (
+        {"ranks": r, "layers": n, "batches": r * b - 1} for r in RANKS[1:] for n in LAYERS for b in range(2, 12)
+    ),
     "pipeline": lambda own: (
         {"ranks": r, "layers": r * n, "batches": b} for r in range(2, 7) for n in range(1, 5) for b in range(1, 17)
     ),

@@ -13,7 +13,7 @@ from lib.course.specs import cost_named, puzzles
 
 COURSE = [puzzle.name for puzzle in puzzles().values() if not puzzle.repair]
 REPAIRS = [puzzle.name for puzzle in puzzles().values() if puzzle.repair]
-TOO_MUCH = {"repair_bargain": "memory", "repair_book": "time"}
+TOO_MUCH = {"repair_bargain": "memory", "repair_book": "time", "repair_straggler": "time"}
 """Programs to be repaired that train the model at any size, and what they take too much of."""
 QUIET = [*TOO_MUCH, "repair_quiet"]
 """Programs to be repaired that run to their end, at the size that the notebook shows. The others stop with an error."""

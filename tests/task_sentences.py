@@ -358,6 +358,13 @@ TASKS = {
         ("Keys and values are", "keys_by_collectives", "keys sent to the next rank"),
         explains="*Medium;*Take it;A token sees;The author looked;It went;Look at the",
     ),
+    "repair_straggler": task(
+        "as it is",
+        ("Data parallel with", "one_micro_batch", "two micro-batches at once"),
+        ("Data parallel with", "one_after_the_other", "two micro-batches by turns"),
+        ("Data parallel with", LAYOUT, NO_STATES),
+        explains="*Easy;*Take it;There is a;A fan;The gradients;Who is",
+    ),
     "zbv": task(
         "all forwards first",
         ("A pipeline with two", "own_layers", "two ranks load each other's layers, and send weights"),

@@ -17,7 +17,7 @@ from lib import Model, PuzzleError, grade, hint, run, solution
 from lib.course.layouts import check_layout
 from lib.course.outlines import figures_elsewhere
 from lib.course.sizes import SIZES
-from lib.course.specs import find, puzzles
+from lib.course.specs import cost_named, find, puzzles
 from lib.grading.progress import Progress
 from lib.grading.submission import load
 from lib.referee.shell import main
@@ -34,6 +34,7 @@ SAYS = {
     "repair_quiet": r"right at its own size, but not with .*(is out of range|is missing micro-batch)",
     "repair_bargain": r"Correct, but over the target: 3,276,800 elements, target 2,359,296 \(.* weights 1,966,080, ",
     "repair_book": r"Correct, but over the target: 72.4 ticks, target 54.4$",
+    "repair_straggler": r"Correct, but over the target: 50.1 ticks, target 45.7$",
     "repair_experts": r"allreduce\(layer 3\), of all ranks: .*these are gradients of different experts, each with",
     "repair_zigzag": r"rest\(layer 0\), .*the queries have not attended to slice \{1-6\} of 8\n",
 }
@@ -72,7 +73,7 @@ def test_the_mistake_is_one_at_any_size(name: str) -> None:
 @pytest.mark.parametrize("name", QUIET)
 def test_a_quiet_mistake_lets_the_program_train_the_model(name: str) -> None:
     puzzle = puzzles()[name]
-    done = run(broken()[name], **puzzle.size)
+    done = run(broken()[name], **puzzle.size, cost=cost_named(puzzle.cost))
     done.check()
     check_layout(puzzle.layout, puzzle.size, done.final_states)
     assert "until it failed" not in draw(done).svg()
@@ -82,9 +83,9 @@ def test_a_quiet_mistake_lets_the_program_train_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_what_is_too_slow_or_too_fat_is_so_at_any_size(name: str) -> None:
-    wrong, figure = broken()[name], TOO_MUCH[name]
+    wrong, figure, cost = broken()[name], TOO_MUCH[name], cost_named(puzzles()[name].cost)
     others = figures_elsewhere(puzzles()[name])
-    over = [getattr(run(wrong, **there.size), figure) > getattr(there, figure) for there in others]
+    over = [getattr(run(wrong, **there.size, cost=cost), figure) > getattr(there, figure) for there in others]
     assert sum(over) >= 0.75 * len(over) >= 6  # one layer leaves little to gather, or to keep
 
 

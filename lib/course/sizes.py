@@ -93,6 +93,13 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
         layers=lambda one: sorted({*_layers(one), 3, 4}),
         batches=lambda one: sorted({number for number in (1, 2, 3, 4, one["ranks"] - 1) if number < one["ranks"]}),
     ),
+    # a micro-batch less than ranks could share evenly, and some for everyone
+    "one_short": lambda size: _varied(
+        size,
+        ranks=_RANKS[1:],
+        layers=lambda one: sorted({*_layers(one), 9}),
+        batches=lambda one: [each * one["ranks"] - 1 for each in (2, 3, 6, 11)],
+    ),
     "pipeline": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(1, 2, 3, 4), batches=_batches),
     "rounds": lambda size: _varied(size, ranks=_PIPELINE[1:], layers=_a_rank(2, 4), batches=_a_rank(1, 2, 3, 4)),
     "both_ends": lambda size: _varied(  # of an even number of micro-batches, enough for both ends

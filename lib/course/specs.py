@@ -12,6 +12,7 @@ from ..basics.arguments import one_of_names
 from ..basics.errors import PuzzleError
 from ..basics.units import HIDDEN, LENGTH, TICKS, Elements, SizeUnit, Unit, show_ticks
 from ..machine.cost import Cost, ExpertRingCost, RingCost, Shape
+from ..machine.uneven import Uneven
 from ..real import presets
 from ..real.hardware import Hardware
 from ..real.presets import A100_MEGATRON, GPT_175B
@@ -235,6 +236,7 @@ COSTS: Mapping[str, Cost] = {
     "all_heads": replace(_LONG_CONTEXT, keys_values_elements=8 * HIDDEN * LENGTH, bandwidth=2_621_440),
     "experts": _EXPERTS,
     "far_experts": replace(_EXPERTS, bandwidth=327_680),  # an all-to-all takes nearly as long as a forward
+    "warm_rank": Cost(uneven=Uneven(slow={0: 1.1})),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }
 

@@ -39,6 +39,12 @@ class Uneven:
         object.__setattr__(self, "jitter", _factor("jitter", self.jitter, least=0))
         whole_number("seed", self.seed, least=0)
 
+    def __repr__(self) -> str:
+        """Return what was given, as source code."""
+        given = {"slow": dict(self.slow), "links": dict(self.links), "jitter": self.jitter, "seed": self.seed}
+        own = [f"{name}={_plain(value)}" for name, value in given.items() if value]
+        return f"Uneven({', '.join(own)})"
+
     def of_computing(self, rank: int, number: int) -> Fraction:
         """Return how many times as long the operation of this number takes on a rank."""
         factor = dict(self.slow).get(rank, Fraction(1))
@@ -54,6 +60,13 @@ class Uneven:
             (Fraction(factor) for pair, factor in self.links if among.issuperset(cast("tuple[int, int]", pair))),
             default=Fraction(1),
         )
+
+
+def _plain(value: Any) -> str:
+    """Return factors as plain numbers, which is how they are given."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{who!r}: {_plain(factor)}" for who, factor in value.items()) + "}"
+    return repr(int(value) if value == int(value) else float(value))
 
 
 def _who(name: str, who: object) -> Any:

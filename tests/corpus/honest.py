@@ -302,6 +302,17 @@ async def fsdp(m):
     changed("repair_book", "repaired"),
     changed("repair_experts", "repaired"),
     changed("repair_zigzag", "repaired"),
+    changed("repair_straggler", "repaired"),
+    changed("repair_straggler", "as far as the speed allows", ("    mine = range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)\n", """\
+    until = [0.0] * model.RANKS  # when each rank is done with what it has so far
+    mine = []
+    for batch in range(model.BATCHES):
+        soon = [until[rank] + (1.1 if rank == 0 else 1.0) for rank in range(model.RANKS)]
+        rank = min(range(model.RANKS), key=lambda one: (soon[one], -one))
+        until[rank] = soon[rank]
+        if rank == model.rank:
+            mine.append(batch)
+""")),
     changed("repair_book", "summed across with the last micro-batch", ('            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN', '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            if batch == (model.rank + 1) * share - 1 and layer in model.grad_weights:\n                grad = await model.allreduce(model.grad_weights.pop(layer) + grad, layer, axis="replica")\n            ### BROKEN'), ('grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")', "grad = model.grad_weights.pop(layer)")),
     *ELSEWHERE,
     *of_each_puzzle("HONEST"),

@@ -18,6 +18,7 @@ SUM = "        grad = await model.allreduce(grad, layer)\n"
 REDUCE = "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n"
 SET = "        model.set_final_weight(layer, model.weights[layer])\n"
 OWN = "[model.rank]"
+MINE = "range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)"
 LOSS = "    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n"
 POPS = "inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)"
 CUT = "        model.grad_weights[layer] = model.grad_weights[layer].shard(model.rank, model.RANKS)\n"
@@ -334,6 +335,9 @@ async def pipeline(model):
     changed("repair_zigzag", "as it is", ('        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN', '        kv = acts["kv", layer]\n        ### BROKEN'), says="the queries have not attended to slice {1-6} of 8"),
     changed("repair_zigzag", "keys sent to the next rank", ('        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN', '        send = model.pass_to((r + 1) % n, acts["kv", layer])\n        acts["theirs"] = await model.receive()\n        await send\n        del acts["theirs"]\n        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN'), says="it sends keys and values of layer 0"),
     changed("repair_zigzag", "own keys in the backward, too", ('kv = await model.allgather(acts.pop(("kv", layer)), layer)', 'kv = acts.pop(("kv", layer))'), says="comes before backward_attend, too"),
+    changed("repair_straggler", "as it is", (MINE, "range(model.rank, model.BATCHES, model.RANKS)"), says="over the target: 50.1 ticks"),
+    changed("repair_straggler", "nothing for the warm rank to do", (MINE, "range(model.rank - 1, model.BATCHES, model.RANKS - 1) if model.rank else []"), ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = await model.allreduce(model.grad_weights.pop(layer, None) or model.fake_grad(layer, []), layer)"), says="over the target: "),
+    changed("repair_straggler", "a micro-batch left out", (MINE, "range(model.RANKS - 1 - model.rank, model.BATCHES - 1, model.RANKS)"), says="missing micro-batch"),
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
     *LISTS,
     *TASKS,

@@ -159,6 +159,7 @@ BEGIN
 """
 """Gradient accumulation in which some micro-batches take turns, layer by layer."""
 IN_PAIRS = "[range(2)[: model.BATCHES], *[[mb] for mb in range(2, model.BATCHES)]]"
+SHORT = "[(mine := [*range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)])[:2], *[[mb] for mb in mine[2:]]]"
 BOTH = "[(model.rank, model.rank + model.RANKS)]"
 FIRST = """        model.activations[0] = model.get_activation([MB])
         for layer in range(model.LAYERS):
@@ -179,14 +180,17 @@ NEXT = """            if layer == 0 and model.LAYERS > 2 and MB + 1 < (model.ran
 """
 
 
-def by_turns(puzzle: str, begin: str, groups: str, total: str) -> Program:
+def by_turns(puzzle: str, begin: str, groups: str, total: str, first: int = 0) -> Program:
     """Gradient accumulation in which the micro-batches of a group take turns, layer by layer."""
     parts = {"BEGIN": f"{begin} {puzzle}(model):", "GROUPS": groups, "SUM": total}
     source = BY_TURNS
     for old, new in parts.items():
         source = source.replace(old, new)
     return whole(
-        puzzle, "two micro-batches by turns", source, says="it works on micro-batch 0 again, after micro-batch"
+        puzzle,
+        "two micro-batches by turns",
+        source,
+        says=f"it works on micro-batch {first} again, after micro-batch",
     )
 
 
@@ -401,7 +405,7 @@ STORED = (
 MISTAKES = [
     *map(rests, KINDS),
     *(looked_at(name, base) for name, base in {"wsdp": "wsdp_under_updates", "zero1": "zero2_overlap", "zero2": "zero2_overlap"}.items()),
-    *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups", "repair_experts", "repair_zigzag")),
+    *map(no_states, ("wsdp", "pipeline", "checkpointing", "hierarchical", "one_f_one_b", "zero_bubble", "repair_skip", "repair_bargain", "repair_groups", "repair_experts", "repair_zigzag", "repair_straggler")),
     *map(slow, ("wsdp", "pipeline", "pipeline_fsdp", "replica_fsdp", "tensor_parallel", "repair_twice", "repair_quiet", "repair_deadlock", "repair_skip", "repair_groups", "repair_experts", "repair_zigzag")),
     *map(neighbors_shards, ("wsdp", "pipeline_fsdp", "prefetch", "lora")),
     neighbors_shards("breadth_first", "shard", "shards"),
@@ -434,6 +438,8 @@ MISTAKES = [
     changed("repair_bargain", "all-reduced and cut", ("await model.scatterreduce(grad, layer)", "(await model.allreduce(grad, layer)).shard(model.rank, model.RANKS)"), says=WHOLE),
     changed("checkpointing", "a little of every layer at any size but one", ("layer < model.LAYERS // 2", "layer < model.LAYERS // (2 if model.LAYERS == 12 else 1)"), says="right at its own size, but not with"),
     *[by_turns(puzzle, "def", IN_PAIRS, "model.grad_weights.pop(layer)") for puzzle in ("grad_accum", "repair_local")],
+    by_turns("repair_straggler", "async def", SHORT, "await model.allreduce(model.grad_weights.pop(layer), layer)", first=3),
+    changed("repair_straggler", "two micro-batches at once", ("for batch in mine:", "for batch in [mine[:2], *[[one] for one in mine[2:]]]:"), ("([batch])", "(batch)"), says="it works on micro-batches {3, 7} at once"),
     by_turns("repair_twice", "async def", BOTH, "await model.allreduce(model.grad_weights.pop(layer), layer)"),
     uneven("replica_fsdp", "three micro-batches on one rank and one on the next, with one layer", "mb"),
     uneven("repair_book", "five micro-batches on one rank and three on the next, with one layer", "batch"),
