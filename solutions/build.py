@@ -55,7 +55,7 @@ from lib.record.table import OPERATIONS, grantable
 from tools import foundry
 from tools.published import MEGATRON
 
-from . import figures, gallery, priced, room
+from . import figures, gallery, pipelines, priced, room
 from .address import address, fill, links
 from .outlined import as_kept, outline_of
 from .profiled import of_profile, profile_of, profile_pictures
@@ -1007,6 +1007,9 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             played = _played(root, puzzle)
             drawn = draw(played, time_target=time, memory_target=memory)
             yield Path("puzzles", f"{puzzle['name']}.svg"), drawn.svg() + "\n"
+    if (root / "docs" / "schedules.md").exists() and overview:
+        drawn = pipelines.picture(_side_by_side(root))
+        yield Path("puzzles", pipelines.PICTURE), drawn.svg() + "\n"
     for puzzle in found if (root / "docs" / "profile").exists() else ():
         if puzzle["name"] == "one_f_one_b":
             yield from profile_pictures(profile_of(root), solution_of(root, puzzle))
@@ -1042,7 +1045,14 @@ def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
         "gpipe": shown,
         "profile": of_profile(profile_of(root), programs["one_f_one_b"]),
         "longest": longest,
+        "side_by_side": pipelines.table(_side_by_side(root)),
     }
+
+
+@cache
+def _side_by_side(root: Path) -> dict[str, Run]:
+    """The pipelines of docs/schedules.md."""
+    return pipelines.side_by_side(lambda file: _names(root, file))
 
 
 def _how_far_off() -> dict[str, Any]:

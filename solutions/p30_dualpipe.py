@@ -246,8 +246,9 @@ grade(dualpipe)
 # Look at place 1: a micro-batch goes over to the other half there. Why, if this rank has the next stage as well? Sea AI Lab asked that,
 # and DeepSeek added the answer to their code as DualPipeV (github.com/deepseek-ai/DualPipe). The program below with `crosses=False` leaves
 # each micro-batch in its half: {{cut.time}} ticks, {{cut.memory}} elements, and {{messages(cut)}} messages instead of {{messages(late)}}. Now the
-# halves have nothing to do with each other but the sum of the gradients. So one of them could be left out: then it is a V, as in puzzle 29, on half as many
-# ranks, with the same bubble.
+# halves have nothing to do with each other but the sum of the gradients. So one of them can be left out: then it is a V, as in puzzle 29, on half as many
+# ranks, with the same bubble, and all micro-batches go through its ranks. On {{alone.ranks:word}} ranks, with stages of a single layer, it takes {{alone.time}} ticks in
+# {{alone.memory}} elements.
 
 # %% tags=["solution"]
 from dataclasses import replace
@@ -262,8 +263,8 @@ async def from_both_ends(model: Model, crosses: bool) -> Model:
     """Weight halves wait where no forward is beside the backward. ``crosses``: whether a micro-batch goes over to the
     other half in the middle, or comes back in its own."""
     half, place = model.axis_index("half"), model.axis_index("place")
-    places, end = model.axis_size("place"), model.LAYERS
-    thick, share = end // model.RANKS, model.BATCHES // 2
+    halves, places, end = model.axis_size("half"), model.axis_size("place"), model.LAYERS
+    thick, share = end // (2 * places), model.BATCHES // halves
     lower = range(place * thick, (place + 1) * thick)
     upper = range(end - lower.stop, end - lower.start)
     theirs = 1 - half if crosses else half
@@ -380,7 +381,7 @@ async def from_both_ends(model: Model, crosses: bool) -> Model:
         await for_the_input(upper)
         for_the_weight()
         await forward(upper)
-    for _ in range(share - model.RANKS + n):
+    for _ in range(share - 2 * places + n):
         await beside(lower, upper)
         await beside(upper, lower)
     for _ in range(ahead):
@@ -396,11 +397,12 @@ async def from_both_ends(model: Model, crosses: bool) -> Model:
 
     sums = [
         model.allreduce(model.grad_weights.pop(layer), layer, axis="half")
-        for layer in [*upper, *lower]
+        for layer in ([*upper, *lower] if halves > 1 else [])
     ]
-    for layer, grad in zip([*upper, *lower], sums, strict=True):
+    for place, layer in enumerate([*upper, *lower]):
+        grad = await sums[place] if sums else model.grad_weights.pop(layer)
         model.weights[layer], model.opt_states[layer] = model.update(
-            layer, await grad, model.weights[layer], model.opt_states[layer]
+            layer, grad, model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
     return model
@@ -455,6 +457,7 @@ plain = run(
     mesh=of_two_halves,
     cost=replace(pairs, overlapped=0),
 )
+alone = run(cut_in_half, ranks=4, layers=8, batches=8, mesh={"half": 1, "place": 4}, cost=pairs)
 stages, thick = ranks, layers // ranks
 F, B, W = thick * cost.forward, thick * cost.backward, thick * cost.price("backward_weight")
 longer = max(F, B)

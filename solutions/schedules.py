@@ -72,16 +72,16 @@ def _shared_legend(sources: Sequence[object], width: float) -> Figure:
     return card(legend, width, y + 10, words, title="Legend")
 
 
-def draw_strip(pieces: Sequence[tuple[str, Run]]) -> Figure:
+def draw_strip(pieces: Sequence[tuple[str, Run]], title: str = "Three schedules") -> Figure:
     """Return several schedules as a strip: on one time scale, with a title beside each, and nothing else."""
     until = max(done.time for _, done in pieces)
     left, wide = STRIP_TITLE + PAD, WIDTH - 2 * PAD - STRIP_TITLE
     parts: list[Diagram] = []
     y = PAD - 4
-    for title, done in pieces:
+    for name, done in pieces:
         middle = y + done.ranks * STRIP_ROW / 2
         figures = f"{done.unit.lasting(done.time)}, {share_text(idle_share(done.events, done.ranks, done.time))} idle"
-        parts.append(label(PAD, middle - 8, title, 12.5, style(theme.INK), "start", 650))
+        parts.append(label(PAD, middle - 8, name, 12.5, style(theme.INK), "start", 650))
         parts.append(label(PAD, middle + 9, figures, 11.5, style(theme.MUTE), "start"))
         high = done.ranks * STRIP_ROW
         parts.append(box(left, y, wide * done.time / until, high - 2, style(theme.GAP)))
@@ -95,14 +95,14 @@ def draw_strip(pieces: Sequence[tuple[str, Run]]) -> Figure:
             leaf(Bars(bars, STRIP_ROW - 2), style(color)) for color, bars in found.items()
         ]
         y += high + 12
-    texts = [f"{title}: {done.unit.lasting(done.time)}" for title, done in pieces]
+    texts = [f"{name}: {done.unit.lasting(done.time)}" for name, done in pieces]
     return card(
         parts,
         WIDTH,
         y + PAD - 16,
         f"One time scale. {'; '.join(texts)}.",
         True,
-        "Three schedules",
+        title,
     )
 
 

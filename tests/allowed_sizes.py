@@ -79,6 +79,12 @@ ALLOWED = {
         for n in range(1, 4)
         for b in range(1, 5)
     ),
+    "both_ends": lambda own: (
+        of_mesh(half=2, place=p) | {"layers": 2 * p * n, "batches": b}
+        for p in range(1, 5)
+        for n in range(1, 5)
+        for b in range(4 * p, 6 * p + 5, 2)
+    ),
     "rings": lambda own: rings(),
     "experts": lambda own: (
         {"ranks": r, "layers": n, "batches": r * own["batches"] // own["ranks"]}

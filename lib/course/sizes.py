@@ -106,8 +106,8 @@ SIZES: Mapping[str, Callable[[Size], list[Size]]] = {
         size,
         mesh=[{"half": 2, "place": places} for places in (1, 2, 3, 4)],
         ranks=_of_mesh,
-        layers=_a_rank(1, 2, 3),
-        batches=lambda one: [2 * one["ranks"], 2 * one["ranks"] + 2, 3 * one["ranks"]],
+        layers=_a_rank(1, 2, 3, 4),
+        batches=lambda one: [each * one["ranks"] + more for each, more in ((2, 0), (2, 2), (2, 4), (3, 0), (3, 2))],
     ),
     "rings": lambda size: _varied(  # with at least as many micro-batches for each pipeline as stages
         size,

@@ -7,12 +7,6 @@ from functools import cache
 from typing import Any
 
 from lib import Cost, Run, run, schedule
-from lib.record.breakdown import idle_of, time_parts
-from solutions.p06_gpipe import gpipe
-from solutions.p13_one_f_one_b import one_f_one_b
-from solutions.p14_interleaved import interleaved
-from solutions.p16_zero_bubble import zb_h1
-from solutions.p29_zbv import zb_v
 
 QUICK = Cost(send=0.1, receive=0.1)
 LOOPED = ("LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -59,28 +53,5 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def side_by_side() -> str:
-    """Six pipelines of one model on one scale, as Markdown: 4 ranks, 8 layers, 8 micro-batches, F = B = W = 1 tick,
-    free messages. Time, the part of it in which ranks are idle, memory in thousands of elements, and what is sent."""
-    cost = Cost(backward=2, send=0, send_across=0, receive=0)
-    size = {"ranks": 4, "layers": 8, "batches": 8, "cost": cost}
-    dual = schedule(torch_rows("DualPipeV", 4, 8))
-    found = {
-        "GPipe": run(gpipe, **size),
-        "1F1B": run(one_f_one_b, **size),
-        "Interleaved 1F1B": run(interleaved, **size),
-        "Zero bubble (ZB-H1)": run(zb_h1, **size),
-        "ZB-V": run(zb_v, **size),
-        "DualPipeV, pairs save nothing": run(dual, **size),
-        "DualPipeV, pairs take the longer one": run(dual, **size | {"cost": replace(cost, overlapped=1)}),
-    }
-    lines = ["| pipeline | ticks | idle | thousands of elements | activations sent |", "|---|---|---|---|---|"]
-    for name, one in found.items():
-        idle = float(idle_of(time_parts(one.events, one.ranks, one.time)))
-        sent = sum(event.elements for event in one.events if event.kind == "pass_to") / cost.activation_elements
-        lines.append(f"| {name} | {one.time:g} | {idle:.1%} | {one.memory / 1000:,.0f} | {sent:g} |")
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
-    print(table(), side_by_side(), sep="\n\n")
+    print(table())

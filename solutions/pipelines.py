@@ -1,0 +1,74 @@
+"""Pipelines side by side for docs/schedules.md: one model, one machine, one scale. The build runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from drawing.figure import Figure
+from lib import Cost, Run, run
+from lib.record.breakdown import idle_of, time_parts
+
+from .schedules import draw_strip
+
+PICTURE = "pipelines.svg"
+SIZE = {"ranks": 4, "layers": 8, "batches": 8}
+HALVES, ALONE = {"half": 2, "place": 2}, {"half": 1, "place": 4}
+"""The meshes of DualPipe, and of one of its halves by itself, which is DualPipeV."""
+COLUMNS = "| pipeline | ticks | idle | thousands of elements | of these weights and states | thousands sent |"
+
+
+class Row(NamedTuple):
+    """A pipeline: in which source of solutions/ which program is, how its ranks lie, and what a pair saves."""
+
+    title: str
+    file: str
+    program: str
+    mesh: dict[str, int] | None = None
+    saved: int = 0
+
+
+ROWS = (
+    Row("GPipe", "p06_gpipe", "gpipe"),
+    Row("1F1B", "p13_one_f_one_b", "one_f_one_b"),
+    Row("Interleaved 1F1B", "p14_interleaved", "interleaved"),
+    Row("Zero bubble (ZB-H1)", "p16_zero_bubble", "zb_h1"),
+    Row("ZB-V", "p29_zbv", "zb_v"),
+    Row("DualPipeV, pairs save nothing", "p30_dualpipe", "cut_in_half", ALONE),
+    Row("DualPipe, pairs save nothing", "p30_dualpipe", "in_halves", HALVES),
+    Row("DualPipeV, pairs overlap", "p30_dualpipe", "cut_in_half", ALONE, 1),
+    Row("DualPipe, pairs overlap", "p30_dualpipe", "in_halves", HALVES, 1),
+)
+
+
+def side_by_side(source: Callable[[str], Mapping[str, Any]]) -> dict[str, Run]:
+    """Each of them as a run, by its title: a forward and each half of a backward take a tick, and messages none.
+    ``source`` gives what a file of solutions/ defines."""
+    found = {}
+    for title, file, program, mesh, saved in ROWS:
+        cost = Cost(backward=2, send=0, send_across=0, receive=0, overlapped=saved)
+        found[title] = run(source(file)[program], **SIZE, mesh=mesh, cost=cost)
+    return found
+
+
+def table(runs: Mapping[str, Run]) -> str:
+    """Their figures as Markdown. Sent is what all ranks send; a rank of an all-reduce of two sends all that it has."""
+    lines = [COLUMNS, "|---" * COLUMNS.count(" | ") + "|---|"]
+    for title, done in runs.items():
+        idle = float(idle_of(time_parts(done.events, done.ranks, done.time)))
+        kept = max(_of_weights(done, rank) for rank in range(done.ranks))
+        sent = sum(one.elements for one in done.events if one.kind in ("pass_to", "allreduce"))
+        sizes = " | ".join(f"{size / 1000:,.0f}" for size in (done.memory, kept, sent))
+        lines.append(f"| {title} | {done.time:g} | {idle:.1%} | {sizes} |")
+    return "\n".join(["\n", *lines, "\n"])
+
+
+def _of_weights(done: Run, rank: int) -> float:
+    """How many elements of weights and optimizer states a rank begins with."""
+    began = done.final_states[rank].began
+    return float(sum(done.cost.elements(labels) for labels in began))
+
+
+def picture(runs: Mapping[str, Run]) -> Figure:
+    """All of them on one time scale."""
+    return draw_strip([*runs.items()], title="Pipelines on one scale")
