@@ -164,10 +164,10 @@ class WatchedRank(RankState):
 
 class WatchedSimulator(LocalSimulator):
     """A simulator that notes what ``watched``, a rank, does with its tensors. ``peak``: after the run, what that rank
-    held when its memory was highest."""
+    held when its memory was highest. ``how``: as for a LocalSimulator."""
 
-    def __init__(self, shape: Shape, watched: int, strict: bool = True) -> None:
-        super().__init__(shape, graded=True, strict=strict)
+    def __init__(self, shape: Shape, watched: int, strict: bool = True, **how: Any) -> None:
+        super().__init__(shape, graded=True, strict=strict, **how)
         self.watched = watched
         self.peak = Peak(watched, 0, ())
 

@@ -78,14 +78,23 @@ def _prices_differ(cost: Cost | None) -> str:
 
 class Symmetry:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
-    ``also``: more places on these axes that are run. Raises Unlike where some of a host's devices would be run only."""
+    ``also``: more places on these axes that are run. ``least``: a rank with which as few as possible are run, none of
+    them only to see that it does the same. Raises Unlike where some of a host's devices would be run only."""
 
-    def __init__(self, mesh: Mesh, axes: Sequence[str], also: Iterable[Place] = (), cost: Cost | None = None) -> None:
-        self.mesh = mesh
-        self.grid = mesh if mesh.axes else Mesh(mesh.ranks, {RANKS: mesh.ranks}, mesh.node_size)
+    def __init__(
+        self,
+        mesh: Mesh,
+        axes: Sequence[str],
+        also: Iterable[Place] = (),
+        cost: Cost | None = None,
+        least: int | None = None,
+    ) -> None:
+        self.mesh, self.grid = mesh, self.grid_of(mesh)
         self.axes = tuple(axes)
         sizes = [self.grid.axes[axis] for axis in self.axes]
         few = [{*range(size)} if size <= WHOLE_AXIS else {0, 1, size // 2, size - 1} for size in sizes]
+        if least is not None:
+            few, also = [{0, 1} & {*range(size)} for size in sizes], [self.place_of(least)]
         for place in also:
             for on_axis, at in zip(few, place, strict=True):
                 on_axis.add(at)
@@ -105,6 +114,11 @@ class Symmetry:
         """Why what others do, or what it costs, does not follow; or an empty text."""
         self.followed = False  # whether the others were run beside those that are run (see ``follow``)
         mesh.run, mesh.finals = self.run, self.finals
+
+    @staticmethod
+    def grid_of(mesh: Mesh) -> Mesh:
+        """Return a mesh as one that has axes: without any, all ranks are on one."""
+        return mesh if mesh.axes else Mesh(mesh.ranks, {RANKS: mesh.ranks}, mesh.node_size)
 
     @property
     def first(self) -> set[int]:

@@ -7,6 +7,8 @@ advice     advice on errors that Python raises
 execution  one run: the loop, the ranks' tasks, their output, and the end
 workload   the training of tensors with numbers
 run        run(fn, ranks=4, ...), and the Run that it gives
+effects    whether a function may do anything but work with its model
+noted      notes on the peak of a run that is known, from a run of few ranks
 sweep      several programs at many sizes: time and memory of each
 search     faster pipelines in less memory: the order of the work on each rank
 ways       which meshes, micro-batches and recomputation a planner tries
