@@ -16,6 +16,7 @@ from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
 from lib.grading.verdict import FAIL
+from tests.answers import learned
 from tests.corpus import Program, changed, of_each_puzzle, whole
 from tests.corpus import function as solution_of
 from tests.test_corpus import LONG, function, near
@@ -4102,6 +4103,196 @@ COSTS += [
 ]
 """Every rank with all micro-batches, pieces beside the whole, and gathers before an update."""
 
+ROWS += [
+    Row(
+        learned(
+            "ring_attention",
+            "a hop too many",
+            (
+                'for step in range(n):\n            acts["moving"] = kv',
+                'for step in range(n + 1):\n            acts["moving"] = kv',
+            ),
+            (
+                '            if step < n - 1:\n                send = model.pass_to(after, acts["moving"])\n            acts["att"',
+                '            if step < n:\n                send = model.pass_to(after, acts["moving"])\n            acts["att"',
+            ),
+            ("            if step < n - 1:\n                kv =", "            if step < n:\n                kv ="),
+        ),
+        (
+            "these are this rank's own keys and values, back after a whole turn of the ring",
+            "n ranks have n attends in a layer, and n - 1 hops",
+        ),
+        ("all of them after a gather",),
+    ),
+    Row(
+        learned(
+            "ring_attention",
+            "its own keys are passed on in each step",
+            (
+                'send = model.pass_to(after, acts["moving"])\n            acts["att"',
+                'send = model.pass_to(after, acts["kv", l])\n            acts["att"',
+            ),
+        ),
+        ("rank 3 has sent these keys and values twice: in each step pass on what came in the step before",),
+        ("gather",),
+    ),
+    Row(
+        learned(
+            "ring_attention",
+            "the last hop of the gradient left out",
+            (
+                '            go = model.pass_to(after, grads["mine"])\n',
+                '            go = model.pass_to(after, grads["mine"]) if step < n - 1 else None\n',
+            ),
+            ("            await go\n", "            if go:\n                await go\n"),
+            (
+                'grads["kv"] = await model.receive(before)\n        acts.pop("moving")\n        grads.pop("mine")',
+                'grads["kv"] = grads.pop("mine")\n        acts.pop("moving")',
+            ),
+        ),
+        (
+            "this one belongs to rank 1, so one hop more comes after the last step, model.pass_to((model.rank + 1) % model.RANKS, kv_grad)",
+        ),
+        ("scatterreduce",),
+    ),
+    Row(
+        learned(
+            "two_batch_overlap",
+            "both halves the same micro-batches",
+            ("(mine[0::2], mine[1::2])", "(mine[0::2], mine[0::2])"),
+        ),
+        ("this rank has that one already, and needs its others", "range(model.rank, model.BATCHES, model.RANKS)"),
+        ("keep it stored",),
+    ),
+    Row(
+        learned("zbv", "the weight's half of the lower stage forgotten", ("        weight(down, b)\n", "")),
+        (
+            "the weight's half of the backward of layer 3 was never done: for each micro-batch model.backward_weight(3, ...)",
+        ),
+        ("model.backward(",),
+    ),
+    Row(
+        learned(
+            "wsdp",
+            "whole states loaded",
+            (
+                "model.weights[l], model.opt_states[l] = model.load_weights(l, model.rank, model.RANKS)",
+                "model.weights[l], _ = model.load_weights(l, model.rank, model.RANKS)\n        _, model.opt_states[l] = model.load_weights(l)",
+            ),
+        ),
+        ("both by one call, model.weights[5], model.opt_states[5] = model.load_weights(5, model.rank, model.RANKS)",),
+        ("opt_state.shard",),
+    ),
+    Row(
+        learned(
+            "pipeline_fsdp",
+            "the loss on all ranks",
+            ("    if stage == 3:\n        model.grad", "    if True:\n        model.grad"),
+        ),
+        ("whose output went to rank 1: only a rank that runs layer 3 calls model.loss, and others receive a gradient",),
+        ("model.forward(3",),
+    ),
+    Row(
+        learned(
+            "pipeline_fsdp",
+            "only the ranks of a layer gather it",
+            (
+                "        whole = await model.allgather(model.weights[l], l)\n        if l in mine:\n            model.act",
+                "        if l in mine:\n            whole = await model.allgather(model.weights[l], l)\n            model.act",
+            ),
+        ),
+        (
+            "receive only after the collectives that the sender joins before it sends, also those of layers that this rank does not run",
+        ),
+        ("is it 0 by mistake",),
+    ),
+]
+"""Mistakes that learners made in answers of their own, who had the notebooks only."""
+
+AT_REAL_SIZE = [
+    Row(
+        learned(
+            "compose",
+            "stages numbered along z first",
+            (
+                'model.axis_index("y") * model.axis_size("z") + model.axis_index("z")',
+                'model.axis_index("z") * model.axis_size("y") + model.axis_index("y")',
+            ),
+        ),
+        ("it came from rank 0; layer 3 is on rank 4: await model.receive(src=4)",),
+        ("store what forward",),
+    ),
+    Row(
+        learned(
+            "compose",
+            "no sum over the replicas",
+            (
+                'grad = await model.scatterreduce(model.grad_weights.pop(l), l, axis="x")',
+                "grad = model.grad_weights.pop(l)",
+            ),
+        ),
+        ('of the ranks that have layer 14, too, before the update: grad = await model.allreduce(grad, 14, axis="x")',),
+    ),
+    Row(
+        learned(
+            "compose",
+            "the updated piece is handed in",
+            (
+                'model.set_final_weight(l, await model.allgather(piece, l, axis="x"))',
+                "model.set_final_weight(l, piece)",
+            ),
+        ),
+        ('weight = await model.allgather(weight, 0, axis="x")',),
+    ),
+]
+"""The same in a run of a thousand GPUs: the words name the axis."""
+
+
+@pytest.mark.parametrize("row", AT_REAL_SIZE, ids=lambda row: row.program.name)
+def test_words_lead_to_the_fix_at_real_size(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL, here.message
+    assert all(words in here.message for words in row.says), here.message
+    assert not any(words in here.message for words in row.never), here.message
+
+
+COSTS_MORE += [
+    Row(
+        learned(
+            "context_parallel",
+            "what was gathered is kept",
+            (
+                '        acts["att", l] = model.attend(l, acts["att", l], whole)',
+                '        acts["kv", l] = whole\n        acts["att", l] = model.attend(l, acts["att", l], whole)',
+            ),
+            (
+                'whole = await model.allgather(acts.pop(("kv", l)), l)\n        grads',
+                'whole = acts.pop(("kv", l))\n        grads',
+            ),
+        ),
+        (
+            "8 sets of keys and values",
+            "Keep this rank's own slice only: gather it again right before backward_attend, await model.allgather(kv, layer)",
+        ),
+        ("valuess", "come sooner"),
+    ),
+    Row(
+        learned("compose", "all forwards first", ("ahead = min(stages - stage, len(todo))", "ahead = len(todo)")),
+        (
+            "Let the backward of a micro-batch come sooner, before the forwards of so many others",
+            "deal the layers out, range(stage, model.LAYERS, stages)",
+        ),
+    ),
+    Row(
+        learned("compose", "one forward first", ("ahead = min(stages - stage, len(todo))", "ahead = 1")),
+        (
+            "before their first backward the stages of a pipeline do 1, 1, 1, 1, 1, 1, 1, 1 forwards, those of the target's program",
+        ),
+    ),
+]
+"""What is held or done too soon or too late, in answers of learners."""
+
+
 REFUSED = [
     Row(
         changed(
@@ -4190,6 +4381,14 @@ def test_words_lead_to_the_fix(row: Row) -> None:
     there = near(row.program)
     strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
     assert strip(there.message) == strip(here.message)
+
+
+def test_a_pass_tells_which_programs_to_repair_are_open_now() -> None:
+    for puzzle, repairs in {"grad_accum": ["R1"], "ddp": ["R2", "R3"], "gpipe": []}.items():
+        passed = grade(function(changed(puzzle, "as it is")), puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+        told = dict(passed.facts()).get("also open", "")
+        assert passed.status == "PASS" and "next" in dict(passed.facts())
+        assert re.findall(r"R\d+", told) == repairs, told
 
 
 def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:

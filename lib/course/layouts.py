@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_set
+from ..basics.errors import Place, PuzzleError, show_axis, show_set
 from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
@@ -190,7 +190,7 @@ def check_layout(
             fix = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         finals = [final.labels for final in state.finals.values()]
-        _compare(state.rank, "Weight", False, want, finals, adapters)
+        _compare(state.rank, "Weight", False, want, finals, adapters, mesh=mesh)
         if updates is not None and host_of is None:
             _each_updates(state.rank, want, _parts("OptState", kept), updates)
         _compare(state.rank, "OptState", False, want, kept, adapters)
@@ -256,8 +256,10 @@ def _compare(
     labels: Iterable[Labels],
     adapters: bool = False,
     frozen: bool = False,
+    mesh: Mesh | None = None,
 ) -> None:
-    """Raise PuzzleError unless these are the wanted parts of weights or states at a rank's beginning or end."""
+    """Raise PuzzleError unless these are the wanted parts of weights or states at a rank's beginning or end. ``mesh``:
+    that of the ranks, where pieces may have to be gathered along one of its axes."""
     got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
@@ -280,7 +282,8 @@ def _compare(
             elif want is not None and _is_less(have, want):
                 whole = len(want[0]) == want[1]
                 less = _LESS["whole state" if whole and kind == "OptState" else kind]
-                fix = along or less.format(layer, "all of it" if whole else "more of it")
+                axis = _axis_of_pieces(rank, have, mesh) if whole and mesh is not None and have is not None else ""
+                fix = along or less.format(layer, "all of it" if whole else "more of it", axis)
             elif want is not None and _is_less(want, have):
                 fix = along or (_FROZEN_MORE if frozen else _MORE[kind]).format(layer)
             else:
@@ -288,6 +291,13 @@ def _compare(
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
             raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
+
+
+def _axis_of_pieces(rank: int, have: Part, mesh: Mesh) -> str:
+    """Return the argument that names the one axis along which ranks have pieces like this rank's, or nothing."""
+    shards, total = have
+    axes = [axis for axis, size in mesh.axes.items() if size == total and shards == {mesh.index(rank, axis)}]
+    return f", axis={show_axis(axes[0])}" if len(axes) == 1 and total < mesh.ranks else ""
 
 
 def _is_less(have: Part, want: Part) -> bool:
@@ -306,7 +316,7 @@ _ENDS = {
 }
 """What a rank must end with, and how, in words and in code."""
 _LESS = {
-    "Weight": "here each rank ends with {1}: gather what update gives, weight = await model.allgather(weight, {0}), "
+    "Weight": "here each rank ends with {1}: gather what update gives, weight = await model.allgather(weight, {0}{2}), "
     "and set that",
     "OptState": "keep every piece that this rank has updated: model.opt_states[...]",
     "whole state": "here each rank updates all of a layer, weight and state: gather the gradient before the "

@@ -153,6 +153,11 @@ def after(puzzle: Puzzle) -> Puzzle | None:
     return _neighbor(puzzle, 1)
 
 
+def opened_by(puzzle: Puzzle) -> list[Puzzle]:
+    """Return the programs to be repaired that are to be taken after this puzzle."""
+    return [other for other in puzzles().values() if other.repair and other.comes_after == puzzle.number]
+
+
 def due(solved: Collection[str]) -> list[Puzzle]:
     """Return the puzzles to go on with: the first of the course that is not among the ``solved`` ones, and the programs
     to be repaired whose turn has come."""

@@ -30,12 +30,15 @@ def what_of(held: Held) -> str:
     if labels is None:
         return MADE_AGAIN if held.made == held.last else "layer{s} of inner activations"
     row = KINDS[labels.kind]
-    word = f"{row.of_adapter if labels.adapter else row.word}{{s}}"
+    plain = row.of_adapter if labels.adapter else row.word
+    head, _, of = plain.partition(" of ")
+    several = head.endswith("s")  # keys and values, which nobody counts one by one
+    word = f"set{{s}} of {plain}" if several else f"{head}{{s}}{of and f' of {of}'}"
     if labels.keep:
         word += f" (keep={labels.keep!r})"
     share = Fraction(len(labels.shards), labels.total)
     if share != 1:
-        word = f"{row.piece}{{s}} ({share}) of {_with_article(word.format(s=''))}"
+        word = f"{row.piece}{{s}} ({share}) of {plain if several else _with_article(word.format(s=''))}"
     if row.by_batch and len(labels.batches) > 1:
         word += f" of {len(labels.batches)} micro-batches"
     return word
@@ -273,9 +276,8 @@ class Excess:
             return "receive it as it comes, or send it later."
         if self.wholes:
             return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
-        if kind == SAVED:
-            fewer = "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
-            return fewer if "keep" in self.puzzle.words else ""
+        if kind == SAVED and "keep" in self.puzzle.words:
+            return "keep less of some layers, as their backward makes it again: keep=..., or no keep at all."
         if self.twice:
             return f"take the old one out before the new one is stored, or store it in the place of the old one, {pop}."
         if held.following is None and (held.stays or self._in_use(held)):
@@ -301,11 +303,20 @@ class Excess:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
-        batches = {batch for held in self.rows if held.labels for batch in held.labels.batches}
-        if kind == "Activation" and len(batches) > 1:
+        if kind == "KeysValues":
+            again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
+            back = "the others come round once more in the backward pass"
+            return f"keep this rank's own slice only: {again if stream_of(made) == 'collective' else back}."
+        batches = {batch for held in self.rows for batch in self._batches(held)}
+        if kind in ("Activation", SAVED) and len(batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
-        following = "" if held.following is None else self.events[held.following].kind
-        return f"let {following} come sooner."
+        return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
+
+    def _batches(self, held: Held) -> frozenset[int]:
+        """Return of which micro-batches something is; what is inside of a layer, of those of the forward."""
+        if held.labels is not None:
+            return frozenset(held.labels.batches)
+        return self.events[held.made].batches if 0 <= held.made < len(self.events) else frozenset()
 
     def _fix_in_flight(self, kind: str) -> str:
         """Return what to do about what unfinished calls carry."""

@@ -84,7 +84,8 @@ def chain_efforts(chain: Chain) -> dict[str, Effort]:
 
 def order_of(events: Sequence[Event], ranks: int) -> Order:
     """Return the order of the work in a pipeline, in which each layer is run by one rank, and no rank runs all of them;
-    nothing of another run."""
+    nothing of another run. Of several pipelines side by side, each with its own micro-batches, it is the first one."""
+    events, ranks = first_pipeline(events, ranks)
     forwards, backwards = defaultdict[int, list[Step]](list), set[int]()
     owners, row, together = set[tuple[int, int]](), Counter[int](), 0
     for event in events:
@@ -102,6 +103,21 @@ def order_of(events: Sequence[Event], ranks: int) -> Order:
         return Order()
     took, then = first_round(forwards[0])
     return Order([len(forwards[rank]) for rank in range(ranks)], 0 if then is None else took, together)
+
+
+def first_pipeline(events: Sequence[Event], ranks: int) -> tuple[Sequence[Event], int]:
+    """Return the events of the ranks that carry the same micro-batches as the first rank, and how many ranks these are;
+    all of them where the ranks are not such groups, each with micro-batches of its own."""
+    carried = defaultdict[int, set[int]](set)
+    for event in events:
+        if event.kind == FORWARD.kind:
+            carried[event.rank] |= event.batches
+    first = carried[min(carried)] if carried else set()
+    same = {rank for rank, batches in carried.items() if batches == first}
+    apart = all(one == first or not one & first for one in carried.values())
+    if not apart or len(same) < 2:
+        return events, ranks
+    return [event for event in events if event.rank in same], min(ranks, len(same))
 
 
 def word_of(kind: str) -> str:
@@ -368,6 +384,8 @@ class Slowness:
             said.append(f"rank 0 takes {took} through its first layer before the next layer, the {whose} {theirs.took}")
         if own.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:
             ranks = f"ranks 0 to {len(own.ahead) - 1} do"
+            if len(own.ahead) < self.outcome.ranks:
+                ranks = "the stages of a pipeline do"
             counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
             if self.ahead_in_words:
                 said.append(f"{self.ahead_in_words}: {ranks} {counts}, those of the {whose} {known}")
@@ -413,9 +431,14 @@ class Slowness:
             )
         if collectives > MUCH * self.outcome.time:
             return "make a call as soon as what it needs is there, and go on with the next layer while it is on its way"
-        if kind == FORWARD.kind and self._thick():
+        if kind in (FORWARD.kind, BACKWARD.kind) and self._thick():
             advice = "each rank has one thick stage of several layers, the {}'s ranks have several thin ones: deal the "
-            return f"{advice.format(self.goal)}layers out, range(model.rank, model.LAYERS, model.RANKS)"
+            dealt_out = (
+                "stage, model.LAYERS, stages"
+                if self.puzzle.size.get("mesh")
+                else "model.rank, model.LAYERS, model.RANKS"
+            )
+            return f"{advice.format(self.goal)}layers out, range({dealt_out})"
         computing = sum(event.length for event in self.outcome.device_events if event.stream == "compute")
         if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
-from ..course.specs import Puzzle
+from ..course.specs import Puzzle, opened_by
 from ..record.breakdown import in_words, waits_of
 from ..recording.safe import TEXTS, shown, shown_place
 from .points import score_of
@@ -143,6 +143,7 @@ class Verdict:
         chain = f"{self.chain} (the longest chain of operations that wait for each other)"
         to_star = f"{self.beside[:-1]}, star=True)"
         best = [" with ".join(self.puzzle.describe(one["time"], one["memory"])) for one in self.puzzle.frontier]
+        opened = ", ".join(f"{one.number}: {one.title} ({one.name})" for one in opened_by(self.puzzle))
         points = f"{self.points:g} of {self.worth:g}" if self.worth else ""
         more = (
             ("points", points, points),
@@ -164,6 +165,7 @@ class Verdict:
             ("best known", self.starred, "; ".join(best)),
             ("and now?", self.solution and passed, f"{self.solution} shows ours{too}"),
             ("next", self.following and passed, self.following),
+            ("also open", self.following and passed and opened, f"{opened}, to be repaired"),
             ("note", self.note, self.note),
         )
         return [*facts, *((name, text) for name, wanted, text in more if wanted)]

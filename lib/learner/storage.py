@@ -250,8 +250,12 @@ class Storage(dict[Hashable, Any]):
                 return f"{updated}; or is {layer} left over from another loop?"
             if not popped:
                 return FIRST
-            if not any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
-                return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+            if any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
+                return ""
+            if simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
+                half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
+                return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
+            return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
 
     def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
@@ -434,6 +438,14 @@ class Storage(dict[Hashable, Any]):
             ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
             return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+        own = self._layers_run()
+        if layer == rank.layers and own and own[-1] < layer - 1:
+            other = simulator.sent_to(rank, "Activation", own[-1] + 1, NONE)
+            if other is not None:
+                ends = f"the layers of this rank end with layer {own[-1]}, whose output went to rank {other}"
+                return (
+                    f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"
+                )
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
         return f"{first}{made} before that; or is it under another key?"

@@ -1041,7 +1041,7 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
             no_input += "model.get_activation(...)"
             ranks = call.rank.mesh.ranks
-            if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
+            if other.layer == 0 and call.rank.layers < ranks == len(receives) + 1:
                 no_input += f" (is it 0 by mistake? model.LAYERS // model.RANKS is 0 here, {call.rank.layers} // "
                 no_input += f"{call.rank.mesh.ranks})"
             return (

@@ -282,6 +282,21 @@ class Asked:
                 slices = missing(slices, own)
         return slices
 
+    def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
+        """Return that a gradient of keys and values goes one hop further, to the other rank that has projected just
+        these slices; or an empty text."""
+        for rank, one in sorted(self.ranks.items()):
+            if one is self or not all(one.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches):
+                continue
+            step = (rank - self.rank) % self.mesh.ranks
+            to = {1: "(model.rank + 1) % model.RANKS", self.mesh.ranks - 1: "(model.rank - 1) % model.RANKS"}
+            sent = f"model.pass_to({to.get(step, rank)}, kv_grad)"
+            return (
+                f": this one belongs to rank {rank}, so one hop more comes after the last step, {sent}, and one "
+                "receive, of this rank's own"
+            )
+        return ""
+
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
         for batch in sorted(batches):
@@ -504,7 +519,27 @@ class Asked:
             if batches <= one.has_run(FORWARD.kind, layer) != NONE:
                 return one.rank
         holders = [one.rank for one in others if one.has_loaded(layer)]
+        if len(holders) > 1 and (copies := self.axes_of_layers()):
+            here = self.mesh.coordinates(self.rank)
+            there = {rank: self.mesh.coordinates(rank) for rank in holders if rank < self.mesh.ranks}
+            holders = [rank for rank, at in there.items() if all(at[axis] == here[axis] for axis in copies)]
         return holders[0] if len(holders) == 1 and not self.has_loaded(layer) else None
+
+    def axes_of_layers(self) -> list[str]:
+        """Return the axes of the mesh along which all ranks have loaded the same layers as this one, where other ranks
+        have others: along these are replicas of a stage; none where that is not known."""
+        own = self.layers_loaded()
+        if self.is_host or not 0 < len(own) < self.layers:
+            return []
+        return [
+            axis
+            for axis, size in self.mesh.axes.items()
+            if size > 1
+            and all(
+                rank in self.ranks and self.ranks[rank].layers_loaded() == own
+                for rank in self.mesh.group(self.rank, axis).ranks
+            )
+        ]
 
     def comes_from(self, kind: str, layer: int, batches: frozenset[int] = NONE) -> str:
         """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty

@@ -606,6 +606,8 @@ class RankState(Asked):
             fix = f"ask for one micro-batch at a time, {one}, or for all at once, and keep each until its last use"
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
             fix, fix_for = partial(self._no_input, labels, kept), {DEALT: partial(self._in_rounds, labels, kept)}
+        elif len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks:
+            fix = f"this rank has that one already, and needs its others: {self.dealt()}"
         problem, got = f"micro-batch {batch} was taken before", f"{labels} after {other}"
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 

@@ -90,7 +90,7 @@ def _of_other_slices(where: Place, one: Labels, own: Labels) -> str:
     return f"take both of the same slices, {show_slices(own.piece())}"
 
 
-def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
+def _same_slices(rank: Rank, where: Place, labels: dict[str, Labels]) -> None:
     """Raise PuzzleError unless all but the weight are the same slices of the sequence."""
     sliced = {name: one for name, one in labels.items() if one.kind != "Weight"}
     (first, own), *others = sliced.items()
@@ -103,7 +103,8 @@ def _same_slices(where: Place, labels: dict[str, Labels]) -> None:
             if one.kind == "KeysValuesGrad":
                 gathered = f"kv_grad = await model.scatterreduce(kv_grad, {one.layer}) gives each rank the slices that "
                 gathered += "it had brought to the gather"
-                ring = "pass it on until it is back"
+                to = rank.home_of(one.layer, one.batches, one.piece())
+                ring = f"pass it on until it is back{to}"
                 fix, fix_for = _home("bring it home first: ", gathered, ring)
             expected = f"{show_slices(own.piece())}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix, fix_for=fix_for)
@@ -155,8 +156,26 @@ def _once(rank: Rank, where: Place, queries: Labels, keys: Labels) -> None:
         problem = f"these queries have attended to {show_slices(twice)} before"
         fix = "let them attend to each slice of the keys once: all of them after a gather, or those that are here and "
         fix += "then what each receive brings"
-        found = partial(_shared, rank, queries, fix)
+        found = partial(_met_before, rank, queries, keys, fix)
         raise PuzzleError(problem, where=where, expected="other keys", got=str(keys), fix=found)
+
+
+def _met_before(rank: Rank, queries: Labels, keys: Labels, own: str) -> str:
+    """Return what to do about keys that queries have met before: their own ones back after a whole turn, or those of a
+    neighbor that has sent them twice. Else which ranks have the same slices, or the ``own`` text."""
+    came = rank.sender(keys)
+    shared = _shared(rank, queries, "")
+    if came is None or shared:
+        return shared or own
+    if keys.piece() == queries.piece():
+        return (
+            "these are this rank's own keys and values, back after a whole turn of the ring: n ranks have n attends in "
+            "a layer, and n - 1 hops, so pass nothing on in the last step"
+        )
+    return (
+        f"rank {came[0]} has sent these keys and values twice: in each step pass on what came in the step before, kv = "
+        "await model.receive(...), and not the first ones again"
+    )
 
 
 def _shared(rank: Rank, queries: Labels, own: str) -> str:
@@ -171,7 +190,7 @@ def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     is whole and of step 0, and queries and keys have met all that they have to meet."""
     operands = {NAMES[one.kind]: one for one in labels}
     where = _check(rank, PROJECT.kind, layer, operands)
-    _same_slices(where, operands)
+    _same_slices(rank, where, operands)
     for one in labels:
         if KINDS[one.kind].meets:
             _complete(rank, where, one)

@@ -211,11 +211,17 @@ class Rank(Protocol):
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
         it together."""
 
+    def axes_of_layers(self) -> list[str]:
+        """Return the axes along which other ranks have the same layers as this one, and not all, as far as is known."""
+
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected, as far as is known."""
+
+    def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
+        """Return to which other rank a gradient of these slices of keys and values goes, or an empty text."""
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import Fix, Place, PuzzleError, numbered, show_layers, show_set
+from ..basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_layers, show_set
 from . import causal
 from .kinds import SAVED
 from .labels import (
@@ -544,6 +544,11 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
     if within(opt_state, weight) and weight.is_whole() and rank.owns_piece(opt_state):
         fix = "update the piece of the weight whose state this rank has, "
         return f"{fix}model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
+    if within(weight, opt_state) and opt_state.is_whole() and rank.owns_piece(weight):
+        load = (
+            f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, model.rank, model.RANKS)"
+        )
+        return f"load of the state the piece that goes with that of the weight, both by one call, {load}"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
@@ -604,6 +609,13 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         if layer in layers:
             which = f"layer {layer} was" if len(layers) == 1 else f"{show_layers(layers)} were"
             return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
+        if axes := rank.axes_of_layers():
+            over = " and then ".join(f"axis={show_axis(axis)}" for axis in axes)
+            return (
+                f"add up the gradients of the ranks that have layer {layer}, too, before the update: grad = await "
+                f"model.allreduce(grad, {layer}, {over}), or model.scatterreduce, which gives a rank its piece of "
+                "the sum"
+            )
         if sum_by != "allreduce":
             return f"add up the gradients of all ranks before the update: grad = await model.{sum_by}(grad, {layer})"
         return (
