@@ -2507,7 +2507,9 @@ ROWS += [
                 "        model.update(end - 1, model.grad_weights[end - 1], model.weights[end - 1], model.opt_states[end - 1])\n        grad_in = model.grad_activations.pop(first)\n",
             ),
         ),
-        ("was never done for layer 7 before this: model.backward(7, ...), and then the update",),
+        (
+            "was never done for layer 7 before this: model.backward(7, ...), then one update, with the sum of all gradients",
+        ),
     ),
     Row(
         changed("gpipe", "ever more micro-batches at once", ("get_activation([mb])", "get_activation(range(mb + 1))")),
@@ -2794,7 +2796,7 @@ ROWS += [
             "the share of a stage is that of a rank",
             ("model.LAYERS // stages", "model.LAYERS // model.RANKS"),
         ),
-        ("model.LAYERS // model.RANKS is 0 here",),
+        ("model.LAYERS // model.RANKS: this is 0 here, 4 // 16, and a stage has model.LAYERS // stages",),
     ),
     Row(
         changed("pipeline_fsdp", "a zero gradient of the own layer", ("fake_grad(layer, [])", "fake_grad(first, [])")),
@@ -4209,6 +4211,94 @@ ROWS += [
 ]
 """Mistakes that learners made in answers of their own, who had the notebooks only."""
 
+ROWS += [
+    Row(
+        learned(
+            "context_parallel",
+            "the whole sequence is projected",
+            ("model.get_activation([0]).shard(r, n)", "model.get_activation([0])"),
+        ),
+        ("made by a projection of all of it", "Let each rank project its own slice only"),
+        ("needs no gather",),
+    ),
+    Row(
+        learned(
+            "ring_attention",
+            "the gradient is expected before the keys",
+            (
+                '            if step > 0:\n                theirs = await model.receive(before)\n                grads["mine"] = theirs + grads["mine"]\n            go = model.pass_to(after, grads["mine"])\n            if step < n - 1:\n                acts["moving"] = await model.receive(before)\n                await send\n            await go\n',
+                '            if step < n - 1:\n                acts["moving"] = await model.receive(before)\n                await send\n            if step > 0:\n                theirs = await model.receive(before)\n                grads["mine"] = theirs + grads["mine"]\n            go = model.pass_to(after, grads["mine"])\n            await go\n',
+            ),
+        ),
+        ("Both come from the same rank: receive them in the order in which it sends them",),
+        ("weight gradients", "WeightGrads"),
+    ),
+    Row(
+        learned(
+            "expert_parallel",
+            "the results of a backward exchanged",
+            (
+                "model.grad_weights[l], grad = model.backward_expert",
+                "grad, model.grad_weights[l] = model.backward_expert",
+            ),
+        ),
+        ("of_weight, grad = model.backward_expert(layer, tokens, grad, weight)", "takes an Activation"),
+    ),
+    Row(
+        learned(
+            "two_batch_overlap",
+            "ranks take their micro-batches in opposite orders",
+            (
+                "        for b in (0, 1):\n            if l > 0:",
+                "        for b in (r % 2, 1 - r % 2):\n            if l > 0:",
+            ),
+        ),
+        ("the ranks are at different micro-batches here: let all of them take theirs in the same order",),
+    ),
+    Row(
+        learned(
+            "two_batch_overlap",
+            "an update after the first micro-batch",
+            ("        step(model, l, model.grad_weights.pop(l))\n", ""),
+            ("            add(model, l, w)\n            come[b]", "            step(model, l, w)\n            come[b]"),
+        ),
+        ("model.backward_expert(7, ...), then one update, with the sum of all gradients",),
+        ("model.backward(",),
+    ),
+    Row(
+        learned(
+            "zbv",
+            "upper stages one too far",
+            ("range((2 * n - 1 - r) * per, (2 * n - r) * per)", "range((2 * n - r) * per, (2 * n - r + 1) * per)"),
+        ),
+        ("there is no layer 8", "stage 2 * model.RANKS - 1 - r comes up on it"),
+        ("share",),
+    ),
+    Row(
+        learned(
+            "zbv",
+            "a ring and no V",
+            ("range((2 * n - 1 - r) * per, (2 * n - r) * per)", "range((n + r) * per, (n + r + 1) * per)"),
+        ),
+        ("rank 0 has layer 4, and the stages are in a V here",),
+        ("receive(src=2)",),
+    ),
+    Row(
+        learned(
+            "zbv",
+            "the half for the input takes the input out",
+            (
+                "grads[l, b] = model.backward_input(l, acts[l, b]",
+                "grads[l, b] = model.backward_input(l, acts.pop((l, b))",
+            ),
+        ),
+        (
+            "backward_input(4, ...) has read it: both halves of a backward read the input of their layer, so keep it until backward_weight(4, ...)",
+        ),
+    ),
+]
+"""The same, of a second set."""
+
 AT_REAL_SIZE = [
     Row(
         learned(
@@ -4243,6 +4333,16 @@ AT_REAL_SIZE = [
             ),
         ),
         ('weight = await model.allgather(weight, 0, axis="x")',),
+    ),
+]
+AT_REAL_SIZE += [
+    Row(
+        learned(
+            "compose",
+            "states cut by rank",
+            ("load_weights(l, copy, copies)", "load_weights(l, model.rank, model.RANKS)"),
+        ),
+        ('(model.axis_index("x"), model.axis_size("x")) or (model.rank, model.RANKS)',),
     ),
 ]
 """The same in a run of a thousand GPUs: the words name the axis."""
@@ -4286,7 +4386,7 @@ COSTS_MORE += [
     Row(
         learned("compose", "one forward first", ("ahead = min(stages - stage, len(todo))", "ahead = 1")),
         (
-            "before their first backward the stages of a pipeline do 1, 1, 1, 1, 1, 1, 1, 1 forwards, those of the target's program",
+            "before their first backward the stages of a pipeline do 2, 2, 2, 2, 2, 2, 2, 2 forwards, those of the target's program",
         ),
     ),
 ]

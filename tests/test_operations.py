@@ -140,7 +140,7 @@ def test_what_does_not_go_together_is_not_dealt_out() -> None:
 
     with pytest.raises(PuzzleError, match="a micro-batch comes twice"):
         run(twice, ranks=2)
-    with pytest.raises(PuzzleError, match="toy_deal takes a Activation or ToyTokens"):
+    with pytest.raises(PuzzleError, match="toy_deal takes an Activation or ToyTokens"):
         run(another_kind, ranks=2)
 
 

@@ -633,9 +633,14 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
-        problem, fix = f"{row.kind} takes a {' or '.join(kinds)}", forgotten_await(v) or written(row.kind)
+        article = "an" if next(iter(kinds))[0] in "AEIOU" else "a"
+        problem = f"{row.kind} takes {article} {' or '.join(kinds)}"
+        fix = forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
+        if isinstance(v, WeightGrad) and not sums(row.kind):
+            fix = "the gradient of a weight comes first of what a backward gives, and that of its input is the second: "
+            fix += f"of_weight, grad = {written('backward_expert')}"
         if type(v).__name__ == "AttendedGrad":
             fix = "the gradient of queries stays on its rank, and that of keys and values is summed: "
             fix += f"att_grad, kv_grad = {written('backward_attend')}, in this order"

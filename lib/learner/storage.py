@@ -9,7 +9,7 @@ from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS, SAVED
-from ..record.labels import DEALT, Labels
+from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
@@ -94,6 +94,9 @@ class Storage(dict[Hashable, Any]):
         fix_for = {**fix_for, DEALT: in_rounds}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
+        own_fix = fix_for.get(BACKWARD_WEIGHT.kind, fix)
+        in_a_v = lambda: self._simulator.not_in_a_v(self._rank) or (own_fix() if callable(own_fix) else own_fix)  # noqa: E731
+        fix_for = {IN_A_V: in_a_v, **fix_for}
         if self._name == "grad_weights":
             fix_for["updates_on_hosts"] = FIRST
         if self._name == "weights" and type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key):
@@ -325,6 +328,15 @@ class Storage(dict[Hashable, Any]):
         if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
             read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
             return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
+        halves = (
+            simulator.has_run(rank, BACKWARD_INPUT.kind, layer),
+            simulator.has_run(rank, BACKWARD_WEIGHT.kind, layer),
+        )
+        if not backward and batches and batches <= halves[0] - halves[1]:
+            return (
+                f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
+                f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
+            )
         return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
 
     def _of_last_layer(self, layer: int, batches: frozenset[int]) -> str:

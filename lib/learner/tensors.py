@@ -29,6 +29,10 @@ FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
 
 
+KEYS_AND_GRADIENT = {"KeysValues", "KeysValuesGrad"}
+"""What goes round a ring together."""
+
+
 class Tensor:
     """A tensor: its attributes are its labels, layer, layers and what its kind has besides."""
 
@@ -85,7 +89,11 @@ class Tensor:
             fix = "forward and backward take both, the weight and beside it adapter=..."
         elif type(other) is type(self):
             fix = "pieces are joined, and not added: weight = await model.allgather(weight, layer)"
-        raise PuzzleError("only weight gradients add up", where=f"{self} + ...", got=describe(other), fix=fix)
+        problem = "only weight gradients add up"
+        if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == KEYS_AND_GRADIENT:
+            problem = "keys and values do not add up with a gradient of keys and values"
+            fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends them"
+        raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__
 

@@ -1041,9 +1041,9 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
             no_input += "model.get_activation(...)"
             ranks = call.rank.mesh.ranks
-            if other.layer == 0 and call.rank.layers < ranks == len(receives) + 1:
-                no_input += f" (is it 0 by mistake? model.LAYERS // model.RANKS is 0 here, {call.rank.layers} // "
-                no_input += f"{call.rank.mesh.ranks})"
+            if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
+                no_input += " (if a rank's share is taken to be model.LAYERS // model.RANKS: this is 0 here, "
+                no_input += f"{call.rank.layers} // {call.rank.mesh.ranks}, and a stage has model.LAYERS // stages)"
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
                 f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"

@@ -374,6 +374,22 @@ class Asked:
                 return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
         return ""
 
+    def not_in_a_v(self) -> str:
+        """Return which rank has other layers than it has where they go down the ranks and up again, or nothing."""
+        ranks = self.mesh.ranks
+        thick = max(1, self.layers // (2 * ranks))
+        for rank, one in sorted(self.ranks.items()):
+            wrong = {
+                layer for layer in one.layers_loaded() if min(layer, one.layers - 1 - layer) // thick != rank % ranks
+            }
+            if wrong:
+                return (
+                    f"rank {rank} has {numbered('layer', wrong)}, and the stages are in a V here: stage r goes down on "
+                    "rank r, and stage 2 * model.RANKS - 1 - r comes up on it, each of "
+                    "model.LAYERS // (2 * model.RANKS) layers"
+                )
+        return ""
+
     def out_of_turn(self, labels: Labels) -> str:
         """Return what to do about an activation that is for another layer of this rank, or an empty text."""
         came = self.sender(labels)
@@ -610,6 +626,19 @@ class Asked:
     def owns_piece(self, piece: Labels) -> bool:
         """Return whether a piece is number ``rank`` of as many as there are ranks."""
         return piece.total == self.mesh.ranks and piece.shards == {self.rank}
+
+    def numbers_of(self, piece: Labels) -> str:
+        """Return the two arguments that say which piece of how many this is on this rank, as code."""
+        if self.owns_piece(piece):
+            return "(model.rank, model.RANKS)"
+        axes = [
+            axis
+            for axis, size in self.mesh.axes.items()
+            if size == piece.total and piece.shards == {self.mesh.index(self.rank, axis)}
+        ]
+        if len(axes) == 1:
+            return f'(model.axis_index("{axes[0]}"), model.axis_size("{axes[0]}"))'
+        return f"({', '.join(map(str, sorted(piece.shards)))}, {piece.total})"
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is

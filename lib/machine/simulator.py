@@ -12,7 +12,7 @@ from ..basics.units import Elements
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
 from ..record.kinds import KINDS
-from ..record.labels import ADAPTER, DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
+from ..record.labels import ADAPTER, DEALT, IN_A_V, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
@@ -325,6 +325,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
+    not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     owner = staticmethod(RankState.elsewhere)
 
@@ -356,7 +357,9 @@ class LocalSimulator:
                 share += "model.LAYERS // model.RANKS"
                 dealt = "the layers of this rank are range(model.rank, model.LAYERS, model.RANKS)"
                 start = _no_layer(rank, layer)
-                error.fix_for = {DEALT: f"{start}{dealt}", "stages": f"{start}{share}"}
+                v = "stages are in a V here: stage r goes down on rank r, and stage 2 * model.RANKS - 1 - r comes "
+                v += "up on it, each of model.LAYERS // (2 * model.RANKS) layers"
+                error.fix_for = {DEALT: f"{start}{dealt}", IN_A_V: f"{start}{v}", "stages": f"{start}{share}"}
             raise
 
     def _other_rank(

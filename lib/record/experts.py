@@ -174,6 +174,11 @@ def _check_outward(brought: Sequence[Labels]) -> None:
         problem = "to go home, tokens meet those of the other experts that have the same micro-batches"
         fix = f"home is over the ranks over which they came, await model.alltoall(..., {first.layer}), with the same "
         fix += "axis=... as on their way out, and every rank brings the tokens of its experts"
+        if len({one.batches for one in brought}) > 1:
+            fix = "the ranks are at different micro-batches here: let all of them take theirs in the same order, in "
+            fix += (
+                "every layer, out and home. And home is over the ranks over which tokens came, with the same axis=..."
+            )
         got = "; ".join(f"{show_set(one.batches)}, {show_part(one.shards, one.total)}" for one in brought[:4])
         raise PuzzleError(problem, expected="the same micro-batches, of different experts", got=got, fix=fix)
     for one in brought:

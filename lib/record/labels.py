@@ -20,6 +20,8 @@ from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, re
 
 DEALT = "dealt_like_cards"
 """The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
+IN_A_V = "in_a_v"
+"""The rule of a puzzle in which the layers go down the ranks and up again."""
 GATHERED, RING = "keys_by_collectives", "keys_go_round"
 """The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
@@ -269,6 +271,12 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
         if all(part.is_whole() for part in parts):
             fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
             fix += "these: tensor.shard(model.rank, model.RANKS)"
+            if first.kind == "KeysValues":
+                fix = "these are of the whole sequence already: gathered before, or made by a projection of all of it. "
+                fix += "Let each rank project its own slice only, model.project(layer, inp, weight) with inp = "
+                fix += (
+                    "inp.shard(model.rank, model.RANKS), keep what that gives, and gather it where attention reads it"
+                )
     elif all(part.is_whole() for part in parts):
         load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
         fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)

@@ -147,6 +147,12 @@ class Rank(Protocol):
     def dealt_otherwise(self) -> str:
         """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
 
+    def numbers_of(self, piece: Labels) -> str:
+        """Return the two arguments that say which piece of how many this is on this rank, as code."""
+
+    def not_in_a_v(self) -> str:
+        """Return which rank has other layers than it has where they go down the ranks and up again, or nothing."""
+
     def out_of_turn(self, labels: Labels) -> str:
         """Return what to do about an activation that is for another layer of this rank, or an empty text."""
 

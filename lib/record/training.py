@@ -15,6 +15,7 @@ from . import causal
 from .kinds import SAVED
 from .labels import (
     DEALT,
+    IN_A_V,
     NO_EXTRA,
     OF_ADAPTER,
     SLICES,
@@ -53,7 +54,10 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
             own = f"store {given} under its layer, and take it from there: model.activations[{layer}]"
             where_from = functools.partial(whence, rank, inp, "Activation", layer, own)
-            fix_for = {DEALT: lambda: rank.dealt_otherwise() or rank.out_of_turn(inp) or where_from()}
+            fix_for = {
+                DEALT: lambda: rank.dealt_otherwise() or rank.out_of_turn(inp) or where_from(),
+                IN_A_V: lambda: rank.not_in_a_v() or where_from(),
+            }
             raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
 
 
@@ -99,7 +103,10 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
             both += "same gradient, that of the layer's output: keep it stored until the half for the weight, "
             both += f"model.grad_activations[{layer + 1}, micro_batch]"
             raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=both)
-        fix_for = {DEALT: lambda: rank.dealt_otherwise() or where_from()}
+        fix_for = {
+            DEALT: lambda: rank.dealt_otherwise() or where_from(),
+            IN_A_V: lambda: rank.not_in_a_v() or where_from(),
+        }
         raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
     if inp.batches != grad.batches:
         raise _of_other_batches(rank, where, layer, inp, grad)
@@ -549,6 +556,10 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
             f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, model.rank, model.RANKS)"
         )
         return f"load of the state the piece that goes with that of the weight, both by one call, {load}"
+    if len(weight.shards) == len(opt_state.shards) == 1 and not (weight.is_whole() or opt_state.is_whole()):
+        same = "weight.shard and model.load_weights, which gives the state, with the same numbers, "
+        same += rank.numbers_of(weight)
+        return f"cut both alike: {same} or {rank.numbers_of(opt_state)}"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
@@ -588,7 +599,10 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
         what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
         what += "" if halves else f" of {numbered('micro-batch', undone)}"
-        return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), and then the update"
+        verb = "backward_expert" if experts_of(layer, rank.experts) else verb
+        some = rank.with_gradients(layer)
+        then = "then one update, with the sum of all gradients" if some else "and then the update"
+        return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}"
     if rank.is_host:
         fix = "gradients come from the devices, one message for each micro-batch: keep the gradient of the first "
         return fix + f"micro-batch, add those of the others to it, model.grad_weights[{layer}] + grad, and then update"
