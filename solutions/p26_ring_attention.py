@@ -218,8 +218,15 @@ grade(ring_attention)
 # There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all
 # could turn slices of the sequence with all heads into all of the sequence with a share of the heads, and after it another one turns back.
 # DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so nothing has to be cut in zigzag, and it sends
-# about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied. This machine
-# does not cut by heads, so this remains a remark.
+# about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied.
+#
+# A layer would have {{turns_forward:word}} such all-to-alls forward, of the queries, of the keys and values, and of what the queries have attended to, which comes
+# home; and {{turns_backward:word}} backward, of the gradient of the queries out and home, and of that of the keys and values home. At the prices of this puzzle, with
+# nothing hidden, all updates at the end, and the keys and values of a rank's heads kept for the backward, that makes {{ulysses:.2f}} ticks: {{computing}} of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring above takes
+# {{ours.time}}, and a gather in zigzag {{gathering.time}}.
+#
+# That is a sum, and no run. Tensors of this machine say of which slices they are, and not of which heads. A second way to cut four kinds of tensors would be one more
+# thing to read in every error of this puzzle and the one before, and no schedule of them needs it.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: the gradient's hop behind the next block
@@ -395,6 +402,22 @@ ring_of_many, gather_of_many = (
     run(fn, **large) for fn in (ring_attention_in_28_32, zigzag_and_ahead)
 )
 bound = bounds_of(find("ring_attention")).time
+
+
+def turn(elements: int) -> float:
+    """How long an all-to-all takes that turns slices of so many elements into heads, or back."""
+    others = ours.ranks - 1
+    return others * cost.latency + others * elements / ours.ranks**2 / cost.bandwidth
+
+
+attended, of_keys = cost.attended_elements, cost.keys_values_elements
+forward_turns = [turn(attended), turn(of_keys), turn(attended)]
+backward_turns = [turn(2 * attended), turn(2 * attended), turn(of_keys)]
+turns_forward, turns_backward = len(forward_turns), len(backward_turns)
+turning = ours.layers * sum(forward_turns + backward_turns)
+computing = ours.layers * (cost.forward + cost.backward) // ours.ranks
+updating = ours.layers * cost.update
+ulysses = computing + turning + updating
 more = cost.keys_values_elements // before.keys_values_elements
 faster = cost.bandwidth // before.bandwidth
 tokens = published(131_072, "arXiv 2407.21783")
