@@ -1066,9 +1066,14 @@ def _how_far_off() -> dict[str, Any]:
     found = {
         name: foundry.errors(name, map(foundry.estimated, each)) for name, each in some.items()
     }
+    found["sizes"] = foundry.left_out(lambda row: row.model.name)
+    found["gpus"] = foundry.left_out(lambda row: row.gpus)
     return {
         name: SimpleNamespace(
-            rows=one.rows, median=round(100 * one.median, 1), worst=round(abs(100 * one.worst))
+            rows=one.rows,
+            median=round(100 * one.median, 1),
+            worst=round(abs(100 * one.worst)),
+            signed=round(100 * one.signed, 1),
         )
         for name, one in found.items()
     }
