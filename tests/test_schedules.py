@@ -13,8 +13,6 @@ import pytest
 from drawing import draw, perfetto
 from lib import Cost, Model, PuzzleError, run, schedule
 from lib.course.specs import puzzles
-from lib.engines import torch_order
-from lib.engines.torch_order import Rank
 from lib.schedules.task import Task
 from solutions import build, pipelines
 from solutions.p00_basic import basic
@@ -27,7 +25,7 @@ from solutions.p16_zero_bubble import zero_bubble
 from solutions.p29_zbv import as_pytorch_does
 from solutions.p30_dualpipe import cut_in_half
 from tests.marks import compares_with_torch, needs_torch
-from tests.torch_truth.schedules import LOOPED, QUICK, SIZES, done, possible, table, torch_rows
+from tests.torch_truth.schedules import LOOPED, QUICK, SINGLE, SIZES, done, possible, single, table, torch_rows
 
 TWO = "0F0, 0F1, 0B0, 0B1\n1F0, 1B0, 1F1, 1B1"
 BLOCKING = """
@@ -384,21 +382,13 @@ def test_the_table_in_the_docs_is_true() -> None:
     assert done("ZBVZeroBubble", 4, 8).time == 38.9, "as a trial with a program of its own found"
 
 
-def single(order: Any, ranks: int, batches: int) -> str:
-    """Rows of a schedule with one stage a rank, as torch was recorded to run them."""
-    rows = []
-    for rank in range(ranks):
-        steps = order(Rank(rank, tuple(range(ranks)), ranks, batches))
-        letters = {"forward": "F", "backward": "B"}
-        rows.append([f"{step.layers[0]}{letters[step.kind]}{step.turn}" for step in steps if step.kind in letters])
-    return "\n".join(", ".join(row) for row in rows)
-
-
 @pytest.mark.parametrize(("ranks", "batches"), SIZES)
-@pytest.mark.parametrize("order", [torch_order.gpipe, torch_order.one_f_one_b])
-def test_schedules_with_one_stage_a_rank(order: Any, ranks: int, batches: int) -> None:
-    plan = schedule(single(order, ranks, batches))
-    assert run(plan, **plan.sizes, cost=Cost(send=0, receive=0)).time == (batches + ranks - 1) * 2 + 0.5
+@pytest.mark.parametrize("name", SINGLE)
+def test_schedules_with_one_stage_a_rank(name: str, ranks: int, batches: int) -> None:
+    plan = schedule(single(name, ranks, batches))
+    done = run(plan, **plan.sizes, cost=Cost(send=0, receive=0))
+    assert done.time == (batches + ranks - 1) * 2 + 0.5
+    assert done.verify().startswith("Correct")
 
 
 @needs_torch
