@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import random
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -399,6 +400,17 @@ def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int)
             except PuzzleError:
                 continue
             assert str(profile) and profile.time >= 0
+
+
+def test_a_packed_file_that_is_cut_off_says_how_far_it_is_good(tmp_path: Path) -> None:
+    """What was unpacked before its end counts, though one piece would hold all of it."""
+    packed = (Path(__file__).parent.parent / "docs" / "profile" / "rank0.json.gz").read_bytes()
+    letters = []
+    for share in (0.2, 0.5, 0.8):
+        with pytest.raises(PuzzleError, match=r"is cut off after ([\d,]+) letters") as caught:
+            trace(written(tmp_path / "rank0.json.gz", packed[: int(share * len(packed))]))
+        letters.append(int(re.findall(r"after ([\d,]+) letters", caught.value.problem)[0].replace(",", "")))
+    assert 0 < letters[0] < letters[1] < letters[2] < len(gzip.decompress(packed))
 
 
 def test_a_list_of_events_alone_is_a_trace(tmp_path: Path) -> None:

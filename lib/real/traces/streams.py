@@ -4,9 +4,10 @@ import gzip
 import zlib
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from io import BufferedReader
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 from ...basics.errors import PuzzleError
 
@@ -20,13 +21,13 @@ GZIP = b"\x1f\x8b"
 _BLANK = " \t\r\n"
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """Return a file for reading, unpacked if it is compressed, whatever it is called. Raise PuzzleError if it cannot be
     read."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP
-        return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+        return cast("BufferedReader", gzip.open(path, "rb")) if packed else path.open("rb")
     except OSError as error:
         problem = f"{path.name} cannot be read: {error.strerror or error}"
         raise PuzzleError(problem, where="trace", fix='trace("rank*.json.gz")', line="") from None
@@ -49,19 +50,33 @@ def entries_of(path: Path) -> Iterator[tuple[str, Any]]:
 class _Text:
     """The text of a file, of which a part is in memory. ``at``: where in that part the next value begins."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: BufferedReader) -> None:
         self.path, self.file = path, file
+        self.failed: Exception | None = None
         self.text, self.at, self.before, self.over = "", 0, 0, False
         self.decoded = getincrementaldecoder("utf-8")("replace").decode
         self.value = JSONDecoder().raw_decode
 
+    def read(self, size: int) -> bytes:
+        """Return so many bytes, or less at the end, and before a place where the file is damaged."""
+        pieces: list[bytes] = []
+        while size > 0 and self.failed is None:
+            try:
+                pieces.append(self.file.read1(size))  # what comes before an error is good
+            except (EOFError, OSError, zlib.error) as error:
+                self.failed = error
+                break
+            if not pieces[-1]:
+                break
+            size -= len(pieces[-1])
+        return b"".join(pieces)
+
     def more(self) -> bool:
         """Read on, and forget what was read. Return whether there was anything left."""
-        try:
-            piece = self.file.read(PIECE + len(self.text) - self.at)  # a long entry is read in few pieces
-        except (EOFError, OSError, zlib.error) as error:
-            said = "is cut off" if isinstance(error, EOFError) else f"is damaged: {error}"
-            raise damaged(self.path, f"{said} after {self.before + self.at:,} letters") from None
+        piece = self.read(PIECE + len(self.text) - self.at)  # a long entry is read in few pieces
+        if not piece and self.failed is not None:
+            said = "is cut off" if isinstance(self.failed, EOFError) else f"is damaged: {self.failed}"
+            raise damaged(self.path, f"{said} after {self.before + self.at:,} letters")
         self.over = not piece
         self.before += self.at
         self.text, self.at = self.text[self.at :] + self.decoded(piece, self.over), 0
