@@ -84,6 +84,12 @@ _ADDED = """            so_far = model.grad_weights.get(layer)
             model.grad_weights[layer] = so_far + grad if so_far else grad
 """
 _PIECE = "        piece = model.weights[layer].shard(model.rank, model.RANKS)\n"
+_GATHER = "        model.weights[layer] = await model.allgather(piece, layer)\n"
+_ANSWER = "        model.set_final_weight(layer, model.weights[layer])\n"
+_AT_ONCE = f"""        gathers[layer] = model.allgather(piece, layer)
+    for layer in gathers:
+        model.weights[layer] = await gathers[layer]
+{_ANSWER}"""
 _ALL_ADDED = """        for mb in mine:
             grad = model.grad_weights.pop((layer, mb))
             so_far = model.grad_weights.get(layer)
@@ -105,7 +111,11 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {
             _ADDED: "            model.grad_weights[layer, mb] = grad\n",
             _LAYERS + _PIECE: _LAYERS + _ALL_ADDED + _PIECE,
-        }
+        },
+        {
+            _LAYERS + _PIECE: "    gathers = {}\n" + _LAYERS + _PIECE,
+            _GATHER + _ANSWER: _AT_ONCE,
+        },
     ],
     "zero_bubble": [
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}

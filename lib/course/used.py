@@ -21,38 +21,45 @@ LineAt = Callable[[int, int], str]
 
 
 class _Done(NamedTuple):
-    """An operation, its place in the log of its rank, and whether the rank uses nothing of what it gives."""
+    """An operation, its place in the log of its rank, and of which of its tensors the rank uses nothing."""
 
     event: Event
     place: int
-    unused: bool
+    unused: frozenset[int]
 
 
 def check_used(outcome: Outcome, line_at: LineAt = lambda rank, place: "") -> None:
-    """Raise PuzzleError for an operation of which no rank uses what it gives. A message that carries no tensor may say
-    whatever it likes. Two habits are let be: in a loop over all layers the gradient of the model's input is made and
-    summed, too, though nobody needs it; and a full ring brings each rank its own piece at the end."""
-    for event, place, _ in _unused(outcome):
-        raise _for_nothing(event, line_at(event.rank, place))
+    """Raise PuzzleError for an operation of which no rank uses what it gives, or what it gives of a layer. A message
+    that carries no tensor may say whatever it likes. Two habits are let be: in a loop over all layers the gradient of
+    the model's input is made and summed, too, though nobody needs it; and a full ring brings each rank its own piece at
+    the end."""
+    for event, place, unused in _unused(outcome):
+        raise _for_nothing(
+            event, event.layers[min(unused)] if event.layers else event.layer, line_at(event.rank, place)
+        )
 
 
 def _unused(outcome: Outcome) -> Iterator[_Done]:
     """Yield the operations of which nobody uses what they give, of a collective the part of its first rank."""
-    unread = {state.rank: {*state.unread} for state in outcome.final_states if state.unread}
+    unread = defaultdict[tuple[int, int], set[int]](set)
+    for state in outcome.final_states:
+        for place, number in state.unread:
+            unread[state.rank, place].add(number)
     if not unread:
         return
     places, met = defaultdict[int, int](int), defaultdict[object, list[_Done]](list)
     for event in outcome.events:
         place = places[event.rank]
         places[event.rank] = place + 1
-        done = _Done(event, place, place in unread.get(event.rank, ()))
+        done = _Done(event, place, frozenset(unread.get((event.rank, place), ())))
         if event.stream == "collective":
             met[event.op].append(done)
         elif done.unused and not _of_the_input(event):
             yield done
     for members in met.values():
-        if all(one.unused for one in members) and not _of_the_input(members[0].event):
-            yield members[0]
+        nobodys = frozenset.intersection(*[one.unused for one in members])
+        if nobodys and not _of_the_input(members[0].event):
+            yield members[0]._replace(unused=nobodys)
 
 
 def _of_the_input(event: Event) -> bool:
@@ -62,13 +69,15 @@ def _of_the_input(event: Event) -> bool:
     return event.tensor == "ActivationGrad" and event.layer == -1
 
 
-def _for_nothing(event: Event, line: str) -> PuzzleError:
-    """Return the error of an operation that gives what nobody uses."""
+def _for_nothing(event: Event, layer: int | None, line: str) -> PuzzleError:
+    """Return the error of an operation that gives what nobody uses, of a list what it gives of this layer."""
     call = show_call(event.kind, event.layers or event.layer)
-    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+    place = Place(event.rank, event.kind, layer, tick=event.issued, detail=f"at tick {event.issued:g}")
     problem, fix = f"nobody uses what {call} gives", "leave it out, or use what it gives"
     if event.stream == "collective":
         problem, fix = f"no rank uses what {call} gives", "leave it out, on every rank that takes part"
+        if len(event.layers) > 1:
+            problem, fix = f"{problem} of layer {layer}", f"leave layer {layer} out, on every rank that takes part"
     elif event.kind == RECEIVE.kind and event.tensor is not None:
         sender = event.group[0]
         problem = f"nobody uses the {KINDS[event.tensor].word} that comes from rank {sender}"

@@ -95,8 +95,8 @@ class FinalState(NamedTuple):
     """Of each collective of lists: the ``op`` of its record, and the labels of what the rank brought, if anything."""
     regained: tuple[Labels, ...] = ()
     """Of the weights that it took from load_weights, what it has updated, or keeps, as it came back from others."""
-    unread: tuple[int, ...] = ()
-    """The operations, by place in its log, of which this rank has used no result."""
+    unread: tuple[tuple[int, int], ...] = ()
+    """The operations of which this rank has used no result: by place in its log, and of a list which of its tensors."""
 
 
 R = TypeVar("R", bound=RankHandle)

@@ -520,7 +520,10 @@ class Network:
             if now > index + 1:
                 rank.late.append((index + 1, now, IN_FLIGHT, result.memory, index))
             cast(ListMember, call).brought = ()
-            return [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
+            each = [rank.mint(one.labels, one.value, one.origin, index, one.memory) for one in result.each]
+            for number, tensor in enumerate(each):
+                rank.owe((tensor,), index, number)
+            return each
         return _fetched_message(rank, cast(Message, call))
 
     # -- what is left -------------------------------------------------------------------

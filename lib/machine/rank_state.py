@@ -46,6 +46,10 @@ Span = tuple[int, int, int, Elements, object]
 tensor, or the place in the log of the call that has brought it."""
 
 
+Maker = tuple[int, int]
+"""The place in the log of an operation, and for which tensor of its list: 0 where it got none."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """What holds for all ranks of a machine."""
@@ -158,7 +162,7 @@ class TensorState(Token):
         self.carriers: list[Any] | None = None  # calls that carry it, or did after it had left storage (``in_flight``)
         self.unstored: list[int] | None = None  # samples [from, to) while it is carried and not stored
         self.brought = False  # whether a call has brought it, or something that it was made of by cuts and joins
-        self.makers: tuple[int, ...] = ()  # what has made or brought it, by place in the log, until somebody uses it
+        self.makers: tuple[Maker, ...] = ()  # what has made or brought it, until somebody uses it
 
     @property
     def size_unit(self) -> SizeUnit:
@@ -414,7 +418,7 @@ class RankState(Asked):
         self.taken: dict[tuple[str, int, bool], Taken] = {}
         """What was loaded, by kind and layer, and the inputs that it got, by kind and micro-batch."""
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
-        self.unread: set[int] = set()  # operations whose results nobody has used, by place in the log
+        self.unread: set[Maker] = set()  # operations whose results nobody has used
         self.past = Past()
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
@@ -468,12 +472,14 @@ class RankState(Asked):
             self.owe((tensor,), call)
         return tensor
 
-    def owe(self, made: Sequence[TensorState], place: int) -> None:
-        """Note what an operation has made or brought: it was for nothing until somebody uses one of these."""
+    def owe(self, made: Sequence[TensorState], place: int, number: int = 0) -> None:
+        """Note what an operation has made or brought, for one tensor of a list: it was for nothing until somebody uses
+        one of these."""
         if self.graded:
-            self.unread.add(place)
+            maker = place, number
+            self.unread.add(maker)
             for tensor in made:
-                tensor.makers = (place,)
+                tensor.makers = (maker,)
 
     def read(self, tensor: TensorState) -> None:
         """Note that what has made or brought a tensor was not for nothing."""
@@ -792,13 +798,13 @@ class RankState(Asked):
         unread = self._unread()
         return FinalState(self.rank, self.layers, self.batches, began, late, kept, finals, lists, regained, unread)
 
-    def _unread(self) -> tuple[int, ...]:
-        """Return the operations whose results nobody has used, by place in the log, but for messages that have brought
-        home a piece which this rank had sent, and others have passed on: so a ring may be a full one."""
+    def _unread(self) -> tuple[Maker, ...]:
+        """Return the operations whose results nobody has used, but for messages that have brought home a piece which
+        this rank had sent, and others have passed on: so a ring may be a full one."""
         home = set[Labels]()
-        if any(self.log[place].kind == RECEIVE.kind for place in self.unread):
+        if any(self.log[place].kind == RECEIVE.kind for place, _ in self.unread):
             home = {record.labels for record in self.log if record.kind == SEND.kind and record.labels is not None}
-        return tuple([place for place in sorted(self.unread) if not _has_come_home(self.log[place], home)])
+        return tuple([maker for maker in sorted(self.unread) if not _has_come_home(self.log[maker[0]], home)])
 
     def _loaded_late(self) -> tuple[Labels, ...]:
         """Return the states that were loaded only after work on their layer."""

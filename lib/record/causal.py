@@ -53,12 +53,14 @@ def share(queries: Slices, keys: Slices) -> Fraction:
     return Fraction(pairs, finer * finer)
 
 
+@lru_cache(maxsize=1 << 10)
 def missing(needed: Slices, there: Slices) -> Slices:
     """Return what of a piece is not there: of the slices that are needed, in the same cut as these."""
     mine, theirs, finer = alike(needed, there)
     return mine - theirs, finer
 
 
+@lru_cache(maxsize=1 << 10)
 def in_both(one: Slices, other: Slices) -> Slices:
     """Return what two pieces have in common."""
     mine, theirs, finer = alike(one, other)
@@ -74,6 +76,7 @@ def show_slices(piece: Slices) -> str:
     return f"slice {show_set(piece[0])} of {piece[1]}"
 
 
+@lru_cache(maxsize=1 << 10)
 def both(one: Slices, other: Slices) -> Slices:
     """Return two pieces together."""
     mine, theirs, finer = alike(one, other)

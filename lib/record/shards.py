@@ -13,6 +13,7 @@ from ..basics.errors import PuzzleError, show_set
 Shards = frozenset[int]
 WHOLE: Shards = frozenset([0])
 NONE: Shards = frozenset()
+FEW = 64  # pieces of which sets are small enough to be kept
 FINEST = 1 << 16  # the most pieces that a tensor is cut into, as sets of pieces are written out
 
 
@@ -25,6 +26,11 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
     count = len(shards)
     if count == total:
         return WHOLE, 1
+    return _coarsest_of_few(shards, total) if total <= FEW else _coarsest(shards, total)
+
+
+def _coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
+    count = len(shards)
     common = gcd(count, total)
     for factor in range(common, 1, -1):
         if common % factor == 0:
@@ -32,6 +38,9 @@ def coarsest(shards: Shards, total: int) -> tuple[Shards, int]:
             if len(coarse) * factor == count:
                 return coarse, total // factor
     return shards, total
+
+
+_coarsest_of_few = lru_cache(maxsize=1 << 10)(_coarsest)  # of many pieces the sets are large, and none is kept
 
 
 def check_fineness(total: int) -> None:

@@ -16,6 +16,8 @@ HONEST = [
     changed("zero2", "sums and gathers under other work", base="zero2_overlap"),
     changed("zero2", "neighbors take neighboring micro-batches",
             (MINE, "range(model.rank * model.BATCHES // model.RANKS, (model.rank + 1) * model.BATCHES // model.RANKS)")),
+    changed("zero2", "all gathers started before the first is awaited", ("    for layer in range(model.LAYERS):\n" + PIECE, "    calls = {}\n    for layer in reversed(range(model.LAYERS)):\n" + PIECE),
+            ("        " + GATHER + "\n", "        calls[layer] = model.allgather(piece, layer)\n    for layer, call in calls.items():\n        model.weights[layer] = await call\n")),
     changed("zero2", "from the last layer down", ("    for layer in range(model.LAYERS):\n" + PIECE, "    for layer in reversed(range(model.LAYERS)):\n" + PIECE)),
     changed("zero2", "pieces kept by micro-batch, and added at once",
             ("            so_far = model.grad_weights.get(layer)\n            " + ADD, "            model.grad_weights[layer, mb] = grad"),
