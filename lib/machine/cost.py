@@ -365,6 +365,9 @@ def _ticks(price: Ticks) -> str:
     return f"{show_ticks(float(price))} tick{'s' * (price != 1)}" if price else "no time"
 
 
+SIZES = 256  # of messages, whose times are kept
+
+
 @dataclass(frozen=True)
 class RingCost(Cost):
     """Links whose prices depend on sizes: a latency in ticks and a bandwidth in elements per tick, in a node and
@@ -398,10 +401,20 @@ class RingCost(Cost):
 
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
         """Return how long a send takes, in time units."""
-        latency, bandwidth = self.latency, self.bandwidth
-        if across:
-            latency, bandwidth = self.latency_across, self.bandwidth_across
-        return self.in_time_units(exact(latency) + size / exact(bandwidth))
+        took = self._transfers.get((size, across))
+        if took is None:
+            latency, bandwidth = self.latency, self.bandwidth
+            if across:
+                latency, bandwidth = self.latency_across, self.bandwidth_across
+            took = self.in_time_units(exact(latency) + size / exact(bandwidth))
+            if len(self._transfers) < SIZES:
+                self._transfers[size, across] = took
+        return took
+
+    @cached_property
+    def _transfers(self) -> dict[tuple[Elements, bool], TimeUnits]:
+        """What sends of some sizes have taken: a program sends tensors of few sizes, many of each."""
+        return {}
 
     @property
     def shortest_transfer(self) -> TimeUnits:
