@@ -121,6 +121,7 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
     ],
     "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
+    "compose": [{"ahead = 2 *": "ahead = (1 if stages > 2 else 2) *"}],  # fewer forwards ahead
     "buckets": [
         {_SIX: "if layer % 6 == 0:"},
         {_SIX: _SIX.replace("6", "4")},
