@@ -15,6 +15,7 @@ from lib.course.layouts import Size
 from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
+from lib.grading.judge import written_out
 from lib.grading.verdict import FAIL
 from tests.answers import learned
 from tests.corpus import Program, changed, of_each_puzzle, whole
@@ -4299,6 +4300,34 @@ ROWS += [
 ]
 """The same, of a second set."""
 
+ROWS += [
+    Row(
+        learned(
+            "ring_attention",
+            "the last step of a layer's backward left out",
+            (
+                '        model.grad_weights[l], grads[l] = model.backward_project(\n            l, acts.pop(l), grads.pop(l + 1), w, grads.pop("att"), grads.pop("kv")\n        )\n',
+                "",
+            ),
+            ("model.allreduce(model.grad_weights.pop(l), l)", "model.allreduce(of_weight, l)"),
+            ("w = model.weights[l]", "weight = w = model.weights[l]"),
+        ),
+        ("did you mean weight? If not: of_weight = ... before that", "a backward, as the first of two, gives it"),
+    ),
+    Row(
+        changed(
+            "prefetch",
+            "the input is taken twice",
+            (
+                "model.activations[0] = model.get_activation([model.rank])",
+                "model.activations[0] = model.get_activation([model.rank])\n    model.activations[0] = model.get_activation([model.rank])",
+            ),
+        ),
+        ("call this once, and keep it stored until its last use",),
+    ),
+]
+"""The same, of a random sample of systematic slips."""
+
 AT_REAL_SIZE = [
     Row(
         learned(
@@ -4489,6 +4518,12 @@ def test_a_pass_tells_which_programs_to_repair_are_open_now() -> None:
         told = dict(passed.facts()).get("also open", "")
         assert passed.status == "PASS" and "next" in dict(passed.facts())
         assert re.findall(r"R\d+", told) == repairs, told
+
+
+def test_where_no_number_is_known_to_stand_for_a_size_nobody_asks_for_one() -> None:
+    assert "number" not in written_out(puzzles()["pipeline"])
+    assert "number" not in written_out(puzzles()["pipeline"], "range(model.LAYERS)")
+    assert "such as 4" in written_out(puzzles()["pipeline"], "range(4)")
 
 
 def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:

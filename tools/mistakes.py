@@ -212,7 +212,8 @@ def sources() -> Iterator[tuple[str, str]]:
                 for one in body
                 if isinstance(one, ast.AsyncFunctionDef | ast.FunctionDef) and one.name == puzzle.name
             ][:1]
-            yield puzzle.name, ast.unparse(function)
+            imports = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "lib"]
+            yield puzzle.name, "\n".join(map(ast.unparse, [*imports, function]))
 
 
 def main(arguments: list[str] | None = None) -> None:

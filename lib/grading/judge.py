@@ -188,15 +188,15 @@ LONGEST = 100_000  # characters of a program that is searched for numbers
 
 def written_out(puzzle: Puzzle, source: str = "") -> str:
     """Return what is asked of a program that is right at its own size only, where a number of that size stands in its
-    ``source``; if that is not known, in any case."""
+    ``source``; nothing of numbers if that is not known, as all may be general."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in own}
     found = max(own & _numbers(source), default=0)
     several = len(size.get("mesh") or ()) > 1
-    if source and not found:
+    if not found:
         return " (is the size of one axis taken where that of another is meant?)" * several
-    such = f", such as {found}," if found else ""
+    such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
 

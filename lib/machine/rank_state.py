@@ -589,7 +589,7 @@ class RankState(Asked):
         verb = LOADS[labels.adapter]
         problem = f"this rank has taken that piece of the {labels.kind} from {verb} before"
         where, expected = self.place(verb, labels.layer), "each piece loaded once"
-        fix = "keep it stored, or get it from another rank by communication"
+        fix = "call this once, and keep it stored, or get it from another rank by communication"
         if within(labels, other) and not same_pieces(labels, other):
             fix = "this piece is in what was loaded before: cut it from that, tensor.shard(...), and load it once"
         elif within(other, labels) and not same_pieces(labels, other):
@@ -603,13 +603,16 @@ class RankState(Asked):
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
         """Return the error of an input that a rank has asked for twice."""
         where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
-        kept = "keep it stored until its last use, model.activations[0] = model.get_activation(...), or send it to "
-        kept += "the rank that needs it; where all ranks keep a slice, gather these again"
+        kept = (
+            "call this once, and keep it stored until its last use, model.activations[0] = model.get_activation(...),"
+        )
+        kept += " or send it to the rank that needs it; where all ranks keep a slice, gather these again"
         fix: Fix = kept
         fix_for: dict[str, Fix] = {}
         if len(labels.batches) > 1:
             one = f"model.get_activation([{max(labels.batches)}])"
-            fix = f"ask for one micro-batch at a time, {one}, or for all at once, and keep each until its last use"
+            fix = f"call this once: ask for one micro-batch at a time, {one}, or for all at once, and keep each until "
+            fix += "its last use"
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
             fix, fix_for = partial(self._no_input, labels, kept), {DEALT: partial(self._in_rounds, labels, kept)}
         elif len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks:

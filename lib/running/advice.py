@@ -78,7 +78,9 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and error.name is not None:
         near = _near(error.name, _names_at(error.__traceback__))
         made = f"{error.name} = ... before that: no line has given it a value yet{_maker(error.name)}"
-        return "", f"did you mean {near}?" if near else made
+        if not near:
+            return "", made
+        return "", f"did you mean {near}?" + f" If not: {made}" * ("_" in error.name)
     if isinstance(error, TypeError) and (call := re.match(r"Model\.(\w+)\(\) (.*)", str(error))):
         if "unexpected keyword argument 'keep'" in call[2]:
             kept = "keep=... is for forward, which then gives two things: out, saved = model.forward(..., keep=...)"
@@ -108,6 +110,7 @@ def advice(error: BaseException) -> tuple[str, str]:
 def _maker(name: str) -> str:
     """Return what gives a learner what a name stands for, as the end of a sentence, or an empty text."""
     kinds = {
+        "of_weight": "a backward, as the first of two,",
         "grad": written(BACKWARD.kind),
         "weight": "model.weights[layer], or what is gathered of it,",
         "state": "model.opt_states[layer]",
