@@ -4315,6 +4315,15 @@ ROWS += [
         ("did you mean weight? If not: of_weight = ... before that", "a backward, as the first of two, gives it"),
     ),
     Row(
+        learned(
+            "two_batch_overlap",
+            "both halves begin with one input",
+            ("acts[0, 1] = model.get_activation(halves[1])", "acts[0, 1] = acts[0, 0]"),
+        ),
+        ("micro-batches 0-3 are in more than one gradient", "made of the same micro-batch?"),
+        ("only one of them should",),
+    ),
+    Row(
         changed(
             "prefetch",
             "the input is taken twice",

@@ -312,7 +312,9 @@ class Asked:
 
     def runs_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an
-        empty text where no micro-batch has gone through it on several ranks."""
+        empty text where no micro-batch has gone through it on several ranks, or where these have different experts."""
+        if experts_of(layer, self.experts):
+            return ""
         for batch in sorted(batches):
             ran = [rank for rank, one in sorted(self.ranks.items()) if batch in one.has_run(FORWARD.kind, layer)]
             if len(ran) > 1:
