@@ -28,17 +28,22 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
-from drawing import perfetto
+from drawing import compare, draw, perfetto
 from lib import Dist, Model, Run, run
+from lib.course.layouts import Size
+from lib.course.specs import cost_named, puzzles
+from lib.grading.judge import judge
 from lib.machine.cost import Shape
 from lib.machine.fingerprints import trained_weights
 from lib.machine.simulator import LocalSimulator, new_simulator
+from lib.real import A100_MEGATRON, GPT_175B, report
 from lib.record.breakdown import time_parts
 from lib.record.chain import chain_of
 from lib.record.events import MARKS
@@ -50,7 +55,9 @@ from lib.recording.replay import Replay
 from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 from lib.running.execution import execute
+from lib.running.noted import noted_by_few
 from lib.running.run import Settings, train_on
+from lib.running.sweep import sweep
 from lib.running.workload import Workload
 from solutions import build
 from tests.kernels import kernel_in, run_cells
@@ -222,6 +229,33 @@ def proved(size: dict[str, int]) -> None:
     run(fsdp, **size, represent=True, timeout=None).verify()
 
 
+def uses_of_proved(figures: Figures) -> None:
+    """Tell what is made of such a run, which is not spread out for it, and what grading the largest puzzle takes."""
+    size = PROVED[1]
+    uses: list[tuple[str, Callable[[Run], object]]] = [
+        ("a picture", lambda done: draw(done).svg()),
+        ("a comparison", lambda done: compare(done, done)),
+        ("a report", report),
+        (EXPORT, perfetto),
+    ]
+    cost = A100_MEGATRON.cost(GPT_175B)
+    for name, use in uses:
+        done = run(fsdp, **size, cost=cost, represent=True, timeout=None)
+        figures.add(f"{name} of 1,024 ranks, proved: seconds", timed(partial(use, done)))
+    figures.add("a sweep with that size: seconds", timed(lambda: sweep(fsdp, **size, processes=1)))
+    compose, puzzle = import_module("solutions.p24_compose").compose, puzzles()["compose"]
+
+    def at(machine: Size, rank: int | None = None) -> Run:
+        if rank is not None and (noted := noted_by_few(compose, whole[0], rank)) is not None:
+            return noted
+        done = run(compose, **machine, cost=cost_named(puzzle.cost), _watched=rank)
+        whole.append(done)
+        return done
+
+    whole: list[Run] = []
+    figures.add("the verdict on puzzle 24: seconds", timed(lambda: judge(puzzle, at, at)))
+
+
 class Figures:
     """Figures that stand for themselves, each in a row beside that of the last release."""
 
@@ -381,6 +415,8 @@ def main() -> None:
     figures = Figures(before)
     for name, size in (PROVED, LARGEST)[: 1 if options.quick else 2]:
         figures.add(name, min(timed(partial(proved, size)) for _ in range(1 if size["ranks"] > 1024 else ROUNDS)))
+    if not options.quick:
+        uses_of_proved(figures)
     shares = after_a_run(256, 48, figures) if options.quick else after_a_run(1024, 96, figures)
     if not options.quick:
         found |= table(LARGE, 1, before)
