@@ -1,9 +1,12 @@
 """What training gives, computed with numbers: an independent judge of the exact algebra that the checker uses.
 
-Nothing here looks at lib: a layer is ``tanh`` of an elementwise product with a neighbor mixed in, the loss a sum of
+Nothing here looks at lib: a layer is ``tanh`` of an elementwise product with attention mixed in, the loss a sum of
 squares, the gradients follow from the chain rule, the optimizer is Adam in its third step. A tensor is a dict from
 position to number, so that a shard is the positions it has, joining is a union, and a position that comes with two
 different numbers becomes nan.
+
+A position is also a token. Attention is the mean of what the tokens up to its own place give it, ``sin(x)`` of each,
+times ``1 + 0.3 x`` of its own. So it can be added up over slices of keys in any order, and backwards, too.
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ WIDTH = 48
 """Positions of a weight."""
 RATE, BETA1, BETA2, EPSILON, STEP = 0.05, 0.9, 0.99, 1e-8, 3
 
+TOKENS = [5 * place % WIDTH for place in range(WIDTH)]
+"""Which position is at which place of the sequence: a slice has nothing to do with the piece of that number."""
+PLACE = {at: place for place, at in enumerate(TOKENS)}
+
 Vector = dict[int, float]
+Pairs = dict[int, tuple[float, float]]
+"""Two numbers at each position."""
 
 
 def pseudo(*seed: int) -> float:
@@ -72,25 +81,64 @@ def first_input(batch: int) -> Vector:
     return {at: pseudo(4, batch, at) for at in range(WIDTH)}
 
 
+def attended(att: Pairs, kv: Vector) -> Pairs:
+    """Queries (x, sum over the keys that they have met of sin(x)) after these keys as well."""
+    return {
+        at: (x, met + sum(math.sin(key) for other, key in kv.items() if PLACE[other] <= PLACE[at]))
+        for at, (x, met) in att.items()
+    }
+
+
+def output(at: int, x: float, w: float, att: Pairs) -> float:
+    """tanh of weight times input, and of what attention gives."""
+    query, met = att.get(at, (math.nan, math.nan))
+    return math.tanh(w * x + 0.5 * (1.0 + 0.3 * query) * met / (PLACE[at] + 1))
+
+
+def all_attended(x: Vector) -> Pairs:
+    """Queries that have met all keys that they see: as ``attended``, in one go along the sequence."""
+    found, met = Pairs(), 0.0
+    for at in TOKENS:
+        met += math.sin(x[at])
+        found[at] = x[at], met
+    return found
+
+
 def layer_forward(x: Vector, w: Vector, partial: bool = False) -> Vector:
-    """tanh(w x + x of the left neighbor / 2). In pieces: only at the positions that the weight has, and 0 elsewhere."""
+    """A layer in one go. In pieces: only at the positions that the weight has, and 0 elsewhere."""
     x, missing = {at: x.get(at, math.nan) for at in range(WIDTH)}, 0.0 if partial else math.nan
-    return {at: math.tanh(w[at] * x[at] + 0.5 * x[(at - 1) % WIDTH]) if at in w else missing for at in range(WIDTH)}
+    att = all_attended(x)
+    return {at: output(at, x[at], w[at], att) if at in w else missing for at in range(WIDTH)}
+
+
+def into_tanh(x: Vector, w: Vector, g: Vector, att: Pairs) -> Vector:
+    """The gradient of what goes into tanh, at the positions of the weight."""
+    return {at: g.get(at, math.nan) * (1.0 - output(at, x.get(at, math.nan), w[at], att) ** 2) for at in w}
+
+
+def of_attention(inner: Vector, x: Vector) -> Vector:
+    """By position, what the sum over keys gets of a query: the gradient of ``met``."""
+    return {at: 0.5 * (1.0 + 0.3 * x[at]) * one / (PLACE[at] + 1) for at, one in inner.items()}
 
 
 def loss_gradient(y: Vector) -> Vector:
     """Of the sum of squares."""
-    return {at: 2.0 * y[at] for at in range(WIDTH)}
+    return {at: 2.0 * one for at, one in y.items()}
 
 
 def layer_backward(x: Vector, w: Vector, g: Vector, partial: bool = False) -> tuple[Vector, Vector]:
     """Gradients of weight and input; in pieces, what the positions of the weight add to that of the input."""
-    out, missing = layer_forward(x, w, partial), 0.0 if partial else math.nan
-    here = [at for at in range(WIDTH) if at in w or not partial]
-    inner = dict.fromkeys(range(WIDTH), 0.0) | {at: g.get(at, math.nan) * (1.0 - out[at] ** 2) for at in here}
-    of_weight = {at: inner[at] * x.get(at, math.nan) for at in here}
-    of_input = {at: inner[at] * w.get(at, missing) + 0.5 * inner[(at + 1) % WIDTH] for at in range(WIDTH)}
-    return of_weight, of_input
+    x = {at: x.get(at, math.nan) for at in range(WIDTH)}
+    if not partial:
+        w = {at: w.get(at, math.nan) for at in range(WIDTH)}
+    att = all_attended(x)
+    inner = into_tanh(x, w, g, att)
+    to_keys, of_input, later = of_attention(inner, x), Vector(), 0.0
+    for at in reversed(TOKENS):
+        later += to_keys.get(at, 0.0)
+        own = inner.get(at, 0.0) * (w.get(at, 0.0) + 0.5 * 0.3 * att[at][1] / (PLACE[at] + 1)) if at in inner else 0.0
+        of_input[at] = own + math.cos(x[at]) * later
+    return {at: inner[at] * x[at] for at in inner}, dict(sorted(of_input.items()))
 
 
 def adam(w: float, g: float, state: tuple[float, float]) -> tuple[float, tuple[float, float]]:
@@ -131,6 +179,12 @@ def error(layer: int, found: Vector, right: Vector) -> float:
         return math.inf
     differences = [abs(value - right[at]) / update for at, value in found.items()]
     return math.inf if any(map(math.isnan, differences)) else max(differences, default=math.inf)
+
+
+def rows(of: dict[int, Any], batch: int, x: Vector) -> Any:
+    """What is of this micro-batch, if it has the tokens of ``x`` only: matrices of other lengths do not fit."""
+    own = of.get(batch, {})
+    return own if own.keys() == x.keys() else {}
 
 
 class Adapted(dict[int, float]):
@@ -182,6 +236,58 @@ class Numbers:
             of_weight = of_adapter(of_weight, weight.adapter)
         return of_weight, {batch: x for batch, (_, x) in both.items()}
 
+    # a layer in three steps, of some positions: queries (x, met), keys x, and their gradients
+
+    def project(self, inp: dict[int, Vector], weight: Vector) -> tuple[Any, Any]:
+        lost = any(at not in weight for at in range(WIDTH))
+        whole = {batch: {at: math.nan if lost else one for at, one in x.items()} for batch, x in inp.items()}
+        return {batch: {at: (one, 0.0) for at, one in x.items()} for batch, x in whole.items()}, whole
+
+    def attend(self, att: dict[int, Pairs], kv: dict[int, Vector]) -> dict[int, Pairs]:
+        return {batch: attended(own, kv.get(batch, {})) for batch, own in att.items()}
+
+    def rest(self, inp: dict[int, Vector], weight: Vector, att: dict[int, Pairs]) -> dict[int, Vector]:
+        return {
+            batch: {at: output(at, one, weight.get(at, math.nan), rows(att, batch, x)) for at, one in x.items()}
+            for batch, x in inp.items()
+        }
+
+    def backward_rest(self, inp: Any, grad: Any, weight: Vector, att: Any) -> dict[int, Pairs]:
+        found = {}
+        for batch, x in inp.items():
+            own = {at: weight.get(at, math.nan) for at in x}
+            inner = into_tanh(x, own, rows(grad, batch, x), rows(att, batch, x))
+            found[batch] = {at: (to_keys, 0.0) for at, to_keys in of_attention(inner, x).items()}
+        return found
+
+    def backward_attend(self, att_grad: Any, kv: Any) -> tuple[Any, Any]:
+        found, back = {}, {}
+        for batch, own in att_grad.items():
+            keys = kv.get(batch, {})
+            found[batch] = attended(own, keys)
+            back[batch] = {
+                key: math.cos(x) * sum(to for at, (to, _) in own.items() if PLACE[at] >= PLACE[key])
+                for key, x in keys.items()
+            }
+        return found, back
+
+    def backward_project(self, inp: Any, grad: Any, weight: Vector, att_grad: Any, kv_grad: Any) -> tuple[Any, Any]:
+        of_weight, back = dict.fromkeys(range(WIDTH), 0.0), {}
+        for batch, x in inp.items():
+            lost = math.nan, math.nan
+            queries, keys, change = (rows(one, batch, x) for one in (att_grad, kv_grad, grad))
+            back[batch] = {}
+            for at, one in x.items():
+                to_keys, met = queries.get(at, lost)
+                # to_keys is 0.5 (1 + 0.3 x) / (place + 1) times the gradient of what goes into tanh
+                mean = 0.5 / (PLACE[at] + 1)
+                inner = to_keys / (mean * (1.0 + 0.3 * one))
+                of_weight[at] += inner * one
+                own = inner * (weight.get(at, math.nan) + 0.3 * mean * met)
+                again = change.get(at, math.nan) * 0.0  # nan, where its gradient is missing
+                back[batch][at] = own + keys.get(at, math.nan) + again
+        return of_weight, back
+
     def adapted(self, weight: Vector, adapter: Vector) -> Vector:
         return Adapted(weight, adapter)
 
@@ -201,9 +307,8 @@ class Numbers:
         return total | {at: math.nan for value in real for at in value if at not in where}
 
     def cut(self, value: Any, piece: Any) -> Any:
-        if piece.kind in ("Activation", "ActivationGrad"):  # a slice has nothing to do with the piece of that number
-            mixed = [5 * place % WIDTH for place in range(WIDTH)]
-            here = {mixed[at] for at in self.cut(dict.fromkeys(range(WIDTH)), piece.changed(kind="Weight"))}
+        if piece.kind not in ("Weight", "OptState", "WeightGrad"):
+            here = {TOKENS[at] for at in self.cut(dict.fromkeys(range(WIDTH)), piece.changed(kind="Weight"))}
             return {batch: {at: one[at] for at in sorted(here & one.keys())} for batch, one in value.items()}
         width = ROWS + COLUMNS if piece.adapter else WIDTH
         bounds = [(shard * width // piece.total, (shard + 1) * width // piece.total) for shard in piece.shards]

@@ -68,6 +68,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "buckets": {"ranks": 4, "layers": 3, "batches": 4, "node_size": 2},
     "lora": {"ranks": 3, "layers": 2, "batches": 3, "train": "adapters"},
     "offload": {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1},
+    "context_parallel": {"ranks": 3, "layers": 2, "batches": 1},
+    "ring_attention": {"ranks": 3, "layers": 2, "batches": 1},
+    "repair_zigzag": {"ranks": 2, "layers": 2, "batches": 1},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
     "repair_twice": {"ranks": 2, "layers": 2, "batches": 4},
@@ -77,10 +80,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "repair_book": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
     "repair_groups": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
 }
-BEYOND = re.compile(r"model\.(project|attend|rest|backward_rest|backward_attend|backward_project|expert|alltoall)\(")
-"""Calls with which `arithmetic.Numbers`, whose layers have neither tokens nor experts, cannot compute. Programs with
-these are compared with autograd, on real tensors: the solutions in test_engine_local.py, and others like them in
-test_engine_slices.py and test_engine_experts.py."""
+BEYOND = re.compile(r"model\.(expert|alltoall)\(")
+"""Calls with which `arithmetic.Numbers`, whose layers have no experts, cannot compute. Programs with these are
+compared with autograd, on real tensors: the solutions in test_engine_local.py, others in test_engine_experts.py."""
 SIZES = {name: size for name, size in SIZES.items() if not BEYOND.search(function(name))}
 SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))
 PROGRAMS = [
