@@ -26,6 +26,7 @@ from solutions import build
 from tests.marks import NO_TORCH, needs_torch
 from tests.programs import COURSE
 from tests.test_imports import MODULES, described
+from tests.turns import examples
 
 ROOT = build.ROOT
 TOP = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "THREATS.md")
@@ -191,7 +192,7 @@ def desk(tmp_path: Path) -> Path:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", examples(COMMANDS, "course", 3))
 def test_each_command_is_understood(command: str, desk: Path) -> None:
     first, *rest = shlex.split(command)
     arguments = rest[2:] if first.endswith("python") else rest
