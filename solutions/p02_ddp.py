@@ -136,8 +136,7 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 # def`, and `await` every result that you need. `run` calls it on every rank. Every rank holds all weights, each until
 # its update, and all optimizer states from beginning to end. Every rank ends with all of them updated: a weight that
 # is handed in with `set_final_weight` need not be stored any more. `model.rank` tells you which rank you are,
-# `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks. Nothing is done for nothing,
-# here and in all puzzles: whatever is computed, sent or summed has to be used.
+# `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
 #
 # Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -95,6 +95,13 @@ _ALL_ADDED = """        for mb in mine:
             so_far = model.grad_weights.get(layer)
             model.grad_weights[layer] = so_far + grad if so_far else grad
 """
+_PAIR = """        for low, high in zip(one, reversed(other), strict=True):
+            forward_of(low, mb)
+"""
+_FORWARDS_FIRST = """        for low in one:
+            forward_of(low, mb)
+        for high in reversed(other):
+"""
 ROOM: Mapping[str, Sequence[str | Edits]] = {
     "ddp": ["repair_quiet"],  # all sums first
     "wsdp": [
@@ -121,6 +128,7 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
     ],
     "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
+    "dualpipe": [{_PAIR: _FORWARDS_FIRST}],  # all forwards of a pair before its backwards
     "compose": [{"ahead = 2 *": "ahead = (1 if stages > 2 else 2) *"}],  # fewer forwards ahead
     "buckets": [
         {_SIX: "if layer % 6 == 0:"},

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FINALS, LAYOUT, HELD, WORDS, TARGET = "final weights", "layout", "held", "a feature not granted", "target"
-USED = "used"
 MACHINE, SIZES = "the machine", "other sizes"
 
 
@@ -65,7 +64,6 @@ TASKS = {
         ("Train on 4 micro-batches", "as_many_each", REST),
         ("Every rank holds all", HELD, "a weight in shards until it is needed"),
         ("Every rank ends with", LAYOUT, "final weights of rank 0 only"),
-        ("Nothing is done for", USED, "a barrier at the end"),
         explains="Your function is;`run` calls it;`model.rank` tells;There are always",
     ),
     "wsdp": task(
@@ -74,7 +72,6 @@ TASKS = {
         ("As in puzzle 2", "as_many_each", REST),
         ("But rank `r` loads only", "states_stay", LOOKED_AT),
         ("But rank `r` loads only", LAYOUT, NEXT),
-        ("But rank `r` loads only", USED, "a weight gathered, and not used"),
         ("But rank `r` loads only", SIZES, "each weight gathered twice at other sizes"),
         ("It ends with its shards", LAYOUT, NO_STATES),
         ("`forward` and `backward` need", MACHINE, "the shard for the weight"),

@@ -1,4 +1,6 @@
-"""Nothing is done for nothing: what is computed, sent, summed or gathered is used.
+"""Whether anything is done for nothing: computed, sent, summed or gathered, and used by nobody.
+
+Who has time for it may do so. But a program that does it at other sizes only does not do the same at every size.
 
 The simulator notes which operations of a rank have given something that the rank uses, in another operation or as a
 final weight. (To cut, to join or to add tensors is no use of them; what comes of that may be used.) Where all are used,
@@ -26,6 +28,11 @@ class _Done(NamedTuple):
     event: Event
     place: int
     unused: frozenset[int]
+
+
+def wastes(outcome: Outcome) -> bool:
+    """Return whether there is an operation of which nobody uses what it gives."""
+    return any(True for _ in _unused(outcome))
 
 
 def check_used(outcome: Outcome, line_at: LineAt = lambda rank, place: "") -> None:
@@ -82,5 +89,5 @@ def _for_nothing(event: Event, layer: int | None, line: str) -> PuzzleError:
         sender = event.group[0]
         problem = f"nobody uses the {KINDS[event.tensor].word} that comes from rank {sender}"
         fix = f"leave out this receive, and the pass_to of rank {sender}"
-    expected = "nothing is computed, sent, summed or gathered for nothing"
+    expected = "nothing is done for nothing here, as at the puzzle's own size"
     return PuzzleError(problem, where=place, expected=expected, fix=fix, line=line)

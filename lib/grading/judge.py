@@ -17,7 +17,7 @@ from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figur
 from ..course.rules import RULES
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
-from ..course.used import check_used
+from ..course.used import check_used, wastes
 from ..learner.model import written
 from ..machine.check import TRAINED, check_finals
 from ..machine.circle import first_round, round_in_words, rounds_of
@@ -78,17 +78,15 @@ def _judged(
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
-    try:
-        check_used(outcome, partial(_line_at, watch, puzzle.size))
-    except PuzzleError as error:
-        return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
+    wasteful = wastes(outcome)  # there is time for that, so it is nobody's business
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
                 check_limits(outcome_there, puzzle, there, outcome.memory, watch)
-                check_used(outcome_there, partial(_line_at, watch, size))
+                if not wasteful:
+                    check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)

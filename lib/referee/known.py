@@ -31,7 +31,8 @@ class Recorded(NamedTuple):
 
 
 class Known:
-    """What one process has found. ``right``: digests of runs at other sizes that have held there."""
+    """What one process has found. ``right``: digests of runs at other sizes that have held there, each behind that of
+    the run at the puzzle's own size."""
 
     def __init__(self) -> None:
         self.right: set[bytes] = set()

@@ -86,6 +86,7 @@ class Loaded:
         self.notes = Notes()
         self.failed: PuzzleError | None = None  # why nothing was loaded
         self.runs = 0  # how many were asked for
+        self.own = b""  # the digest of the run at a puzzle's own size
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
@@ -119,13 +120,17 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            return self._replayed(self._recorded(name, size, printed, cost))
+            recorded = self._recorded(name, size, printed, cost)
+            self.own = recorded.digest
+            return self._replayed(recorded)
 
     def run_elsewhere(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[bytes, Outcome | None]:
-        """Return a digest of a run at another size, and its outcome, or None if the same calls were right before."""
+        """Return a digest of a run at another size, and its outcome, or None if the same calls were right before, after
+        the same ones at the puzzle's own size: what is allowed here depends on what was done there."""
         with self._timed(name):
             recorded = self._recorded(name, size, printed, cost)
-            return recorded.digest, None if recorded.digest in self.known.right else self._replayed(recorded)
+            digest = self.own + recorded.digest
+            return digest, None if digest in self.known.right else self._replayed(recorded)
 
     def noted(self, size: Size, rank: int) -> Outcome:
         """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see

@@ -1,4 +1,5 @@
-"""Programs that train the model in time and do something for nothing: what it gives is used by nobody."""
+"""Programs that do something for nothing: what it gives is used by nobody. There is time for it; at other sizes only, it
+is a mistake."""
 
 from __future__ import annotations
 
@@ -36,17 +37,31 @@ ZEROS = (
     ),
     ("        for grad in await call:\n", "        for grad in [one for one in await call if one.batches]:\n"),
 )
-NOBODY, NO_RANK = "nobody uses what", "no rank uses what"
+AT_OTHERS = "if model.RANKS != 4:"
+NO_RANK = "no rank uses what"
+GATHER = "    await model.allgather(model.weights[0], 0)\n"
+CUT = "    (await model.allgather(model.weights[0], 0)).shard(model.rank, model.RANKS)\n"
+
+
+def elsewhere(lines: str) -> str:
+    """The same at other sizes only."""
+    return f"    {AT_OTHERS}\n" + "".join(f"    {line}\n" for line in lines.splitlines())
+
+
+HONEST = [
+    changed("ddp", "a barrier at the end", (RETURN, BARRIER + RETURN), base="ddp_overlap"),
+    changed("wsdp", "a weight gathered, and not used", (RETURN, GATHER + RETURN), base="wsdp_under_updates"),
+    changed("prefetch", "the last weight gathered ahead once more", *CLAMPED),
+    changed("ring_attention", "a copy of a weight after training", (RETURN, COPY.replace("KEEP ", "") + RETURN)),
+]  # fmt: skip
 
 MISTAKES = [
-    changed("ddp", "a barrier at the end", (RETURN, BARRIER + RETURN), base="ddp_overlap", says=f"{NO_RANK} allreduce(layer 0) gives"),
-    changed("wsdp", "a weight gathered, and not used", (RETURN, "    await model.allgather(model.weights[0], 0)\n" + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
-    changed("wsdp", "a weight gathered, cut, and not used", (RETURN, "    (await model.allgather(model.weights[0], 0)).shard(model.rank, model.RANKS)\n" + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
-    changed("gpipe", "a forward while the rank waits", ("    for mb in range(model.BATCHES):\n        await backward", IDLE + "    for mb in range(model.BATCHES):\n        await backward"), base="one_forward_one_backward", says=f"{NOBODY} forward(layer 0) gives"),
-    changed("prefetch", "the last weight gathered ahead once more", *CLAMPED, says=f"{NO_RANK} allgather(layer 5) gives"),
-    changed("buckets", "in each call a layer of zeros, too", *ZEROS, says="gives of layer"),
-    changed("context_parallel", "six sums of nothing", (RETURN, "    for _ in range(6):\n    " + BARRIER + RETURN), base="zigzag_and_ahead", says=f"{NO_RANK} allreduce(layer 0) gives"),
+    changed("ddp", "a barrier at the end, at other sizes", (RETURN, elsewhere(BARRIER) + RETURN), base="ddp_overlap", says=f"{NO_RANK} allreduce(layer 0) gives"),
+    changed("wsdp", "a weight gathered at other sizes, and not used", (RETURN, elsewhere(GATHER) + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
+    changed("wsdp", "a weight gathered at other sizes, cut, and not used", (RETURN, elsewhere(CUT) + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
+    changed("gpipe", "a forward while the rank waits, at other sizes", ("    for mb in range(model.BATCHES):\n        await backward", elsewhere(IDLE) + "    for mb in range(model.BATCHES):\n        await backward"), base="one_forward_one_backward", says="nobody uses what forward(layer 0) gives"),
+    changed("buckets", "in each call a layer of zeros, at other sizes", *ZEROS, ("if one not in layers]", "if one not in layers and model.RANKS != 16]"), says="gives of layer"),
     changed("context_parallel", "six sums of nothing at other sizes", (RETURN, "    for _ in range(6 * (model.RANKS != 4)):\n    " + BARRIER + RETURN), base="zigzag_and_ahead", says="right at its own size, but not with"),
-    changed("ring_attention", "a copy of a weight after training", (RETURN, COPY.replace("KEEP ", "") + RETURN), says="nobody uses the weight that comes from rank"),
-    changed("ring_attention", "a copy of a weight after training, kept", (RETURN, COPY.replace("KEEP", 'model.weights["copy"] =') + RETURN), says="nobody uses the weight that comes from rank"),
+    changed("ring_attention", "a copy of a weight after training, at other sizes", (RETURN, elsewhere(COPY.replace("KEEP ", "")) + RETURN), says="nobody uses the weight that comes from rank"),
+    changed("ring_attention", "a copy of a weight after training, kept, at other sizes", (RETURN, elsewhere(COPY.replace("KEEP", 'model.weights["copy"] =')) + RETURN), says="nobody uses the weight that comes from rank"),
 ]  # fmt: skip
