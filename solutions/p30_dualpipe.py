@@ -32,8 +32,8 @@ PUZZLE = {
     "hints_for": {"slow": 3, "large": 3},
     "difficulty": "hard",
     "minutes": 60,
-    "star_hint": "Which backwards have no forward beside them? Their weight halves can wait, and the gradients of their "
-    "inputs are out sooner.",
+    "star_hint": "Some backwards have no forward beside them. If their weight halves wait, the gradients of their inputs "
+    "are out sooner: which backwards are these?",
     "hints": [
         "Seen from its own half, a rank has a lower and an upper stage, as in puzzle 29. Only the turn is different: "
         "the last place of a half goes on with the last place of the other half. Which micro-batches go through the "

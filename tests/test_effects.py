@@ -158,7 +158,8 @@ def everything_allowed() -> Callable[[Model], Any]:
             seen[layer] = helper(model)
 
         await asyncio.gather(*[add(layer) for layer in range(model.LAYERS)])
-        assert isinstance(model.weights.get(0), Weight) or f"{model.rank}" not in sorted(map(str, seen))
+        if isinstance(model.weights.get(0), Weight) or f"{model.rank}" not in sorted(map(str, seen)):
+            seen.clear()
         return model
 
     return both

@@ -304,13 +304,13 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
         'home=("expert",) -> home=("replica",)',
         COPIES,
         "to go home, tokens meet those of the other experts",
-        r"model\.alltoall\(\.\.\., 2\), with the same axis",
+        r"home is over the ranks over which tokens came, with the same axis",
     ),
     "home over all ranks": (
         'home=("expert",) -> home=(None,)',
         COPIES,
         "to go home, tokens meet those of the other experts",
-        r"model\.alltoall\(\.\.\., 2\), with the same axis",
+        r"home is over the ranks over which tokens came, with the same axis",
     ),
     "not home": (
         "home: Sequence[str | None] = (None,) -> home: Sequence[str | None] = ()",

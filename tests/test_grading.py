@@ -173,6 +173,7 @@ LAID = {
     "sharded_stages": ("breadth_first", {"ranks": 6, "layers": 4, "batches": 15, "mesh": {"stage": 2, "shard": 3}}),
     "hybrid_sharded": ("repair_groups", {"ranks": 6, "layers": 2, "batches": 6, "mesh": {"replica": 2, "shard": 3}}),
     "replica_sharded": ("replica_fsdp", {"ranks": 6, "layers": 2, "batches": 12, "mesh": {"replica": 2, "shard": 3}}),
+    "both_ends": ("dualpipe", {"ranks": 4, "layers": 8, "batches": 10, "mesh": {"half": 2, "place": 2}}),
     "experts_sharded": ("expert_parallel", {"ranks": 3, "layers": 2, "batches": 3, "experts": 6}),
     "anywhere": ("compose", {"ranks": 6, "layers": 6, "batches": 12, "mesh": {"x": 2, "y": 1, "z": 3}}),
 }

@@ -237,7 +237,7 @@ def test_gradients_of_keys_are_right_once_all_queries_have_added(cut: int) -> No
         (gathering(mistake="own keys only"), ("rest", "have not attended to slice {0} of 4", "model.allgather(kv, ")),
         (ring(steps=-1), ("rest", "have not attended to slice", "model.attend(layer, att, kv)")),
         (ring(zigzag=True, mistake="only step <= rank"), ("rest", "have not attended to slice", "of 8")),
-        (ring(steps=1), ("attend", "attended to slice {0} of 4 before", "each slice of the keys once")),
+        (ring(steps=1), ("attend", "attended to slice {0} of 4 before", "back after a whole turn", "n - 1 hops")),
         (gathering(mistake="own, and then all"), ("attend", "have attended to slice {0} of 4 before", "once")),
         (gathering(mistake="keys of another layer"), ("attend", "kv is of layer 0", "layer 1")),
         (
