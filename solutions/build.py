@@ -674,9 +674,29 @@ def products(root: Path) -> dict[Path, str]:
             Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
             for path in sources(root / "solutions")
         }
-        return made | notebooks | dict(_front(root, found))
+        figures_of = {Path("lib", "figures.json"): as_text(_of_solutions(root), indent=1)}
+        return made | figures_of | notebooks | dict(_front(root, found))
     finally:
         use_tables({})
+
+
+def _of_solutions(root: Path) -> dict[str, dict[str, str]]:
+    """The figures in the texts that explain a solution, by file and by what is written there: ``lib.solution`` reads
+    these texts from the sources."""
+    found: dict[str, dict[str, str]] = {}
+    for path in filter(is_puzzle, sources(root / "solutions")):
+        cells = [
+            one for one in read_cells(path) if one.kind == "markdown" and "solution" in one.tags
+        ]
+        places = [
+            " ".join(one.split())
+            for cell in cells
+            for one in figures.PLACE.findall(cell.source)
+        ]
+        if places:
+            names = names_of(path)
+            found[path.stem] = {one: figures.shown(one, names) for one in dict.fromkeys(places)}
+    return found
 
 
 def use_tables(instead: dict[str, str]) -> None:

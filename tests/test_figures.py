@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lib import Dist, Model, run
+from lib import Dist, Model, run, solution
 from lib.course.layouts import mesh_of
 from lib.course.specs import cost_named, puzzles
 from tests.programs import SLACK, slack, solutions
@@ -97,3 +97,8 @@ def test_plain_gather_gives_the_same_figures(fn: Any, spec: dict[str, Any]) -> N
     assert max(event.end for model in models for event in model.log) == expected.time
     devices = [model for model in models if not model.is_host]
     assert max(event.memory for model in devices for event in model.log) == expected.memory
+
+
+@pytest.mark.parametrize("name", puzzles())
+def test_a_solution_is_explained_with_figures(name: str) -> None:
+    assert "{{" not in str(solution(name, sure=True))

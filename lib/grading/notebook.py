@@ -18,7 +18,7 @@ from ..basics.errors import PuzzleError, numbered
 from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
-from ..course.specs import Puzzle, after, cost_named, find, written
+from ..course.specs import Puzzle, after, cost_named, find, kept, written
 from ..record.codes import code_of, grid, legend
 from ..record.events import Event
 from ..record.operations import Message
@@ -37,6 +37,7 @@ from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, Verdict
 
+_FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 _CELL = re.compile(r"(?m)^# %%(.*)$")
 _MARKS = re.compile(r"(?ms)^[ \t]*### (?:BEGIN SOLUTION\n|END SOLUTION\n|BROKEN\n(.*?)^[ \t]*### END SOLUTION\n)")
 
@@ -328,7 +329,11 @@ def explained(spec: Puzzle) -> Answer:
         got = f"no {path.name} in a folder solutions beside lib"
         fix = "it is in a clone of the project, and in the package llm-training-puzzles as it is published"
         raise PuzzleError(f"the solution of {spec.name} is not here", got=got, fix=fix, line="") from None
-    return Answer("\n\n".join([f"## {spec.title}", *_sections(text, spec.name)]))
+    figures = kept("figures.json").get(spec.file, {})  # that the build has computed
+    parts = [
+        _FIGURE.sub(lambda at: figures.get(" ".join(at[1].split()), at[0]), one) for one in _sections(text, spec.name)
+    ]
+    return Answer("\n\n".join([f"## {spec.title}", *parts]))
 
 
 def _sections(text: str, name: str) -> list[str]:
