@@ -29,7 +29,7 @@ from .marks import (
     style,
     together,
 )
-from .texts import plural, si, size_of
+from .texts import capitalized, plural, si, size_of
 from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 FASTER, BEYOND = "no schedule is faster", "beyond the edge"
@@ -67,8 +67,7 @@ def in_words(puzzle: Puzzle, trail: Sequence[Point]) -> list[str]:
     for name, points in _landmarks(puzzle).items():
         said.append(f"The {name}: {'; '.join(_figures(one, puzzle) for one in points)}.")
     if bound := bounds_of(puzzle):
-        sentence = bound.in_words()
-        said.append(f"{sentence[0].upper()}{sentence[1:]}.")
+        said.append(f"{capitalized(bound.in_words())}.")
     said += [f"Attempt {number}: {_figures(point, puzzle)}{_how(point)}." for number, point in enumerate(trail, 1)]
     return said
 

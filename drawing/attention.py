@@ -10,7 +10,7 @@ from math import lcm
 from typing import NamedTuple
 
 from lib.basics.arguments import describe
-from lib.basics.errors import PuzzleError, numbered
+from lib.basics.errors import PuzzleError, numbered, runs_of
 from lib.basics.units import Unit
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
 from lib.record.causal import ALL, Slices, seen, share, show_slices
@@ -24,7 +24,7 @@ from .header import fit, wrapped
 from .layout import PAD
 from .marks import Diagram, Titled, box, label, lines, poly, style, text_width, together
 from .picture import card
-from .texts import share_text
+from .texts import capitalized, share_text
 
 NAMES, SIDE, SHARES = 46.0, 264.0, 38.0
 """In pixels: room for the names of ranks, the side of the square that has the triangle, and room for shares."""
@@ -40,14 +40,12 @@ MOST_RUNS, MOST_RANKS, MOST_SLICES = 3, 16, 64
 """There is no room for more."""
 FEW = 4
 """So many blocks that nobody has computed are named one by one."""
-
-
 Range = tuple[int, int]
 """The first and the last of some rows or columns."""
 
 
 class Block(NamedTuple):
-    """Queries of a rank that attend to some keys. ``step``: the how many-th time that they do so, from 1."""
+    """Queries of a rank that attend to some keys. ``step``: which of its rank's blocks this is, counted from 1."""
 
     step: int
     queries: Slices
@@ -64,22 +62,22 @@ class Own(NamedTuple):
 
     @property
     def share(self) -> Fraction:
-        """Return which share of all pairs of a query and a key that it sees these are."""
+        """The share of all pairs of a query and a key that it sees."""
         return sum((share(block.queries, block.keys) for block in self.blocks), Fraction(0))
 
     @property
     def name(self) -> str:
-        """Return the name of the first rank, with a sign if there are others."""
+        """The name of the first rank, with a plus sign if there are others."""
         return f"rank {self.ranks[0]}{'+' * (len(self.ranks) > 1)}"
 
     @property
     def full_name(self) -> str:
-        """Return the names of all."""
+        """The names of all."""
         return numbered("rank", self.ranks)
 
     @property
     def ticks(self) -> float:
-        """Return for how long they attend, in the unit of the run."""
+        """For how long each of them attends, in the unit of the run."""
         return sum(block.end - block.start for block in self.blocks)
 
 
@@ -93,22 +91,22 @@ class Triangle(NamedTuple):
 
     @property
     def start(self) -> float:
-        """Return when the first of them begins."""
+        """When the first block begins, in ``unit``."""
         return min(block.start for own in self.owns for block in own.blocks)
 
     @property
     def end(self) -> float:
-        """Return when the last one is done."""
+        """When the last one is done."""
         return max(block.end for own in self.owns for block in own.blocks)
 
     @property
     def steps(self) -> int:
-        """Return in how many steps a rank attends, at most."""
+        """The largest number of blocks of a rank."""
         return max(len(own.blocks) for own in self.owns)
 
     @property
     def cut(self) -> int:
-        """Return into how many slices all of them are cut at once."""
+        """Into how many slices the sequence has to be cut so that each block is made of whole ones."""
         return lcm(*[piece[1] for own in self.owns for block in own.blocks for piece in (block.queries, block.keys)])
 
     def missing(self) -> list[tuple[int, int]]:
@@ -127,12 +125,12 @@ def draw_attention(
 ) -> Figure:
     """Who attends to what in a layer of one run, or of up to three runs beside each other: blocks of a square, with
     queries from top to bottom and keys from left to right. A query sees no later key, so the blocks fill a triangle.
-    Each rank has a color. A block has the number of the step in which its rank computes it, and the first ones are
-    strong. Below is when each rank does that, and at the right its share of all the work.
+    Each rank has a color. A block has the number of the step in which its rank computes it, and the first ones have
+    the strongest color. Below it are the times at which each rank computes its blocks, and its share of all the work.
 
-    ``batch``: the micro-batch, by default the first; ``backward``: of the backward of attention; ``titles`` names the
-    runs. Raises PuzzleError for what are no runs, for a layer without attention in steps, and for more ranks or slices
-    than there is room for.
+    ``batch``: the micro-batch, by default the first; ``backward``: whether it is about the backward of attention;
+    ``titles`` names the runs; ``static=True``: an image without hover texts. Raises PuzzleError for what are no runs,
+    for a layer without attention in steps, and for more ranks or slices than there is room for.
     """
     names = _names(runs, titles)
     found = [_triangle(run, name, layer, batch, backward) for run, name in zip(runs, names, strict=True)]
@@ -212,21 +210,6 @@ def _pairs(block: Block, cut: int) -> list[tuple[int, int]]:
     return [(query, key) for query in queries for key in keys if key <= query]
 
 
-def _in_a_row(numbers: Iterable[int]) -> list[Range]:
-    """Return the first and the last of numbers that follow each other.
-
-    >>> _in_a_row({0, 1, 5})
-    [(0, 1), (5, 5)]
-    """
-    found = list[Range]()
-    for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = found[-1][0], number
-        else:
-            found.append((number, number))
-    return found
-
-
 # -- in words ---------------------------------------------------------------------------------------
 
 
@@ -239,21 +222,15 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
         work = f"each rank has {share_text(float(most.share))} of the work" if len(triangle.owns) > 1 else ""
         said = [f"It takes {long}{', and ' * bool(work)}{work}."]
     else:
-        said = [
-            f"It takes {long}. {_capital(most.full_name)} {_have(most)} {share_text(float(most.share))} of the work. "
-            f"{_capital(least.full_name)} {_have(least)} {share_text(float(least.share))}, and computes for "
-            f"{lasting(least.ticks)} of that time."
-        ]
+        who = [f"{capitalized(own.full_name)} {_have(own)} {share_text(float(own.share))}" for own in (most, least)]
+        computes = f"compute{'s' * (len(least.ranks) == 1)} for {lasting(least.ticks)} of that time"
+        said = [f"It takes {long}. {who[0]} of the work. {who[1]}, and {computes}."]
     missing = triangle.missing()
     if missing:
         named = "; ".join(f"queries of slice {query} to keys of slice {key}" for query, key in missing[:FEW])
         more = f"; and {len(missing) - FEW} blocks more" if len(missing) > FEW else ""
         said.append(f"Nobody has attended, of {triangle.cut} slices: {named}{more}.")
     return [f"{triangle.title}: {said[0][0].lower()}{said[0][1:]}", *said[1:]] if several else said
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _have(own: Own) -> str:
@@ -351,7 +328,7 @@ class _Panel:
         for own in self.triangle.owns:
             whose |= dict.fromkeys(refined(*own.blocks[0].queries, self.cut), own.name)
         for name in dict.fromkeys(whose.values()):
-            for first, last in _in_a_row([row for row in whose if whose[row] == name]):
+            for first, last in runs_of([row for row in whose if whose[row] == name]):
                 tall, y = (last - first + 1) * self.side, self.top + (first + last + 1) * self.side / 2
                 if tall >= LEGIBLE:
                     yield label(self.left - 6, y, name, min(10.5, tall - 0.5), style(theme.INK), "end")
@@ -363,7 +340,7 @@ class _Panel:
 
     def _block(self, at: int, own: Own, block: Block) -> Iterator[Diagram]:
         color, opacity = self._shade(at, block)
-        queries, keys = (_in_a_row(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
+        queries, keys = (runs_of(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
         parts = [(rows, columns) for rows, columns in product(queries, keys) if columns[0] <= rows[1]]
         said = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
         if parts:

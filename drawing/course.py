@@ -20,7 +20,7 @@ from .layout import PAD
 from .marks import Bar, Bars, Diagram, Titled, box, label, leaf, lines, poly, star, style, text_width, together
 from .picture import WIDTH
 from .svg import escape, inside
-from .texts import plural
+from .texts import capitalized, plural
 
 COLUMNS, GAP, TALL, HEAD = 5, 8.0, 67.0, 32.0
 """The number of cards in a line; in pixels the room between them, their height, and that of a heading above cards."""
@@ -265,7 +265,7 @@ def _in_full(puzzle: Puzzle, now: Standing) -> str:
 def _in_words(course: Sequence[Puzzle], repairs: Sequence[Puzzle], now: Mapping[str, Standing]) -> str:
     def said(puzzle: Puzzle) -> str:
         text = _in_full(puzzle, now[puzzle.name]).replace("\n", "; ")
-        return f"{text[0].upper()}{text[1:]}; {puzzle.difficulty}, {puzzle.minutes} minutes."
+        return f"{capitalized(text)}; {puzzle.difficulty}, {puzzle.minutes} minutes."
 
     text = f"The course: {_so_far(course, now)}. {' '.join(map(said, course))}"
     return text + (f" {len(repairs)} programs to be repaired. {' '.join(map(said, repairs))}" if repairs else "")

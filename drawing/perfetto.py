@@ -64,10 +64,10 @@ def perfetto(source: object) -> Export:
     """The schedule of a Run, of a profile, or of models, as the text of a JSON file in the Trace Event Format, with a
     method ``save("fsdp.json.gz")``.
 
-    Each rank is a process; where ranks stand for others (``represent``), one of them is named
-    after all that do the same. Its threads are compute, and as many of communication as run at the same time. Sends
-    and their receives are joined by flows. Memory is a counter with a series for each kind that the run has, in
-    elements, and one for the total. Raises PuzzleError for anything that is not a run.
+    Each rank is a process, and where ranks stand for others (``represent``), one process is named after all ranks that
+    do the same. Its threads are compute, and as many of communication as run at the same time. Sends and their receives
+    are joined by flows. Memory is a counter with a series for each kind that the run has, in elements, and one for the
+    total. Raises PuzzleError for anything that is not a run.
     """
     trace = trace_of(source, few=True)
     writer = Writer(trace)

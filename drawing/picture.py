@@ -197,10 +197,10 @@ def _for_phone(layout: Layout, plans: NumberPlans, links: str, memory: bool, par
     trace = layout.trace
     head, top = draw_header(trace, PHONE)
     said = [sentence for _, sentence in trace.failure.sentences()][:MOST] if trace.failure else []
-    told, top = sentences(said, top)
+    waits, top = sentences(said, top)
     texts, y = sentences([why_highest(trace)] if memory else [], 4)
     legend, end = narrow_legend([layout], [plans], y + 6, memory, links)
-    return Narrow(part, beside_narrow([*head, *told], top), beside_narrow([*texts, *legend], end + 8))
+    return Narrow(part, beside_narrow([*head, *waits], top), beside_narrow([*texts, *legend], end + 8))
 
 
 def _own_legend(layout: Layout, plans: NumberPlans, links: str) -> Figure:

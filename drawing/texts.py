@@ -113,12 +113,21 @@ def plural(things: Sized | int, ending: str = "s") -> str:
     return "" if count == 1 else ending
 
 
+def capitalized(sentence: str) -> str:
+    """Return a sentence with a capital letter at its beginning, and the others as they are.
+
+    >>> capitalized("rank 0 waits for FSDP")
+    'Rank 0 waits for FSDP'
+    """
+    return sentence[:1].upper() + sentence[1:]
+
+
 def summary(trace: Trace) -> str:
     """Return the alternative text of a picture: sizes, figures, and the shape of the schedule."""
     if not trace.attempted:
         return f"{trace.title}: not attempted yet"
     sentences = trace.failure.sentences() if trace.failure else ()
-    failed = [f"{sentence[0].upper()}{sentence[1:]}." for _, sentence in sentences]
+    failed = [f"{capitalized(sentence)}." for _, sentence in sentences]
     said = trace.chain.describe(trace.unit) if trace.chain else ""
     chain = [f"The longest chain of operations that wait for each other: {said}."] if trace.chain else []
     return " ".join([_figures(trace), *failed, *chain, _shape(trace)])

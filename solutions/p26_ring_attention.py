@@ -220,13 +220,13 @@ grade(ring_attention)
 # DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so nothing has to be cut in zigzag, and it sends
 # about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied.
 #
-# A layer would have {{turns_forward:word}} such all-to-alls forward, of the queries, of the keys and values, and of what the queries have attended to, which comes
-# home; and {{turns_backward:word}} backward, of the gradient of the queries out and home, and of that of the keys and values home. At the prices of this puzzle, with
-# nothing hidden, all updates at the end, and the keys and values of a rank's heads kept for the backward, that makes {{ulysses:.2f}} ticks: {{computing}} of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring above takes
-# {{ours.time}}, and a gather in zigzag {{gathering.time}}.
+# The forward of a layer would need {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and values, and one that brings home what the queries have
+# attended to. Its backward would need {{turns_backward:word}} more: two for the gradient of the queries, out and home, and one that brings home the gradient of the keys and
+# values. Suppose that nothing is hidden, that all updates come at the end, and that each rank keeps the keys and values of its heads for the backward. At the prices of this
+# puzzle that takes {{ulysses:.2f}} ticks: {{computing}} of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring above takes {{ours.time}}, and a gather
+# in zigzag {{gathering.time}}.
 #
-# That is a sum, and no run. Tensors of this machine say of which slices they are, and not of which heads. A second way to cut four kinds of tensors would be one more
-# thing to read in every error of this puzzle and the one before, and no schedule of them needs it.
+# These are figures of a sum, and not of a run: a tensor of this machine knows which slices of the sequence it is, and not which heads.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: the gradient's hop behind the next block

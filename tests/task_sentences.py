@@ -373,7 +373,7 @@ TASKS = {
     ),
     "dualpipe": task(
         "no pairs",
-        ("At place 0 both", LAYOUT, "every rank has all layers"),
+        ("At place 0 both", LAYOUT, "the answers of one half only"),
         ("At place 0 both", "own_layers", "layers of others, with their weights"),
         ("Each operation works", "one_micro_batch", "two micro-batches at once"),
         ("Each operation works", "own_layers", "layers of others, with their weights"),

@@ -2797,7 +2797,7 @@ ROWS += [
             "the share of a stage is that of a rank",
             ("model.LAYERS // stages", "model.LAYERS // model.RANKS"),
         ),
-        ("model.LAYERS // model.RANKS: this is 0 here, 4 // 16, and a stage has model.LAYERS // stages",),
+        ("model.LAYERS // model.RANKS would be 0 here, 4 // 16: a stage has model.LAYERS // stages layers",),
     ),
     Row(
         changed("pipeline_fsdp", "a zero gradient of the own layer", ("fake_grad(layer, [])", "fake_grad(first, [])")),
@@ -4164,7 +4164,10 @@ ROWS += [
             "both halves the same micro-batches",
             ("(mine[0::2], mine[1::2])", "(mine[0::2], mine[0::2])"),
         ),
-        ("this rank has that one already, and needs its others", "range(model.rank, model.BATCHES, model.RANKS)"),
+        (
+            "this rank has it already, and its other micro-batches are to come",
+            "range(model.rank, model.BATCHES, model.RANKS)",
+        ),
         ("keep it stored",),
     ),
     Row(

@@ -85,6 +85,12 @@ def test_where_it_saves_nothing_or_something_may_be_seen_there_are_none() -> Non
     assert noted_by_few(fsdp, run(hybrid, **SIZES["hpz"]), 0) is None  # another program
 
 
+def test_whoever_gives_a_run_little_time_gives_this_one_no_more() -> None:
+    whole = run(fsdp, 40, 40, 40)
+    assert noted_by_few(fsdp, whole, 0) is not None
+    assert noted_by_few(fsdp, whole, 0, timeout=1e-6) is None
+
+
 CORPUS = [
     one
     for one in (*HONEST, *MISTAKES)

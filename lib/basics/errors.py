@@ -332,10 +332,29 @@ def number_ranges(numbers: Iterable[int]) -> list[str]:
     >>> number_ranges({0, 1, 2, 5, 7, 8})
     ['0-2', '5', '7, 8']
     """
-    runs: list[list[int]] = []
+    runs = runs_of(numbers)
+    return [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
+
+
+def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of numbers that follow each other.
+
+    >>> runs_of({0, 1, 5})
+    [(0, 1), (5, 5)]
+    """
+    runs: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
+            runs[-1] = runs[-1][0], number
         else:
-            runs.append([number, number])
-    return [f"{a}" if a == b else f"{a}, {b}" if b == a + 1 else f"{a}-{b}" for a, b in runs]
+            runs.append((number, number))
+    return runs
+
+
+def with_article(word: str) -> str:
+    """Return a noun behind its article.
+
+    >>> with_article("OptState"), with_article("weight")
+    ('an OptState', 'a weight')
+    """
+    return f"{'an' if word[0] in 'aeiouAEIOU' else 'a'} {word}"

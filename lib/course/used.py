@@ -1,10 +1,9 @@
 """Whether anything is done for nothing: computed, sent, summed or gathered, and used by nobody.
 
-Who has time for it may do so. But a program that does it at other sizes only does not do the same at every size.
+A program that is in time may do so. But one that does it at other sizes only does not do the same at every size.
 
 The simulator notes which operations of a rank have given something that the rank uses, in another operation or as a
-final weight. (To cut, to join or to add tensors is no use of them; what comes of that may be used.) Where all are used,
-each one is for a final weight in the end.
+final weight. Cutting, joining or adding tensors does not count as a use; what comes of it may be used.
 """
 
 from collections import defaultdict
@@ -36,14 +35,12 @@ def wastes(outcome: Outcome) -> bool:
 
 
 def check_used(outcome: Outcome, line_at: LineAt = lambda rank, place: "") -> None:
-    """Raise PuzzleError for an operation of which no rank uses what it gives, or what it gives of a layer. A message
-    that carries no tensor may say whatever it likes. Two habits are let be: in a loop over all layers the gradient of
-    the model's input is made and summed, too, though nobody needs it; and a full ring brings each rank its own piece at
-    the end."""
+    """Raise PuzzleError for an operation of which no rank uses what it gives, or what it gives of a layer. Messages
+    without a tensor are always allowed. So are two habits: a loop over all layers makes and sums the gradient of the
+    model's input, too, though nobody needs it; and a full ring brings each rank its own piece at the end."""
     for event, place, unused in _unused(outcome):
-        raise _for_nothing(
-            event, event.layers[min(unused)] if event.layers else event.layer, line_at(event.rank, place)
-        )
+        layer = event.layers[min(unused)] if event.layers else event.layer
+        raise _for_nothing(event, layer, line_at(event.rank, place))
 
 
 def _unused(outcome: Outcome) -> Iterator[_Done]:

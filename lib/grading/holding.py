@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import numbered
+from ..basics.errors import numbered, with_article
 from ..basics.units import Elements
 from ..course.outlines import Holding, solution_peak, solution_work
 from ..course.specs import Puzzle
@@ -38,7 +38,7 @@ def what_of(held: Held) -> str:
         word += f" (keep={labels.keep!r})"
     share = Fraction(len(labels.shards), labels.total)
     if share != 1:
-        word = f"{row.piece}{{s}} ({share}) of {plain if several else _with_article(word.format(s=''))}"
+        word = f"{row.piece}{{s}} ({share}) of {plain if several else with_article(word.format(s=''))}"
     if row.by_batch and len(labels.batches) > 1:
         word += f" of {len(labels.batches)} micro-batches"
     return word
@@ -396,7 +396,3 @@ def _listed(texts: Iterable[str]) -> str:
     """Return texts as a list in words."""
     *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _with_article(word: str) -> str:
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"

@@ -78,7 +78,7 @@ def _judged(
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
-    wasteful = wastes(outcome)  # there is time for that, so it is nobody's business
+    wasteful = wastes(outcome)  # if it is in time here, it may do the same at other sizes
     for there in figures_elsewhere(puzzle):
         size = there.size
         try:

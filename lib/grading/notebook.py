@@ -89,8 +89,9 @@ def grade(
     whole: list[Run] = []  # the first of these, however large it is
 
     def at(size: Size, rank: int | None = None) -> Run:
-        known = whole if rank is not None and size == spec.size else []
-        noted = noted_by_few(fn, known[0], rank) if known and rank is not None else None
+        noted = None
+        if rank is not None and size == spec.size and whole:
+            noted = noted_by_few(fn, whole[0], rank, timeout)
         done = noted or run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
         if size == spec.size and rank is None:
             whole[:] = [done]
@@ -228,25 +229,25 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
         if number not in range(1, len(spec.hints) + 1):
             raise PuzzleError(f"{spec.name} has no hint {number!r}", expected=f"1 to {len(spec.hints)}")
         return Hint(spec, number - 1)
-    kept = Progress() if "ipykernel" in sys.modules else None
-    first, why = _fitting(spec, kept)
+    done = Progress() if "ipykernel" in sys.modules else None
+    first, why = _fitting(spec, done)
     if first == len(spec.hints):
         return Hint(spec, first, why)
-    before = max(_given.get(spec.name, 0), kept.hints.get(spec.name, 0) if kept else 0)
+    before = max(_given.get(spec.name, 0), done.hints.get(spec.name, 0) if done else 0)
     _given[spec.name] = before
     number = next_hint(_given, spec, first)
-    if kept:
-        kept.take_hint(spec, number)
+    if done:
+        done.take_hint(spec, number)
     earlier = f'; hint("{spec.name}", 1) shows the first' if first > before else ""
     return Hint(spec, number, f"{why[:-1]}{earlier})" if earlier else "")
 
 
-def _fitting(spec: Puzzle, kept: Progress | None) -> tuple[int, str]:
+def _fitting(spec: Puzzle, done: Progress | None) -> tuple[int, str]:
     """Return the index of the hint that fits the last verdict, and why it fits. In a new kernel it is the last right
     attempt that counts."""
     last = _last.get(spec.name)
     if last is None:
-        return kept.fitting(spec) if kept else (0, "")
+        return done.fitting(spec) if done else (0, "")
     if not last.right or last.time is None or last.memory is None:
         return 0, ""
     return fitting_hint(spec, last.time, last.memory)

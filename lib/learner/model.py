@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
-from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line
+from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line, with_article
 from ..basics.units import Elements
 from ..machine.check import TRAINED, check_finals
 from ..machine.failure import Wait
@@ -633,8 +633,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return
         where = self._place(row.kind, layer if isinstance(layer, int) else None)
         kinds = [kind for kind in row.takes if not KINDS[kind].by_batch] or row.takes  # those are for few puzzles
-        article = "an" if next(iter(kinds))[0] in "AEIOU" else "a"
-        problem = f"{row.kind} takes {article} {' or '.join(kinds)}"
+        problem = f"{row.kind} takes {with_article(' or '.join(kinds))}"
         fix = forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"

@@ -94,8 +94,12 @@ class Storage(dict[Hashable, Any]):
         fix_for = {**fix_for, DEALT: in_rounds}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
-        own_fix = fix_for.get(BACKWARD_WEIGHT.kind, fix)
-        in_a_v = lambda: self._simulator.not_in_a_v(self._rank) or (own_fix() if callable(own_fix) else own_fix)  # noqa: E731
+        of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
+
+        def in_a_v() -> str:
+            own = of_halves() if callable(of_halves) else of_halves
+            return self._simulator.not_in_a_v(self._rank) or own
+
         fix_for = {IN_A_V: in_a_v, **fix_for}
         if self._name == "grad_weights":
             fix_for["updates_on_hosts"] = FIRST

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 from ..basics.arguments import describe, forgotten_await, one_of, one_of_names, set_of, whole_number
-from ..basics.errors import NO_OTHERS, Place, PuzzleError
+from ..basics.errors import NO_OTHERS, Place, PuzzleError, with_article
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
@@ -27,8 +27,6 @@ SAME = ("layer", "layers", "step", "total_batches", "adapter", "keep")
 """Labels in which there is no number of a rank."""
 FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
-
-
 KEYS_AND_GRADIENT = {"KeysValues", "KeysValuesGrad"}
 """What goes round a ring together."""
 
@@ -461,8 +459,7 @@ def expect(
     if the order of the work is the mistake; ``in_order``: all operands are there, in another order."""
     if type(thing) is not CLASSES[kind]:
         fix = verb if in_order else forgotten_await(thing) or _of_another_kind(thing, kind) or verb
-        article = "" if kind.endswith("s") else "an " if kind[0] in "AO" else "a "
-        problem = f"{name} must be {article}{kind}"
+        problem = f"{name} must be {kind if kind.endswith('s') else with_article(kind)}"
 
         def own() -> str:
             return (whence() if whence else "") or fix

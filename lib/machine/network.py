@@ -1045,8 +1045,8 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             no_input += "model.get_activation(...)"
             ranks = call.rank.mesh.ranks
             if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
-                no_input += " (if a rank's share is taken to be model.LAYERS // model.RANKS: this is 0 here, "
-                no_input += f"{call.rank.layers} // {call.rank.mesh.ranks}, and a stage has model.LAYERS // stages)"
+                no_input += f" (model.LAYERS // model.RANKS would be 0 here, {call.rank.layers} // "
+                no_input += f"{call.rank.mesh.ranks}: a stage has model.LAYERS // stages layers)"
             return (
                 f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
                 f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"

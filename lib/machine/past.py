@@ -15,7 +15,7 @@ from ..record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
-from ..record.labels import Labels, experts_of, same_pieces, within
+from ..record.labels import STAGES_IN_A_V, Labels, experts_of, same_pieces, within
 from ..record.shards import NONE
 from ..record.table import OPERATIONS, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
@@ -381,15 +381,10 @@ class Asked:
         ranks = self.mesh.ranks
         thick = max(1, self.layers // (2 * ranks))
         for rank, one in sorted(self.ranks.items()):
-            wrong = {
-                layer for layer in one.layers_loaded() if min(layer, one.layers - 1 - layer) // thick != rank % ranks
-            }
+            own = one.layers_loaded()
+            wrong = {layer for layer in own if min(layer, one.layers - 1 - layer) // thick != rank % ranks}
             if wrong:
-                return (
-                    f"rank {rank} has {numbered('layer', wrong)}, and the stages are in a V here: stage r goes down on "
-                    "rank r, and stage 2 * model.RANKS - 1 - r comes up on it, each of "
-                    "model.LAYERS // (2 * model.RANKS) layers"
-                )
+                return f"rank {rank} has {numbered('layer', wrong)}, and {STAGES_IN_A_V}"
         return ""
 
     def out_of_turn(self, labels: Labels) -> str:

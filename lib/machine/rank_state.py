@@ -603,10 +603,8 @@ class RankState(Asked):
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:
         """Return the error of an input that a rank has asked for twice."""
         where, expected = self.place("get_activation", None, labels.batches), "the input of each micro-batch taken once"
-        kept = (
-            "call this once, and keep it stored until its last use, model.activations[0] = model.get_activation(...),"
-        )
-        kept += " or send it to the rank that needs it; where all ranks keep a slice, gather these again"
+        kept = "call this once, and keep it stored until its last use, model.activations[0] = model.get_activation(...)"
+        kept += ", or send it to the rank that needs it; where all ranks keep a slice, gather these again"
         fix: Fix = kept
         fix_for: dict[str, Fix] = {}
         if len(labels.batches) > 1:
@@ -616,7 +614,7 @@ class RankState(Asked):
         elif labels.batches <= self.has_run(FORWARD.kind, 0):
             fix, fix_for = partial(self._no_input, labels, kept), {DEALT: partial(self._in_rounds, labels, kept)}
         elif len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks:
-            fix = f"this rank has that one already, and needs its others: {self.dealt()}"
+            fix = f"this rank has it already, and its other micro-batches are to come: {self.dealt()}"
         problem, got = f"micro-batch {batch} was taken before", f"{labels} after {other}"
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 

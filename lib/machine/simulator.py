@@ -12,7 +12,17 @@ from ..basics.units import Elements
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
 from ..record.kinds import KINDS
-from ..record.labels import ADAPTER, DEALT, IN_A_V, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels, of_weight
+from ..record.labels import (
+    ADAPTER,
+    DEALT,
+    IN_A_V,
+    NO_EXTRA,
+    OF_ADAPTER,
+    STAGES_IN_A_V,
+    ExtraLabels,
+    Labels,
+    of_weight,
+)
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
@@ -203,10 +213,8 @@ class LocalSimulator:
             rank.note_slices(kind, labels)
         if not cost.leaves_nothing and row.trains:
             rank.leave_behind(row, layer, labels)
-        if len(made) == 1:
-            minted = [rank.mint(made[0], results[0], origin)]
-        else:
-            minted = [*map(rank.mint, made, results, repeat(origin))]
+        one = len(made) == 1  # as of a forward
+        minted = [rank.mint(made[0], results[0], origin)] if one else [*map(rank.mint, made, results, repeat(origin))]
         rank.owe(minted, len(rank.log) - 1)
         return minted
 
@@ -357,9 +365,8 @@ class LocalSimulator:
                 share += "model.LAYERS // model.RANKS"
                 dealt = "the layers of this rank are range(model.rank, model.LAYERS, model.RANKS)"
                 start = _no_layer(rank, layer)
-                v = "stages are in a V here: stage r goes down on rank r, and stage 2 * model.RANKS - 1 - r comes "
-                v += "up on it, each of model.LAYERS // (2 * model.RANKS) layers"
-                error.fix_for = {DEALT: f"{start}{dealt}", IN_A_V: f"{start}{v}", "stages": f"{start}{share}"}
+                in_a_v = f"{start}{STAGES_IN_A_V}"
+                error.fix_for = {DEALT: f"{start}{dealt}", IN_A_V: in_a_v, "stages": f"{start}{share}"}
             raise
 
     def _other_rank(

@@ -176,9 +176,8 @@ def _check_outward(brought: Sequence[Labels]) -> None:
         fix += "axis=... as on their way out, and every rank brings the tokens of its experts"
         if len({one.batches for one in brought}) > 1:
             fix = "the ranks are at different micro-batches here: let all of them take theirs in the same order, in "
-            fix += (
-                "every layer, out and home. And home is over the ranks over which tokens came, with the same axis=..."
-            )
+            fix += "every layer, out and home. And home is over the ranks over which tokens came, with the same "
+            fix += "axis=..."
         got = "; ".join(f"{show_set(one.batches)}, {show_part(one.shards, one.total)}" for one in brought[:4])
         raise PuzzleError(problem, expected="the same micro-batches, of different experts", got=got, fix=fix)
     for one in brought:

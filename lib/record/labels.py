@@ -22,6 +22,11 @@ DEALT = "dealt_like_cards"
 """The rule of a puzzle in which layers go round the ranks, several on each: errors have fixes of their own there."""
 IN_A_V = "in_a_v"
 """The rule of a puzzle in which the layers go down the ranks and up again."""
+STAGES_IN_A_V = (
+    "the stages are in a V here: stage r goes down on rank r, and stage 2 * model.RANKS - 1 - r comes up on it, each "
+    "of model.LAYERS // (2 * model.RANKS) layers"
+)
+"""What to say of them in an error."""
 GATHERED, RING = "keys_by_collectives", "keys_go_round"
 """The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
@@ -273,10 +278,9 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
             fix += "these: tensor.shard(model.rank, model.RANKS)"
             if first.kind == "KeysValues":
                 fix = "these are of the whole sequence already: gathered before, or made by a projection of all of it. "
-                fix += "Let each rank project its own slice only, model.project(layer, inp, weight) with inp = "
-                fix += (
-                    "inp.shard(model.rank, model.RANKS), keep what that gives, and gather it where attention reads it"
-                )
+                fix += "Let each rank project its own slice only, model.project(layer, inp, weight) with "
+                fix += "inp = inp.shard(model.rank, model.RANKS), keep what that gives, and gather it where attention "
+                fix += "reads it"
     elif all(part.is_whole() for part in parts):
         load = f"it is whole already, and a gather joins pieces: {fix}, and do not store what was gathered over it"
         fix_for = {} if first.adapter else dict.fromkeys(("sharded", "frozen_shards"), load)

@@ -27,6 +27,13 @@ def room(ranks: int, layers: int, batches: int) -> float:
     return A_LAYER * layers * (ranks + batches)
 
 
+def limit(timeout: float | None, ranks: int, layers: int, batches: int) -> float | None:
+    """Return the seconds that a run of this size may take: as many as were asked for, or the default, which is more for
+    a large run."""
+    nothing_said = timeout is TIMEOUT  # the very object
+    return TIMEOUT + room(ranks, layers, batches) if nothing_said else timeout
+
+
 class TimeIsUp(BaseException):
     """Raised in the learner's code by the alarm. It is no Exception, so that ``except Exception`` does not catch it."""
 

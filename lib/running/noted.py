@@ -1,7 +1,7 @@
 """The notes on a peak, of a run that is known: from another run with few ranks, where these tell as much.
 
-To say what a peak is made of, a program is run once more, with notes on the tensors of one rank. Of the others is known
-from the first run what they do. So where ranks stand for others, few of them are enough, if each does again, record by
+To say what a peak is made of, a program is run once more, with notes on the tensors of one rank. What the other ranks
+do is known from the first run. So where ranks stand for others, a few of them are enough, if each does again, record by
 record, what it has done on the whole machine.
 """
 
@@ -24,7 +24,7 @@ from ..record.table import RECEIVE, SEND
 from ..represent.links import Represented
 from ..represent.symmetry import Symmetry
 from .effects import only_its_model
-from .limits import TIMEOUT, collector_off, room
+from .limits import TIMEOUT, collector_off, limit
 from .run import Run, Settings, train_on
 from .workload import Workload
 
@@ -32,9 +32,9 @@ MANY = 32
 """From so many ranks on, few are run. With less, it would save nothing."""
 
 
-def noted_by_few(fn: Callable[[Any], object], whole: Run, watched: int) -> Run | None:
+def noted_by_few(fn: Callable[[Any], object], whole: Run, watched: int, timeout: float | None = TIMEOUT) -> Run | None:
     """Return a run with notes on what a rank held when its memory was highest, as ``run(..., peak=True)`` makes them.
-    None where a run of few ranks may not tell."""
+    None where a run of few ranks may not tell, or takes more than ``timeout`` seconds."""
     if whole.ranks < MANY or whole.hosts or whole.cost.uneven is not None or not only_its_model(fn):
         return None
     mesh = Mesh(whole.ranks, whole.mesh, whole.node_size)
@@ -43,7 +43,7 @@ def noted_by_few(fn: Callable[[Any], object], whole: Run, watched: int) -> Run |
         return None
     shape = Shape(mesh, whole.cost, whole.experts)
     work = Workload(whole.layers, whole.batches, train=whole.train)
-    settings = Settings(TIMEOUT + room(whole.ranks, whole.layers, whole.batches))
+    settings = Settings(limit(timeout, whole.ranks, whole.layers, whole.batches))
     try:
         symmetry = Symmetry(mesh, axes, [], whole.cost, least=watched)
         simulator = WatchedSimulator(

@@ -34,7 +34,7 @@ from ..represent.links import simulator_of_few
 from ..represent.symmetry import Symmetry, Unlike, axes_of
 from ..schedules.written import written
 from .execution import execute, left_over, name_of
-from .limits import TIMEOUT, collector_off, room
+from .limits import TIMEOUT, collector_off, limit
 from .workload import Workload
 
 ENGINES = ("simulated", "local", "processes")
@@ -209,8 +209,7 @@ def run(
     one_of_names("engine", engine, ENGINES)
     shape = Shape.of(ranks, mesh, node_size, cost, hosts, experts)
     work = Workload(layers, batches, layer, dtype, hidden, length, seed, train)
-    if timeout is TIMEOUT:  # the very object: nothing was said
-        timeout += room(shape.ranks, work.layers, work.batches)
+    timeout = limit(timeout, shape.ranks, work.layers, work.batches)
     folder = os.path.abspath(profile) if isinstance(profile, (str, os.PathLike)) and os.fspath(profile) else profile
     settings = Settings(timeout, pace, device, meter, kill, folder, _order, _strict)  # type: ignore[arg-type]
     settings.check()
@@ -283,11 +282,11 @@ class Timed(Run):
     def alike(self) -> Mapping[int, Sequence[int]]:
         """Each rank from which others follow, all of which were run, with those that follow from it and are not among
         them. Empty where all ranks were run, and with hosts."""
-        first, everyone = self._symmetry.first, range(self.ranks)
+        first = self._symmetry.first
         if not first or self.hosts:
             return {}
         others: dict[int, list[int]] = {rank: [] for rank in sorted(first)}
-        for rank in everyone:
+        for rank in range(self.ranks):
             if rank not in first:
                 others[self._symmetry.stands_for(rank, self._symmetry.axes)[0]].append(rank)
         return others

@@ -59,7 +59,7 @@ FREE, SPARE, LATE = (-1, 0, 1, 2), (0, 1, 2, 3, 4), (0, 0.5, 1, 2, 4)
 
 def look(task: Task, tries: int, random: Random, progress: Callable[[int], None], known: Sequence[Rows] = ()) -> Rows:
     """Return the best rows that were found, or ``known`` before. Raise PuzzleError if none hold as little as they may.
-    ``progress`` is told how many rows were tried. It ends early with rows that meet the bound."""
+    ``progress`` is called with how many rows were tried. It ends early with rows that meet the bound."""
     bound = (0.0, float(task.bound() * task.cost.per_tick))
     found: dict[Score, Rows] = {task.score(rows): rows for rows in known}
     rules = dict[Score, Rule]()

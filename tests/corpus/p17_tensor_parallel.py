@@ -68,7 +68,7 @@ MISTAKES = [
             ("        " + SUM + "\n", ""), ("        inp, grad_out =", "        piece = await model.allgather(model.weights[layer], layer)\n        inp, grad_out ="), ("model.grad_weights[layer], grad = model.backward(", "of_weight, grad = model.backward("),
             (PARTIAL, "layer, inp, grad_out, piece"), (IF, "        model.grad_weights[layer] = of_weight.shard(model.rank, model.RANKS)\n        model.grad_activations[layer] = grad\n"), says="it moves the weight of layer 0"),
     changed("tensor_parallel", "a partial sum made whole by its name", (SUM, "model.activations[layer + 1] = Activation(layer + 1, model.LAYERS, [0], 1)"), says="made by hand|made up"),
-    changed("tensor_parallel", "the states gathered to be looked at", (ANSWER, ANSWER + "        await model.allgather(model.opt_states[layer], layer)\n"), says="it moves the optimizer state of layer 7"),
+    changed("tensor_parallel", "the states gathered to be looked at", ("late: int", "late: int = 1"), ("    return model", "    await model.allgather(model.opt_states[7], 7)\n    return model"), base="in_pieces", says="it moves the optimizer state of layer 7"),
     changed("tensor_parallel", "the state of another piece", (LOAD, "model.load_weights(layer, model.rank, model.RANKS)\n        _, model.opt_states[layer] = model.load_weights(layer, model.rank ^ 1, model.RANKS)"),
             says="hold different shards|begins with the wrong part"),
     changed("tensor_parallel", "a slice of the sequence for each rank", ("model.activations[0] = model.get_activation([0])", "model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)"),

@@ -62,6 +62,8 @@ STAYS = [
     ("if stage.start > 0:", "if stage.start > 0 and before[stage] != model.rank:"),
 ]
 
+FINAL = "        model.set_final_weight(layer, model.weights[layer])"
+
 HONEST = [
     changed("dualpipe", "all forwards of a pair before its backwards", (IN_TURN, ONE_BY_ONE)),
     changed("dualpipe", "weight halves later", ("model: Model, crosses: bool", "model: Model, crosses: bool = True"), ("of_weight: Any", "of_weight: WeightGrad"), base="from_both_ends"),
@@ -85,6 +87,7 @@ MISTAKES = [
     changed("dualpipe", "each half by itself", *STAYS, says="of which it has run stage"),
     changed("dualpipe", "each half the other way", *OTHER_WAY, says="layer"),
     changed("dualpipe", "every rank has all layers", (LOAD, LOAD.replace("[*lower, *upper]", "range(end)")), says="is not for this rank"),
+    changed("dualpipe", "the answers of one half only", (FINAL, "        if half == 0:\n    " + FINAL), says="ends without the final weight of layer 0"),
     changed("dualpipe", "two micro-batches at once", (THICK, THICK + " - 1"), (FIRST, "first = {lower: half * (share + 1), upper: (1 - half) * (share + 1)}"),
             ("get_activation([mb])", "get_activation([mb] if mb % (share + 1) < share - 1 else [mb, mb + 1])"), says="works on micro-batches {2, 3} at once|works on micro-batches {6, 7} at once"),
     changed("dualpipe", "activations made by hand", (INPUT, "model.activations[0, mb] = Activation(0, model.LAYERS, {mb}, model.BATCHES)"), says="made up"),

@@ -108,8 +108,8 @@ class Raw:
         call = -1
         if is_kernel_of_network(span.name):
             call = len(self.calls)
-            told = args if "Collective name" in args else self.said.get(int(args.get("External id", -1)), args)
-            self.calls.append(self._call(span, told))
+            named = args if "Collective name" in args else self.said.get(int(args.get("External id", -1)), args)
+            self.calls.append(self._call(span, named))
         self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), call))
 
     def _operator(self, span: Span, args: dict[str, Any], kind: str) -> None:

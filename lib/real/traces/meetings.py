@@ -1,6 +1,6 @@
 """Which calls of several ranks belong together: those of one collective, and the two ends of a message.
 
-All ranks of a group make its collectives in one order. So they are told apart by their number, which newer profiles
+All ranks of a group make its collectives in one order. So they are identified by their number, which newer profiles
 have (``Seq``), or else by their place in that order; gloo's say no group either, and are counted by their kind. The
 n-th message from one rank to another is the n-th that the other receives from it.
 """
