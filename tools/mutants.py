@@ -1,6 +1,7 @@
 """How much the tests notice: small random mistakes are put into the modules that decide, one at a time.
 
     python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
+                            [--workers 1]
 
 Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
 know the changed module first, then those that are quick and notice much. What no test notices is listed as a
@@ -57,8 +58,18 @@ DECIDE = {
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),
     "lib.machine.simulator": ("simulator", "errors", "operations"),
     "lib.machine.check": ("adapters",),
+    "lib.represent.coordinate": ("represent",),
     "lib.represent.values": ("represent",),
+    "lib.represent.symmetry": ("represent",),
     "lib.represent.follow": ("represent",),
+    "lib.represent.links": ("represent",),
+    "lib.schedules.actions": ("schedules",),
+    "lib.schedules.rows": ("schedules",),
+    "lib.schedules.order": ("schedules",),
+    "lib.schedules.messages": ("schedules",),
+    "lib.schedules.weights": ("schedules",),
+    "lib.schedules.program": ("schedules",),
+    "lib.schedules.figures": ("schedule_search", "schedules"),
     "lib.running.effects": ("effects",),
     "lib.running.noted": ("noted",),
     "lib.recording.verbs": ("recording", "lists"),
@@ -86,7 +97,6 @@ LOADED = ("chalk", "jupytext", "nbformat", "torch")
 """What tests import that is not the project, and slow: it is there when a process is forked."""
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
-WORKERS = 2
 HANGS = 5
 """So many times the processor time that a file of tests takes without a change, and ``START`` seconds more."""
 START = 20
@@ -330,6 +340,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", metavar="MODULE", choices=DECIDE)
     parser.add_argument("--tests", nargs="+", help="instead of those that are known to notice most")
+    parser.add_argument("--workers", type=int, default=2, help="how many mutants are tried at a time")
     options = parser.parse_args()
     paths = [path_of(module) for module in ([options.only] if options.only else DECIDE)]
     found = [mutant for path in paths for mutant in mutants(path)]
@@ -342,7 +353,9 @@ def main() -> int:
             import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "dist", "build", "mine")
-        trees = [Path(shutil.copytree(ROOT, Path(folder) / f"tree{n}", ignore=left_out)) for n in range(WORKERS)]
+        trees = [
+            Path(shutil.copytree(ROOT, Path(folder) / f"tree{n}", ignore=left_out)) for n in range(options.workers)
+        ]
         for tree in trees:  # a file that changes within a second, and keeps its size, is compiled anew all the same
             compileall.compile_dir(tree / "lib", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
         tests = {path: options.tests or order(path) for path in paths}
