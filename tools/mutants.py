@@ -1,7 +1,7 @@
 """How much the tests notice: small random mistakes are put into the modules that decide, one at a time.
 
     python -m tools.mutants [--count 200] [--seed 0] [--only lib.machine.network] [--tests tests/test_network.py ...]
-                            [--workers 1]
+                            [--near] [--workers 1]
 
 Each mutant is a copy of the project, elsewhere, with one change. Its tests run until the first that fails: files that
 know the changed module first, then those that are quick and notice much. What no test notices is listed as a
@@ -317,10 +317,12 @@ def path_of(module: str) -> Path:
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def order(path: Path) -> list[str]:
-    """The files of tests for a module, those that know it first, and its own doctests last."""
+def order(path: Path, near: bool = False) -> list[str]:
+    """The files of tests for a module, those that know it first, and its own doctests last. ``near``: without those
+    that are there for all modules, and without the corpus."""
     know = {path_of(module): names for module, names in DECIDE.items()}
-    names = dict.fromkeys([*know.get(path, ()), *TESTS])
+    names = [name for name in know.get(path, ()) if not near or name != "corpus"]
+    names = [*dict.fromkeys([*names, *([] if near else TESTS)])]
     return [*[f"tests/test_{name}.py" for name in names], str(path.relative_to(ROOT))]
 
 
@@ -340,6 +342,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", metavar="MODULE", choices=DECIDE)
     parser.add_argument("--tests", nargs="+", help="instead of those that are known to notice most")
+    parser.add_argument("--near", action="store_true", help="only the tests that know a module best: a first look")
     parser.add_argument("--workers", type=int, default=2, help="how many mutants are tried at a time")
     options = parser.parse_args()
     paths = [path_of(module) for module in ([options.only] if options.only else DECIDE)]
@@ -358,7 +361,7 @@ def main() -> int:
         ]
         for tree in trees:  # a file that changes within a second, and keeps its size, is compiled anew all the same
             compileall.compile_dir(tree / "lib", quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
-        tests = {path: options.tests or order(path) for path in paths}
+        tests = {path: options.tests or order(path, options.near) for path in paths}
         start = time.monotonic()
         taken = dict(unchanged(list(dict.fromkeys(test for every in tests.values() for test in every)), trees))
         took = time.monotonic() - start
