@@ -8,11 +8,14 @@ the two have no common word for or what follows from the rest:
 - which micro-batches a rank works on: they are counted in the order in which it first does,
 - the order of updates that follow each other: PyTorch's optimizer makes them at once,
 - whether the gather of the next weight is called right before a forward or right after it. PyTorch calls it after, but
-  a GPU only queues its forward and gathers beside it; here a rank has to call it before, for the same.
+  a GPU only queues its forward and gathers beside it; here a rank has to call it before, for the same,
+- the order of the weight halves of a stage's layers, which need nothing of each other, and whether the layers of a
+  forward and of the backward that overlaps with it alternate, or come one stage after the other.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from ..basics.units import show_ticks
@@ -20,7 +23,7 @@ from ..learner.model import Model
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.table import SEND, operation
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BESIDE, FORWARD
 from . import torch_order
 from .torch_order import TORCH, UPDATE, Rank, Step
 
@@ -37,6 +40,9 @@ class Counterpart(NamedTuple):
     order: Callable[[Rank], list[Step]]
     at: Callable[[Model], Rank]
     collectives: bool = True  # whether they are compared
+    both_ends: bool = False
+    """Whether micro-batches come from both ends, to a rank that PyTorch fills from one. Then those of each layer are
+    counted by themselves, and messages to ranks that are not among its members are left out."""
 
 
 class Difference(NamedTuple):
@@ -69,6 +75,11 @@ def _looped(model: Model) -> Rank:
     return Rank(model.axis_index("stage"), _axis(model, "stage"), model.LAYERS, turns)
 
 
+def _half(model: Model) -> Rank:
+    members = _axis(model, "place")
+    return Rank(model.axis_index("place"), members, model.LAYERS, model.BATCHES // model.axis_size("half"))
+
+
 def _axis(model: Model, axis: str) -> tuple[int, ...]:
     return tuple(model.rank_at(**{axis: place}) for place in range(model.axis_size(axis)))
 
@@ -95,12 +106,16 @@ COUNTERPARTS = {
     "zero_bubble": Counterpart(
         "ScheduleInterleavedZeroBubble with one layer a stage", torch_order.zero_bubble, _stages
     ),
+    "zbv": Counterpart("ScheduleZBVZeroBubble", torch_order.zbv, _stages),
+    "dualpipe": Counterpart(
+        "ScheduleDualPipeV on each half, what goes from half to half left out",
+        torch_order.dual_pipe_v,
+        _half,
+        collectives=False,
+        both_ends=True,
+    ),
 }
 NONE = {
-    "zbv": "PyTorch has ScheduleZBVZeroBubble. Its rows run here, and differ by the last weight halves only; what it "
-    "starts is not recorded.",
-    "dualpipe": "PyTorch has half of it, ScheduleDualPipeV, in which a micro-batch comes back on the ranks that it "
-    "went down. Its rows run here; what it starts is not recorded.",
     "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
     "puzzle 4.",
     "pipeline_fsdp": "PyTorch has this only put together from two parts, a schedule and fully_shard, and what the two "
@@ -142,6 +157,7 @@ GATHERED_AHEAD = (
     "FSDP2 issues the next all-gather before this backward, so that the weight comes while the rank computes."
 )
 BACKWARD_FIRST = "PyTorch's schedule does a backward first, and holds one micro-batch less."
+WEIGHT_LATER = "PyTorch's schedule does the weight's half of a backward later."
 WHY = {
     (its.kind, mine.kind): says
     for its, mine, says in (
@@ -157,7 +173,13 @@ WHY = {
         (BACKWARD, FORWARD, BACKWARD_FIRST),
         (BACKWARD_INPUT, FORWARD, BACKWARD_FIRST),
         (BACKWARD_WEIGHT, FORWARD, "PyTorch's schedule does the weight's half of a backward first."),
-        (FORWARD, BACKWARD_WEIGHT, "PyTorch's schedule does the weight's half of a backward later."),
+        (FORWARD, BACKWARD_WEIGHT, WEIGHT_LATER),
+        (BACKWARD_INPUT, BACKWARD_WEIGHT, WEIGHT_LATER),
+        (
+            BACKWARD_INPUT,
+            BACKWARD,
+            "PyTorch's schedule does this backward in two halves: what others wait for is first.",
+        ),
     )
 }
 """What a difference means, by what PyTorch starts and what the learner does."""
@@ -166,33 +188,61 @@ WHY = {
 def first_difference(models: Sequence[Model], other: Counterpart) -> Difference | None:
     """Return where a run first differs from PyTorch, on the lowest rank that does, or None if it does not."""
     for model in models:
-        yours, theirs = steps_of(model, other.collectives), other.order(other.at(model))
+        at = other.at(model)
+        yours = steps_of(model, other.collectives, at if other.both_ends else None)
+        theirs = [step for step, _ in _sorted_weight_halves((step, 0) for step in other.order(at))]
         mine = [step for step, _ in yours]
         if mine != theirs:
             shared = min(len(mine), len(theirs))
             place = next((at for at in range(shared) if mine[at] != theirs[at]), shared)
             return Difference(model.rank, place, yours, theirs, _why(theirs[place:], mine[place:]))
-        if (tick := _too_early(model.log)) is not None:
+        if other.collectives and (tick := _too_early(model.log)) is not None:
             why = f"The first update begins at tick {show_ticks(tick)}, while a sum is on its way. {UPDATES_LAST}"
             return Difference(model.rank, mine.index(UPDATE), yours, theirs, why)
     return None
 
 
-def steps_of(model: Model, collectives: bool = True) -> list[tuple[Step, int]]:
-    """Return what a rank has started, as far as it is compared, each step with its place in the log."""
-    turns: dict[frozenset[int], int] = {}
+def steps_of(model: Model, collectives: bool = True, of_half: Rank | None = None) -> list[tuple[Step, int]]:
+    """Return what a rank has started, as far as it is compared, each step with its place in the log. ``of_half``: the
+    rank among those of its half, where micro-batches come from both ends (see ``Counterpart.both_ends``)."""
+    turns = defaultdict[int | None, dict[frozenset[int], int]](dict)
     steps: list[tuple[Step, int]] = []
     for at, event in enumerate(model.log):
         if event.kind not in COMPARED or (event.kind in COLLECTIVES and not collectives):
             continue
-        step = _step(event, turns)
+        if of_half is not None and event.kind == SEND.kind and not {*event.group} <= {*of_half.members}:
+            continue
+        step = _step(event, turns[None if of_half is None else event.layer])
         if step == UPDATE and steps and steps[-1][0] == UPDATE:
             continue
-        steps.append((step, at))
+        place = len(steps) if of_half is None else _place_in_pair(steps, step, of_half, model.log)
+        steps.insert(place, (step, at))
         before = steps[-2][0] if len(steps) > 1 else UPDATE
         if (step.kind, before.kind) == (FORWARD.kind, ALLGATHER.kind) and before.layers == (step.layers[0] + 1,):
             steps[-2:] = reversed(steps[-2:])  # the next layer's weight was gathered right before this forward
-    return steps
+    return _sorted_weight_halves(steps)
+
+
+def _place_in_pair(steps: Sequence[tuple[Step, int]], step: Step, at: Rank, log: Sequence[Event]) -> int:
+    """Return where a step belongs: a forward, whose stage has begun before backwards that overlap with it, right after
+    the layer below; any other at the end."""
+    place, share = len(steps), max(1, at.layers // (2 * len(at.members)))
+    if step.kind == FORWARD.kind and step.layers[0] % share:
+        while place and BESIDE in log[steps[place - 1][1]].words:
+            place -= 1
+        if place and steps[place - 1][0] == step._replace(layers=(step.layers[0] - 1,)):
+            return place
+    return len(steps)
+
+
+def _sorted_weight_halves(steps: Iterable[tuple[Step, int]]) -> list[tuple[Step, int]]:
+    """Return steps in which weight halves of one micro-batch that follow each other come from the top layer down."""
+    found = list[tuple[Step, int]]()
+    for _, run in groupby(steps, key=lambda one: (one[0].kind, one[0].turn)):
+        each = [*run]
+        halves = each[0][0].kind == BACKWARD_WEIGHT.kind
+        found += sorted(each, key=lambda one: one[0].layers, reverse=True) if halves else each
+    return found
 
 
 def _step(event: Event, turns: dict[frozenset[int], int]) -> Step:

@@ -13,6 +13,7 @@ by side: what is computed in one queue, what is sent in others.
 0F0 >1 0F1 >1 0B0 0B1 U
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -155,6 +156,72 @@ def zero_bubble(at: Rank) -> list[Step]:
     return _steps(at, [*work, *weights])
 
 
+def zbv(at: Rank) -> list[Step]:
+    """``ScheduleZBVZeroBubble``: two stages on each rank, in a V."""
+    ranks, lower, upper = len(at.members), at.place, 2 * len(at.members) - 1 - at.place
+    ahead = ranks - at.place
+    (up, up_input, up_weight), (down, down_input, down_weight) = (
+        [(kind, stage) for kind in (FORWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind)]
+        for stage in (upper, lower)
+    )
+    pieces = [down] * (2 * ahead - 1) + [up, down] * at.place + [up, up_input, up_weight] * ahead
+    pieces += [down, down_input, down_weight, up, up_input, up_weight] * (max(at.turns, 2 * ranks - 1) - ranks)
+    pieces += [down_input, up_input] * at.place + [down_input, down_weight] * ahead
+    pieces += [up_weight] * at.turns + [down_weight] * at.turns  # what is left of these
+    turns = Counter[tuple[str, int]]()
+    work = list[Work]()
+    for kind, stage in pieces:
+        if turns[kind, stage] < at.turns:
+            work.append((kind, stage, turns[kind, stage]))
+            turns[kind, stage] += 1
+    return _steps(at, work, at.layers // (2 * ranks), in_a_v=True)
+
+
+def dual_pipe_v(at: Rank) -> list[Step]:
+    """``ScheduleDualPipeV``: two stages on each rank, in a V, and pairs of a forward and a backward. Raise PuzzleError
+    where it refuses to work: with fewer micro-batches than stages."""
+    ranks, lower, upper = len(at.members), at.place, 2 * len(at.members) - 1 - at.place
+    if at.turns < 2 * ranks:
+        problem = "PyTorch's ScheduleDualPipeV wants at least as many micro-batches as stages"
+        raise PuzzleError(problem, got=f"{at.turns} for {2 * ranks} stages", fix=f"{2 * ranks} micro-batches or more")
+    turns = Counter[tuple[str, int]]()
+    later = deque[Work]()  # weight halves
+
+    def next_one(kind: str, stage: int) -> Work:
+        turn = turns[kind, stage]
+        turns[kind, stage] += 1
+        return kind, stage, turn
+
+    def forward(stage: int) -> Work:
+        return next_one(FORWARD.kind, stage)
+
+    def backward(stage: int) -> Work:
+        return next_one(BACKWARD.kind, stage)
+
+    def for_the_input(stage: int) -> Work:
+        _, _, turn = backward(stage)
+        later.append((BACKWARD_WEIGHT.kind, stage, turn))
+        return BACKWARD_INPUT.kind, stage, turn
+
+    down, ahead = at.place + 1, ranks - at.place - 1
+    work: list[Work | tuple[Work, Work]] = [forward(lower) for _ in range(2 * ahead)]
+    for _ in range(down):
+        work += [forward(lower), forward(upper)]
+    for _ in range(ahead):
+        work += [for_the_input(upper), later.popleft(), forward(upper)]
+    for turn in range(at.turns - 2 * ranks + down):
+        one, other = forward(lower), backward(upper)
+        work += [one, other] if turn == 0 and ahead == 0 else [(one, other)]  # not a pair on the last rank
+        work.append((forward(upper), backward(lower)))
+    for _ in range(ahead):
+        work += [backward(upper), (forward(upper), backward(lower))]
+    for turn in range(2 * down):  # the second half of these with their weight halves late
+        work.append((backward if turn < down else for_the_input)(lower if turn % 2 else upper))
+    for _ in range(ahead):
+        work += [later.popleft(), for_the_input(lower)]
+    return _steps(at, [*work, *later], at.layers // (2 * ranks), in_a_v=True)
+
+
 def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
     """Return a rank's forwards and backwards in rounds of micro-batches, and how many forwards come first: ``hop`` more
     for each rank that comes after. Raise PuzzleError where PyTorch refuses to work: with rounds of unequal sizes."""
@@ -170,16 +237,25 @@ def _rounds(at: Rank, hop: int) -> tuple[list[Work], list[Work], int]:
     return forwards, backwards, min(ahead, len(forwards))
 
 
-def _steps(at: Rank, work: Iterable[Work], share: int = 1) -> list[Step]:
-    """Return work layer by layer, each followed by the send of its result. ``share``: the layers of a stage."""
-    steps, ranks = [], len(at.members)
-    for kind, stage, turn in work:
-        first, end = stage * share, (stage + 1) * share
-        forward = kind == FORWARD.kind
-        layers = range(first, end)
-        steps += [Step(kind, (layer,), turn) for layer in (layers if forward else reversed(layers))]
-        border, after = (end, stage + 1) if forward else (first, stage - 1)
-        if 0 < border < at.layers and kind != BACKWARD_WEIGHT.kind and ranks > 1:
-            pair = at.members[at.place], at.members[after % ranks]
-            steps.append(Step(SEND.kind, (border,), turn, pair))
+def _steps(at: Rank, work: Iterable[Work | tuple[Work, Work]], share: int = 1, in_a_v: bool = False) -> list[Step]:
+    """Return work layer by layer, each followed by the send of its result, and a pair by the sends of both. ``share``:
+    the layers of a stage. ``in_a_v``: whether stages come back up the ranks, instead of beginning anew."""
+    steps = list[Step]()
+    for each in work:
+        pair = (each,) if isinstance(each[0], str) else each
+        for kind, stage, turn in pair:
+            layers = range(stage * share, (stage + 1) * share)
+            steps += [Step(kind, (layer,), turn) for layer in (layers if kind == FORWARD.kind else reversed(layers))]
+        for one in pair:
+            steps += _sent(at, one, share, in_a_v)
     return [*steps, UPDATE]
+
+
+def _sent(at: Rank, work: Work, share: int, in_a_v: bool) -> list[Step]:
+    """Return the send of what a piece of work has made, if the stage that reads it is on another rank."""
+    (kind, stage, turn), ranks = work, len(at.members)
+    border, reader = ((stage + 1) * share, stage + 1) if kind == FORWARD.kind else (stage * share, stage - 1)
+    place = 2 * ranks - 1 - reader if in_a_v and reader >= ranks else reader % ranks
+    if kind == BACKWARD_WEIGHT.kind or not 0 < border < at.layers or place == at.place:
+        return []
+    return [Step(SEND.kind, (border,), turn, (at.members[at.place], at.members[place]))]

@@ -285,7 +285,8 @@ class Messages(TorchDispatchMode):
 def pipeline(layers: int, turns: int, schedule: str) -> None:
     """A step of a schedule, with one layer in a stage."""
     ranks, rank, count = dist.get_world_size(), dist.get_rank(), layers
-    mine = list(range(rank, count, ranks)) if "ZBV" not in schedule else [rank, count - 1 - rank]
+    in_a_v = schedule in ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")
+    mine = [rank, count - 1 - rank] if in_a_v else list(range(rank, count, ranks))
     stages = [Stage(index, count) for index in mine]
     which = getattr(schedules, schedule)
     single = issubclass(which, schedules.PipelineScheduleSingle)
@@ -336,7 +337,8 @@ PLANS: dict[str, list[Plan]] = {
             "ScheduleInterleaved1F1B": [(2, 4, 2), (4, 8, 8), (4, 8, 4), (3, 9, 6), (4, 8, 10)],
             "ScheduleLoopedBFS": [(2, 4, 2), (4, 8, 8), (3, 9, 4)],
             "ScheduleInterleavedZeroBubble": [(2, 2, 2), (4, 4, 8), (4, 4, 4), (3, 6, 6), (4, 8, 8)],
-            "ScheduleZBVZeroBubble": [(2, 4, 4), (4, 8, 8)],
+            "ScheduleZBVZeroBubble": [(2, 4, 4), (4, 8, 8), (3, 6, 2), (1, 2, 3), (4, 8, 9)],
+            "ScheduleDualPipeV": [(2, 4, 4), (4, 8, 8), (3, 6, 7), (1, 2, 3), (5, 10, 12)],
         }.items()
     },
 }

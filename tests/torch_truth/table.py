@@ -16,6 +16,7 @@ from lib.engines.torch_order import TORCH, Step
 from tests.test_closed_forms import program
 
 FOUR = {"ranks": 4, "layers": 8, "batches": 8}
+HALVES = FOUR | {"mesh": {"half": 2, "place": 2}}
 NODES = {"ranks": 8, "layers": 6, "batches": 16, "mesh": {"replica": 2, "shard": 4}, "node_size": 4}
 
 
@@ -55,6 +56,8 @@ ROWS = [
     ),
     Row("p16_zero_bubble", "zero_bubble", "zero_bubble", FOUR | {"layers": 4}),
     Row("p16_zero_bubble", "zb_h1", "zero_bubble", FOUR | {"layers": 4}),
+    *(Row("p29_zbv", name, "zbv", FOUR) for name in ("zbv", "zb_v", "as_pytorch_does")),
+    *(Row("p30_dualpipe", name, "dualpipe", HALVES) for name in ("dualpipe", "in_halves", "cut_in_half")),
 ]
 
 

@@ -77,6 +77,11 @@ def test_what_cannot_be_compared_is_told_in_a_sentence(
     assert status == 2 and says in err and "beside" not in out
 
 
+def test_pytorchs_dualpipev_wants_as_many_micro_batches_as_stages() -> None:
+    with pytest.raises(PuzzleError, match=r"as many micro-batches as stages[\s\S]*3 for 4 stages"):
+        torch_order.dual_pipe_v(Rank(0, (0, 1), layers=4, turns=3))
+
+
 def test_a_wrong_program_is_told_what_is_wrong_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("async def ddp(model):\n    await model.receive()\n")
     status, out, err = like(capsys, str(tmp_path / "mine.py:ddp"))

@@ -78,6 +78,8 @@ ORDERS: dict[str, Callable[[Rank], list[Step]]] = {
     "ScheduleInterleaved1F1B": torch_order.interleaved,
     "ScheduleLoopedBFS": torch_order.looped_bfs,
     "ScheduleInterleavedZeroBubble": torch_order.zero_bubble,
+    "ScheduleZBVZeroBubble": torch_order.zbv,
+    "ScheduleDualPipeV": torch_order.dual_pipe_v,
 }
 
 
@@ -124,6 +126,8 @@ REAL = (
     "Schedule1F1B",
     "ScheduleInterleaved1F1B",
     "ScheduleInterleavedZeroBubble",
+    "ScheduleZBVZeroBubble",
+    "ScheduleDualPipeV",
 )
 
 
