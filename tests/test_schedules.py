@@ -60,6 +60,28 @@ def test_three_forms_are_one_schedule(tmp_path: Path) -> None:
     assert str(plans[0]) == "Schedule(schedule: 2 ranks, 2 stages, 2 micro-batches)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + TWO,
+        TWO.replace("\n", ",\r\n") + ",\r\n",
+        '"0F0","0F1","0B0","0B1"\n"1F0","1B0","1F1","1B1"',
+        "{1: [1F0, 1B0, 1F1, 1B1], 0: [0F0, None, 0F1, 0B0, 0B1]}",
+        "[['0F0', '0F1', '0B0', '0B1'], ['1F0', '1B0', '1F1', '1B1']]",
+    ],
+)
+def test_what_programs_leave_in_a_text_does_no_harm(text: str, tmp_path: Path) -> None:
+    """The mark at the beginning that Excel writes, other ends of lines, quotes, and lists as Python prints them."""
+    (tmp_path / "rows.csv").write_text(text, encoding="utf-8", newline="")
+    assert schedule(text).rows == schedule(tmp_path / "rows.csv").rows == schedule(TWO).rows
+
+
+def test_a_single_long_row_is_a_text() -> None:
+    """And not the path of a file, of which no system has one with so long a name."""
+    rows = ",".join(f"0{kind}{mb}" for kind in "FB" for mb in range(200))
+    assert schedule(rows).micro_batches == 200
+
+
 def test_stages_of_several_layers_and_on_one_rank() -> None:
     """A stage has a share of the layers, and between stages of one rank nothing is sent."""
     folded = "0F0, 3F0, 3B0, 0B0\n1F0, 2F0, 2B0, 1B0"
@@ -172,7 +194,7 @@ REFUSED = {
     "0B0, 0F0": "0F0 does not come before it",
     "0UNSHARD, 0RESHARD": "no work in them",
     "0F0, 0B0\n0F1, 0B1": "stage 0 is on rank 0 already: 0F0 in column 1",
-    "0F0, 0B0\n2F0, 2B0": "stage {1} does not occur",
+    "0F0, 0B0\n2F0, 2B0": "the row of rank 1, column 1, 2F0: stage {1} does not occur",
     "0F0, 0F1, 0B0, 0B1\n1F1, 1B1, 1F2, 1B2": "stage 1 works on the micro-batches {1, 2}",
     "0F0, 0F1, 0B0, 0B1\n1F0, 1B0": "stage 1 works on the micro-batches {0}",
     "1F0, 0F0, 1B0, 0B0": "0F0 does not come before it",
@@ -199,6 +221,19 @@ WRITES = [
     ("0F0, 0F0, 0B0", "the row of rank 0, column 2:", "leave 0F0 out there"),
     ("0F0, (0F1;0B1)OVERLAP_F_B, 0B0", "column 2, (0F1;0B1)OVERLAP_F_B", "0F1 does not come before it"),
     ("0F0, (0B0;0F1)OVERLAP_F_B, 0B1", "the row of rank 0, column 2", "a forward and a backward that overlap"),
+    ("0F0, 0b0", "the row of rank 0, column 2: '0b0' is no action", "instead:  0B0"),
+    ("0F0, 0 B0", "the row of rank 0, column 2", "instead:  0B0"),
+    ("0F0, 0BI0, 0BW0", "the row of rank 0, column 2", "instead:  0I0"),
+    ("0F0; 0F1; 0B0; 0B1", "the row of rank 0, column 1", "instead:  0F0, 0F1, 0B0, 0B1: commas between actions"),
+    ("0F0\t0F1\t0B0\t0B1\t0B2", "the row of rank 0, column 1", "0F0, 0F1, 0B0, 0B1: commas between actions"),
+    ("0F0, 0B0, 1W0\n1F0, 1I0", "the row of rank 0, column 3, 1W0: stage 1 is on rank 1 already: 1F0", "of one rank"),
+    ("0F0, 0F1, 0I0, 0I1, 0W0", "the row of rank 0: 0W1 is missing", "once, after 0I1 in column 4"),
+    ("0B0, 0F1, 0B1", "the row of rank 0: 0F0 is missing", "once, before 0B0 in column 1"),
+    ("0F0, 0SEND_F0, 0RECV_B0, 0B0\n1RECV_F0, 1F0, 1B0", "the row of rank 1", "1B0, 1SEND_B0: after column 3"),
+    ("0F0, 0B0, 0REDUCE_GRAD, 0REDUCE_GRAD", "rank 0, column 4, 0REDUCE_GRAD", "leave one of them out"),
+    ("0F0, 0F1, 0B0, 0REDUCE_GRAD, 0B1", "column 5, 0B1: it makes a gradient", "0B1, 0REDUCE_GRAD: sum when all"),
+    ("0F0, 0B0\n1UNSHARD", "the row of rank 1: stage 1 works on no micro-batch", "write 1F0 and 1B0 into that row"),
+    ("0F0, 0B0, 999999999F0", "column 3, 999999999F0: stage {1-3} does not occur", "number the stages from 0"),
 ]
 
 
@@ -230,7 +265,10 @@ GATHERED = """0UNSHARD, 0F0, 0F1, 0RESHARD, 0UNSHARD, 0B0, 0B1, 0REDUCE_GRAD, 0R
               1UNSHARD, 1F0, 1B0, 1F1, 1B1, 1REDUCE_GRAD, 1RESHARD"""
 
 
-@pytest.mark.parametrize(("rows", "gathers"), [(TWO, 4), (GATHERED, 6)])
+AGAIN = GATHERED.replace("0RESHARD, 0UNSHARD, 0B0", "0RESHARD, 0B0")
+
+
+@pytest.mark.parametrize(("rows", "gathers"), [(TWO, 4), (GATHERED, 6), (AGAIN, 6)])
 def test_on_a_mesh_the_weights_of_a_stage_are_shards(rows: str, gathers: int) -> None:
     """Four layers: two on each of two stages. What no row gathers is gathered at its use."""
     machine = {"ranks": 4, "layers": 4, "batches": 4, "mesh": {"stage": 2, "shard": 2}}
@@ -247,7 +285,7 @@ def test_a_mesh_of_other_axes_is_refused() -> None:
         run(schedule(TWO), ranks=4, layers=2, batches=2, mesh={"stage": 2, "shard": 2})
 
 
-@pytest.mark.parametrize("source", [None, 7, ["0F0"], "missing.csv", Path(__file__).parent])
+@pytest.mark.parametrize("source", [None, 7, ["0F0"], "missing.csv", "0\x00", Path(__file__).parent])
 def test_what_is_no_text_and_no_file_is_refused(source: object) -> None:
     with pytest.raises(PuzzleError, match=r"a schedule is a text|cannot be read"):
         schedule(source)

@@ -89,7 +89,9 @@ def _check(rows: Rows, order: Order) -> None:
         for action, rank in ((made.sent, made.sender), (made.received, made.receiver)):
             if action not in written:
                 problem = f"{action} is missing: rank {made.sender} has something for rank {made.receiver}"
-                raise PuzzleError(problem, where=f"the row of rank {rank}", fix=str(action), line="")
+                after = next((cell for cell in rows[rank] if made in _made_by(cell, order)), None)
+                fix = f"{action}" if after is None else f"{after.action}, {action}: after column {after.column}"
+                raise PuzzleError(problem, where=f"the row of rank {rank}", fix=fix, line="")
     for pair in {(made.sender, made.receiver) for made in messages}:
         sent, received = (
             [cell for cell in rows[rank] if cell.action in by_action and cell.action.kind in kinds]

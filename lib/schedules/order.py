@@ -2,7 +2,7 @@
 
 All of it is looked at before anything runs, so an error names the row and the column."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from .actions import (
     FORWARD,
     RECV_B,
     RECV_F,
+    REDUCE_GRAD,
     SEND_B,
     SEND_F,
     Action,
@@ -47,6 +48,7 @@ class Order:
         self.micro_batches = _micro_batches(rows, self.stages)
         for row in rows:
             self._check_row(row)
+            _check_sums(row)
 
     def message_after(self, action: Action) -> Message | None:
         """Return the message with the result of a computation, if the stage that reads it is on another rank."""
@@ -101,18 +103,40 @@ def wrong(cell: Cell, problem: str, fix: str) -> PuzzleError:
     return PuzzleError(problem, where=where, fix=fix, line="")
 
 
+def _check_sums(row: Sequence[Cell]) -> None:
+    """Raise PuzzleError for a REDUCE_GRAD that stands twice, or before a gradient of its stage is made."""
+    summed = dict[int, Cell]()
+    for cell in row:
+        for part in cell.action.parts():
+            known = summed.get(part.stage)
+            if part.kind == REDUCE_GRAD and known is not None:
+                raise wrong(cell, f"this stands in column {known.column} already", "leave one of them out")
+            if part.kind == REDUCE_GRAD:
+                summed[part.stage] = cell
+            elif known is not None and part.kind in (BACKWARD, BACKWARD_WEIGHT):
+                problem = f"it makes a gradient that is not in the sum, {known.action} in column {known.column}"
+                raise wrong(cell, problem, f"{cell.action}, {known.action}: sum when all micro-batches are done")
+
+
 def _ranks_of_stages(rows: Rows) -> dict[int, int]:
-    """Return the rank of each stage. Raise PuzzleError for a stage on two ranks, or one that is missing."""
-    first = dict[int, Cell]()
+    """Return the rank of each stage: the one in whose row most of its actions stand. Raise PuzzleError for a stage
+    that has actions on two ranks, or one that is missing."""
+    cells = defaultdict[int, list[Cell]](list)
     for cell, part in parts_of(rows):
-        known = first.setdefault(part.stage, cell)
-        if known.rank != cell.rank:
-            problem = f"stage {part.stage} is on rank {known.rank} already: {known.action} in column {known.column}"
-            raise wrong(cell, problem, "all actions of a stage stand in the row of one rank")
-    if missing := set(range(max(first))) - set(first):
-        problem = f"stage {show_set(missing)} does not occur, but stage {max(first)} does"
-        raise PuzzleError(problem, where="schedule", fix="number the stages from 0, without a gap", line="")
-    return {stage: first[stage].rank for stage in sorted(first)}
+        cells[part.stage].append(cell)
+    for stage, own in cells.items():
+        [(home, _), *others] = Counter(cell.rank for cell in own).most_common()
+        if others:
+            known = next(cell for cell in own if cell.rank == home)
+            problem = f"stage {stage} is on rank {home} already: {known.action} in column {known.column}"
+            fix = "all actions of a stage stand in the row of one rank"
+            raise wrong(next(cell for cell in own if cell.rank != home), problem, fix)
+    highest = max(cells)
+    if missing := set(range(min(highest, 2 * len(cells)))) - set(cells):
+        problem = f"stage {show_set(missing)} does not occur, but stage {highest} does"
+        fix = "number the stages from 0, without a gap, and write a row for each rank"
+        raise wrong(cells[highest][0], problem, fix)
+    return {stage: cells[stage][0].rank for stage in sorted(cells)}
 
 
 def _micro_batches(rows: Rows, stages: int) -> int:
@@ -135,8 +159,19 @@ def _micro_batches(rows: Rows, stages: int) -> int:
                 there = [cell for cell in cells if action in map(str, cell.action.parts())]
                 where = f"the row of rank {cells[0].rank}" + (f", column {there[-1].column}" if there else "")
                 fix = f"leave {action} out there" if there else f"write {action} into that row, once"
+                fix += "" if there else _place(cells, Action(stage, fault[0], micro_batch))
                 raise PuzzleError(f"{action} {problem}", where=where, expected=ONCE, fix=fix, line="")
     return len(everyone)
+
+
+def _place(cells: Sequence[Cell], missing: Action) -> str:
+    """Return, as the end of a sentence, after or before which action of its stage one belongs that is missing."""
+    kinds = {FORWARD: TO_INPUT, BACKWARD_WEIGHT: (BACKWARD_INPUT,)}.get(missing.kind, (FORWARD,))
+    near = {missing._replace(kind=kind) for kind in kinds}
+    found = next((cell for cell in cells if near.intersection(cell.action.parts())), None)
+    if found is None:
+        return ""
+    return f", {'before' if missing.kind == FORWARD else 'after'} {found.action} in column {found.column}"
 
 
 def _other_micro_batches(
@@ -152,7 +187,7 @@ def _other_micro_batches(
     else:
         missing = min(number for number in wanted - here if number is not None)
         fix = f"{fix}: write {stage}F{missing} and {stage}B{missing} into that row"
-    problem = f"stage {stage} works on the micro-batches {_shown(here)}"
+    problem = f"stage {stage} works on {f'the micro-batches {_shown(here)}' if here else 'no micro-batch'}"
     return PuzzleError(problem, where=where, expected=f"all of {_shown(wanted)}, as other stages do", fix=fix, line="")
 
 

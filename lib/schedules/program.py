@@ -215,8 +215,8 @@ class _Rank:
         """B: both halves at once, layer after layer."""
         model = self.model
         for layer in reversed(self.layers(stage)):
+            weight = await self.weights.whole(layer)  # first: while it is gathered, all else stays stored
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            weight = await self.weights.whole(layer)
             of_weight, grad = model.backward(layer, inp, grad, weight, overlapped=self.beside)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
@@ -226,8 +226,8 @@ class _Rank:
         """I: the gradient of the stage's input; the inputs and gradients of its layers stay until W."""
         model = self.model
         for layer in reversed(self.layers(stage)):
-            inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]
             weight = await self.weights.whole(layer)
+            inp, grad = model.activations[layer, mb], model.grad_activations[layer + 1, mb]
             grad = model.backward_input(layer, inp, grad, weight, overlapped=self.beside)
             if layer > 0:
                 model.grad_activations[layer, mb] = grad
@@ -236,8 +236,8 @@ class _Rank:
         """W: the gradients of the stage's weights."""
         model = self.model
         for layer in reversed(self.layers(stage)):
+            weight = await self.weights.whole(layer)  # first: while it is gathered, all else stays stored
             inp, grad = model.activations.pop((layer, mb)), model.grad_activations.pop((layer + 1, mb))
-            weight = await self.weights.whole(layer)
             of_weight = model.backward_weight(layer, inp, grad, weight, overlapped=self.beside)
             self.weights.add(layer, of_weight)
 

@@ -3,11 +3,10 @@
 Three forms are read, all of them PyTorch's:
 
 - the CSV that a schedule writes (``_dump_csv``) and loads (``_load_csv``): a line a rank, actions between commas,
-- lists as Python prints them (``get_schedule_ops``): the same between brackets,
+- lists as Python prints them (``get_schedule_ops``, or ``pipeline_order`` of a schedule): the same between brackets,
 - the table that it prints of a schedule (``_format_pipeline_order``): a column a rank, a line a step.
 """
 
-import csv
 import os
 import re
 from pathlib import Path
@@ -24,6 +23,7 @@ ACTIONS = (
     "overlap: (0F1;1B0)OVERLAP_F_B, or 0F1_1B0"
 )
 EXAMPLE = "0F0, 0F1, 0B0, 0B1"
+_LISTS = re.compile(r"(?:(\d+)\s*:\s*)?\[([^\[\]]*)\]")
 
 
 class Cell(NamedTuple):
@@ -44,7 +44,9 @@ def read_rows(source: object) -> tuple[str, Rows]:
     """Return the name of a schedule and its rows, from a text or the path of a file. Raise PuzzleError if it is
     neither, if the file cannot be read, or with the row and the column of what is no action."""
     name, text = _text_of(source)
-    table = _by_steps(text) if re.match(r"\s*(Rank \d+\s+)*Rank \d+\s*$", text, re.MULTILINE) else _by_ranks(text)
+    in_steps = re.match(r"\s*(Rank \d+\s+)*Rank \d+\s*$", text, re.MULTILINE)
+    nested = text.lstrip().startswith("{") or re.match(r"\s*\[\s*\[", text)
+    table = _by_steps(text) if in_steps else _by_ranks("\n".join(_lists(text)) if nested else text)
     rows = tuple(
         tuple(Cell(_action(cell, rank, column), rank, column) for column, cell in enumerate(row, 1) if cell.strip())
         for rank, row in enumerate(table)
@@ -56,22 +58,21 @@ def read_rows(source: object) -> tuple[str, Rows]:
 
 def _text_of(source: object) -> tuple[str, str]:
     """A name and a text. A text without a line break and a comma is the path of a file."""
-    if isinstance(source, str) and ("\n" in source or ("," in source and not Path(source).is_file())):
-        return "schedule", source
+    if isinstance(source, str) and ("\n" in source or ("," in source and not os.path.isfile(source))):
+        return "schedule", source.removeprefix("\ufeff")
     if not isinstance(source, (str, os.PathLike)):
         problem = "a schedule is a text, or the path of a file"
         raise PuzzleError(problem, where="schedule", got=describe(source), fix=f'schedule("{EXAMPLE}")')
-    path = Path(source)
+    path, fix = Path(source), f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
     try:
         if path.stat().st_size > MOST:
             problem = f"this file has more than {MOST:,} bytes, which no schedule has"
             raise PuzzleError(problem, where="schedule", got=str(path))
         return path.stem, path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        problem = "this file is no text in UTF-8"
-    except OSError as error:
-        problem = f"this file cannot be read: {error.strerror or error}"
-    fix = f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
+        problem, fix = "this file is no text in UTF-8", "save it as plain text in UTF-8, a row for each rank"
+    except (OSError, ValueError) as error:
+        problem = f"this file cannot be read: {getattr(error, 'strerror', None) or error}"
     raise PuzzleError(problem, where="schedule", got=str(path), fix=fix)
 
 
@@ -79,9 +80,14 @@ def _by_ranks(text: str) -> list[list[str]]:
     """A line a rank: as CSV, or as printed lists. An overlapped pair has a semicolon in it and no comma."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     plain = [re.sub(r"^(Rank \d+: *)?\[?|\]?,?$", "", line) for line in lines]
-    return [
-        ["" if cell.strip() == "None" else cell for cell in row] for row in csv.reader(plain, skipinitialspace=True)
-    ]
+    rows = [[cell.strip().strip("'\"") for cell in line.split(",")] for line in plain]
+    return [["" if cell == "None" else cell for cell in row] for row in rows]
+
+
+def _lists(text: str) -> list[str]:
+    """The rows of a list of lists, or of a dict of lists, as Python prints them, in the order of the ranks."""
+    found = [(int(rank or at), row.replace("\n", " ")) for at, (rank, row) in enumerate(_LISTS.findall(text))]
+    return [f"[{row}]" for _, row in sorted(found)]
 
 
 def _by_steps(text: str) -> list[list[str]]:
@@ -93,12 +99,26 @@ def _by_steps(text: str) -> list[list[str]]:
 
 
 def _action(text: str, rank: int, column: int) -> Action:
-    action = read_action(text.strip("'\""))
+    action = read_action(text)
     if action is None:
         raise PuzzleError(
             f"{describe(text.strip())} is no action of a schedule",
             where=f"the row of rank {rank}, column {column}",
             expected=ACTIONS,
+            fix=_meant(text),
             line="",
         )
     return action
+
+
+def _meant(text: str) -> str:
+    """Return what somebody may have meant by what is no action, or an empty text."""
+    bare = re.sub(r"[\s\x00'\"]", "", text).upper()
+    if read_action(bare) is not None:
+        return bare
+    if read_action(halves := re.sub(r"B([IW])", r"\1", bare)) is not None:  # as print(run) writes them
+        return halves
+    words = [word.strip() for word in re.split(r"[;\t ]+", text.strip())]
+    if len(words) > 1 and all(map(read_action, words)):
+        return f"{', '.join(words[:4])}: commas between actions"
+    return ""
