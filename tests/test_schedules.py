@@ -22,7 +22,7 @@ from solutions.p06_gpipe import gpipe
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
 from solutions.p16_zero_bubble import zero_bubble
-from solutions.p29_zbv import as_pytorch_does
+from solutions.p29_zbv import as_pytorch_does, zbv
 from solutions.p30_dualpipe import cut_in_half
 from tests.marks import compares_with_torch, needs_torch
 from tests.torch_truth.schedules import LOOPED, QUICK, SINGLE, SIZES, done, possible, single, table, torch_rows
@@ -308,12 +308,14 @@ def test_a_run_at_another_size_says_which_fits(sizes: dict[str, int]) -> None:
 
 # -- written -----------------------------------------------------------------------------------------------------------
 
+
 PIPELINES = [
     (pipeline, {"ranks": 4, "layers": 4, "batches": 1}),
     (gpipe, {"ranks": 4, "layers": 8, "batches": 6}),
     (one_f_one_b, {"ranks": 4, "layers": 8, "batches": 8}),
     (interleaved, {"ranks": 2, "layers": 8, "batches": 4}),
     (zero_bubble, {"ranks": 4, "layers": 4, "batches": 8}),
+    (zbv, {"ranks": 2, "layers": 8, "batches": 4}),
 ]
 
 
@@ -324,16 +326,25 @@ def test_a_pipeline_is_written_and_read_again(solution: Any, sizes: dict[str, in
     done = run(plan, **sizes)
     assert done.verify().startswith("Correct")
     assert done.schedule() == text
-    assert plan.stages == {"interleaved": 8}.get(solution.__name__, sizes["ranks"]), (
-        "stages are as large as they can be"
-    )
+    stages = {"interleaved": 8, "zbv": 4}.get(solution.__name__, sizes["ranks"])
+    assert plan.stages == stages, "stages are as large as they can be"
+
+
+def test_pairs_whose_layers_alternate_are_written_stage_by_stage() -> None:
+    """As the pairs of thick stages, which take as long, and are as many as where a stage has one layer."""
+    cost, mesh = Cost(backward=2, send=0, receive=0, overlapped=1), {"half": 1, "place": 2}
+    thin, thick = (run(cut_in_half, ranks=2, layers=layers, batches=6, mesh=mesh, cost=cost) for layers in (4, 8))
+    assert thick.schedule() == thin.schedule()
+    assert thick.schedule().count("OVERLAP") == 2 * (2 * (6 - 2)) - 1
+    again = run(schedule(thick.schedule()), ranks=2, layers=8, batches=6, cost=cost)
+    assert (again.time, again.verify()[:8], again.schedule()) == (thick.time, "Correct!", thick.schedule())
 
 
 @pytest.mark.parametrize("solution", [ddp, basic])
 def test_what_is_no_pipeline_is_not_written(solution: Any) -> None:
     with pytest.raises(PuzzleError, match=r"not a pipeline|several micro-batches") as refused:
         run(solution, ranks=2 if solution is ddp else 1, layers=2, batches=2).schedule()
-    assert "puzzles 6 and 13 to 16" in str(refused.value)
+    assert "puzzles 6, 13, 14, 16 and 29" in str(refused.value)
 
 
 @compares_with_torch

@@ -14,7 +14,10 @@ LETTERS = {
     BACKWARD_INPUT.kind: actions.BACKWARD_INPUT,
     BACKWARD_WEIGHT.kind: actions.BACKWARD_WEIGHT,
 }
-ONE_EACH = "every layer is on one rank, and every operation has one micro-batch, as in puzzles 6 and 13 to 16"
+ONE_EACH = (
+    "every layer is on one rank, and every operation has one micro-batch, as in puzzles 6, 13, 14, 16 and 29: "
+    "PyTorch's rows have each stage on one rank"
+)
 
 
 def written(events: Iterable[Event], ranks: int, layers: int) -> str:
@@ -43,6 +46,7 @@ def written(events: Iterable[Event], ranks: int, layers: int) -> str:
 def _row(work: Sequence[Event], size: int) -> list[Action] | None:
     """Return a rank's work in stages of so many layers. None if it does something else between layers of a stage."""
     row = list[Action]()
+    work = _stage_by_stage(work, size)
     for begin in range(0, len(work), size):
         of_stage = work[begin : begin + size]
         layers = [event.layer or 0 for event in of_stage]
@@ -57,6 +61,22 @@ def _row(work: Sequence[Event], size: int) -> list[Action] | None:
             action = Action(-1, actions.OVERLAP, None, (row.pop(), action))
         row.append(action)
     return row
+
+
+def _stage_by_stage(work: Sequence[Event], size: int) -> list[Event]:
+    """Return work in which no layers alternate: a forward of a stage, beside the layers of which stand those of a
+    backward that overlaps with it, comes as a whole before that backward."""
+    found = list[Event]()
+    for event in work:
+        place = len(found)
+        if event.kind == FORWARD.kind and event.layer is not None and event.layer % size:
+            while place and BESIDE in found[place - 1].words:
+                place -= 1
+            below = found[place - 1] if place else event
+            if (below.kind, below.layer, below.batches) != (FORWARD.kind, event.layer - 1, event.batches):
+                place = len(found)
+        found.insert(place, event)
+    return found
 
 
 def _no_pipeline(event: Event, problem: str) -> PuzzleError:

@@ -14,9 +14,11 @@ from solutions.p06_gpipe import gpipe
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
 from solutions.p16_zero_bubble import zero_bubble
+from solutions.p29_zbv import zbv
+from solutions.p30_dualpipe import cut_in_half
 from tests.marks import compares_with_torch
 
-SIZES = {gpipe: (2, 2, 3), one_f_one_b: (2, 4, 4), interleaved: (2, 4, 4), zero_bubble: (2, 2, 4)}
+SIZES = {gpipe: (2, 2, 3), one_f_one_b: (2, 4, 4), interleaved: (2, 4, 4), zero_bubble: (2, 2, 4), zbv: (2, 4, 4)}
 FOLDED = "0F0, 0F1, 3F0, 3I0, 3F1, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1"
 
 
@@ -28,6 +30,10 @@ def test_torch_trains_by_the_rows_that_a_run_writes(tmp_path: Path) -> None:
     for solution, (ranks, layers, batches) in SIZES.items():
         files.append(tmp_path / f"{solution.__name__}.csv")
         files[-1].write_text(run(solution, ranks=ranks, layers=layers, batches=batches).schedule())
+    files.append(tmp_path / "half_of_dualpipe.csv")
+    half = run(cut_in_half, ranks=2, layers=8, batches=4, mesh={"half": 1, "place": 2})
+    assert "OVERLAP_F_B" in half.schedule()
+    files[-1].write_text(half.schedule())
     files.append(tmp_path / "folded.csv")
     files[-1].write_text(run(schedule(FOLDED), ranks=2, layers=4, batches=2).schedule())
     commands = [
