@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NOBODY: frozenset[int] = frozenset()
+ROUGHLY = 20.0
+"""Microseconds by which times of one clock may contradict each other."""
 
 
 def natural(value: object, most: int = 1 << 31) -> int | None:
@@ -59,3 +61,5 @@ class Rank:
     work: Sequence[Work] = ()
     calls: list[Call] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """What cannot be true in its file, in sentences."""

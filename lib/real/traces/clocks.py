@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from ...record.collectives import ROWS as COLLECTIVES
 from ...record.experts import ALLTOALL
+from .calls import ROUGHLY
 from .meetings import Meeting
 
 TOGETHER = (*(row.kind for row in COLLECTIVES), ALLTOALL.kind, "barrier")
 """Collectives that end nowhere before all have come."""
-ROUGHLY = 20.0
-"""Microseconds by which times of one clock may contradict each other."""
 
 
 class Clocks(NamedTuple):

@@ -65,6 +65,9 @@ def trace(*files: Paths, step: int | None = None, name: str | None = None) -> Pr
     _one_each([(number, raw.path.name) for number, raw in zip(numbers, raws, strict=True)])
     chosen = _step(raws, step)
     ranks = [raw.step(number, chosen) for number, raw in zip(numbers, raws, strict=True)]
+    if len({one.world for one in ranks} - {None}) > 1:
+        said = ", ".join(f"{one.source} {one.world}" for one in ranks[:4])
+        ranks[0].problems.append(f"the files name different numbers of ranks: {said}")
     return Profile(ranks, title, chosen, Whole(begins=chosen is not None, ends=chosen is not None))
 
 

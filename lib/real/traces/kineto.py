@@ -9,7 +9,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ...record.table import SEND
 from ...record.training import BACKWARD, FORWARD
 from .calls import Call, Rank, Work, natural
+from .doubts import Doubts, Taken, of_kernels
 from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
 from .streams import ENTRIES, damaged
 
@@ -53,6 +54,7 @@ class Kernel(NamedTuple):
     launched: int
     call: int = -1
     """Its place among the calls of the network, or -1."""
+    stream: str = ""
 
 
 class Raw:
@@ -61,6 +63,7 @@ class Raw:
 
     def __init__(self, path: Path) -> None:
         self.path, self.about = path, dict[str, Any]()
+        self.doubts = Doubts(KERNELS | OPERATORS | LAUNCHES)
         self.steps: dict[int, Span] = {}
         self.labels: list[Span] = []
         self.kernels: list[Kernel] = []
@@ -78,9 +81,11 @@ class Raw:
         if name != ENTRIES:
             self.about[name] = value
             return
-        if isinstance(value, dict) and value.get("ph") == "X":
+        if isinstance(value, dict):
             try:
-                self._span(value)
+                self.doubts.look(value)
+                if value.get("ph") == "X":
+                    self._span(value)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise damaged(self.path, f"has an event that cannot be read: {str(value)[:120]} ({said})") from None
@@ -110,7 +115,8 @@ class Raw:
             call = len(self.calls)
             named = args if "Collective name" in args else self.said.get(int(args.get("External id", -1)), args)
             self.calls.append(self._call(span, named))
-        self.kernels.append(Kernel(span.start, span.end, int(args.get("correlation", -1)), call))
+        launched, stream = int(args.get("correlation", -1)), str(args.get("stream", span.thread))
+        self.kernels.append(Kernel(span.start, span.end, launched, call, stream))
 
     def _operator(self, span: Span, args: dict[str, Any], kind: str) -> None:
         if found := STEP.match(span.name):
@@ -207,8 +213,15 @@ class Raw:
                 call.group = groups.get(call.group_name)
         begins, ends = (step.start, step.end) if step else (float("-inf"), float("inf"))
         labels = _Labels(self.labels)
+        found.problems = self.doubts.sentences(self.path.name)
+        if world is not None and rank >= world:
+            found.problems.append(f"{self.path.name}: it is of rank {rank}, and there are {world} ranks, it says")
         if self.kernels:
             found.work, found.calls = self._of_gpu(labels, begins, ends)
+            found.problems += of_kernels(self._taken(begins, ends), self.path.name)
+            without = sum(one.launched is None for one in self._taken(begins, ends)) if self.launches else 0
+            if without:
+                found.notes.append(f"{self.path.name}: kernels without a launch, so what for is not known: {without}")
         else:
             self._join_messages(rank, found.world)
             found.calls = [call for call in self.calls if begins <= call.start < ends]
@@ -223,7 +236,7 @@ class Raw:
 
     def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
         pieces, calls = [], []
-        for start, end, launched, call in self.kernels:
+        for start, end, launched, call, _ in self.kernels:
             moment, thread = self.launches.get(launched, (start, None))
             if not begins <= moment < ends:
                 continue
@@ -232,6 +245,13 @@ class Raw:
             else:
                 pieces.append((start, end, labels.at(thread, moment)))
         return joined(pieces, GPU_JOIN), calls
+
+    def _taken(self, begins: float, ends: float) -> Iterator[Taken]:
+        """Yield the kernels of a step, whatever they are for."""
+        for start, end, launched, _, stream in self.kernels:
+            moment = self.launches[launched][0] if launched in self.launches else None
+            if begins <= (start if moment is None else moment) < ends:
+                yield Taken(stream, start, end, moment)
 
     def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
         pieces = []

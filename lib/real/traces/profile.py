@@ -50,10 +50,8 @@ class Profile:
         least = min(rank.base for rank in ranks)
         bases = {rank.rank: (rank.base - least) / 1e3 for rank in ranks}
         clocks = clocks_of(met.found, bases)
-        self.problems, self.notes = (
-            met.problems,
-            [*clocks.notes(), *met.notes, *(n for one in ranks for n in one.notes)],
-        )
+        self.problems = [*(problem for one in ranks for problem in one.problems), *met.problems]
+        self.notes = [*clocks.notes(), *met.notes, *(note for one in ranks for note in one.notes)]
         if self.world > len(ranks):
             self.notes.append(f"{len(ranks)} of {self.world} ranks")
         shifts = {rank: clocks.shifts[rank] + base for rank, base in bases.items()}

@@ -14,6 +14,7 @@ from .labels import MESSAGES, UNRECORDED, bytes_of, call_of
 from .pickles import plain_pickle
 from .streams import damaged
 
+STATES = ("scheduled", "started", "completed")
 _ENDS = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 
 
@@ -44,11 +45,38 @@ def rank_of(path: Path, dump: Any) -> Rank:
         groups = _groups(dump.get("pg_config"))
         found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
         found.calls = [_call(entry, base, rank, groups) for entry in entries]
+        found.problems = _impossible(entries, path.name)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
     found.world = max((len(group) for group in groups.values()), default=0) or None
     found.work = _between(found.calls)
     return found
+
+
+def _impossible(entries: list[dict[str, Any]], source: str) -> list[str]:
+    """Return what cannot be true of calls, in sentences."""
+    backwards = [entry for entry in entries if _ends_too_soon(entry)]
+    strange = [entry for entry in entries if str(entry.get("state", "completed")) not in STATES]
+    said = []
+    if backwards:
+        said.append(f"{source}: calls that end before they begin: {len(backwards)}, the first {_named(backwards[0])}")
+    if strange:
+        state = strange[0].get("state")
+        said.append(
+            f"{source}: calls in a state that is not known: {len(strange)}, the first {_named(strange[0])}, {state!r}"
+        )
+    return said
+
+
+def _ends_too_soon(entry: dict[str, Any]) -> bool:
+    created, ended, took = (
+        entry.get(key) for key in ("time_created_ns", "time_discovered_completed_ns", "duration_ms")
+    )
+    return bool((ended is not None and int(ended) < int(created or 0)) or (took is not None and float(took) < 0))
+
+
+def _named(entry: dict[str, Any]) -> str:
+    return f"{entry.get('profiling_name')} {entry.get('collective_seq_id', entry.get('seq_id', ''))}".strip()
 
 
 def _groups(said: Any) -> dict[str, tuple[int, ...]]:
