@@ -128,6 +128,65 @@ def ring(zigzag: bool = False, steps: int = 0, mistake: str = "") -> Callable[[M
     return ring_attention
 
 
+def heads(zigzag: bool = False, mesh: bool = False, mistake: str = "") -> Callable[[Model], Any]:
+    """A program in which all-to-alls turn slices into heads, and back (Ulysses). On a ``mesh`` of nodes they do so
+    inside of a node, and keys and values of the same heads go round a ring of all nodes."""
+
+    async def ulysses(model: Model) -> Model:
+        acts, grads, axis = model.activations, model.grad_activations, "gpu" if mesh else None
+        whole_layers(model)
+        acts[0] = own_slices(model, model.get_activation([0]), None, zigzag)
+        nodes, node = (model.axis_size("node"), model.axis_index("node")) if mesh else (1, 0)
+        after, before = (model.rank_at(node=(node + way) % nodes) if mesh else 0 for way in (1, -1))
+
+        async def turned(tensor: Any, unless: str, way: str | None = axis) -> Any:
+            return tensor if mistake == unless else await model.alltoall(tensor, layer, way)
+
+        for layer in range(model.LAYERS):
+            acts["att"], acts["kv"] = model.project(layer, acts[layer], model.weights[layer])
+            if mistake == "attends first":
+                acts["att"] = model.attend(layer, acts["att"], acts["kv"])
+            acts["att"] = await turned(acts["att"], "queries not turned")
+            acts["kv", layer] = await turned(acts.pop("kv"), "keys not turned")
+            if mistake == "keys of the next rank":
+                send = model.pass_to((model.rank + 1) % model.RANKS, acts["kv", layer])
+                acts["kv", layer] = await model.receive((model.rank - 1) % model.RANKS)
+                await send
+            acts["kv"] = acts["kv", layer]
+            for step in range(nodes):
+                acts["att"] = model.attend(layer, acts["att"], acts["kv"])
+                if step < nodes - 1:
+                    send = model.pass_to(after, acts.pop("kv"))
+                    acts["kv"] = await model.receive(before)
+                    await send
+            acts["att", layer] = await turned(acts.pop("att"), "not brought home")
+            acts[layer + 1] = model.rest(layer, acts[layer], model.weights[layer], acts["att", layer])
+        grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+        for layer in reversed(range(model.LAYERS)):
+            weight, att = model.weights[layer], acts.pop(("att", layer))
+            grads["att"] = model.backward_rest(layer, acts[layer], grads["out"], weight, att)
+            grads["att"] = await turned(grads["att"], "gradient not turned")
+            acts["kv"] = acts.pop(("kv", layer))
+            for step in range(nodes):
+                grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts["kv"])
+                grads["kv"] = kv_grad + grads.pop("kv") if step else kv_grad
+                for store in (acts, grads) if step < nodes - 1 else (grads,) * mesh:
+                    send = model.pass_to(after, store.pop("kv"))
+                    store["kv"] = await model.receive(before)
+                    await send
+            grads["att"] = await turned(grads["att"], "queries' gradient not home")
+            if mistake == "keys' gradient summed":
+                grads["kv"] = await model.scatterreduce(grads["kv"], layer)
+            grads["kv"] = await turned(grads["kv"], "keys' gradient not home")
+            of_weight, grads["out"] = model.backward_project(
+                layer, acts.pop(layer), grads["out"], weight, grads.pop("att"), grads.pop("kv")
+            )
+            await updated(model, layer, of_weight)
+        return model
+
+    return ulysses
+
+
 async def in_steps(model: Model) -> Model:
     """One rank, the whole sequence: three steps forward, and one backward."""
     acts = model.activations

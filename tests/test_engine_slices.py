@@ -10,7 +10,7 @@ import pytest
 
 from lib import Cost, Model, PuzzleError, run
 from tests.marks import needs_processes, needs_torch
-from tests.slices import gathering, in_steps, ring
+from tests.slices import gathering, heads, in_steps, ring
 
 SIZE: dict[str, Any] = {"layers": 2, "batches": 1, "layer": "block", "length": 24, "hidden": 32}
 PROGRAMS = {
@@ -28,6 +28,30 @@ PROGRAMS = {
 def test_they_agree_with_training_as_a_whole(name: str, ranks: int, dtype: str, most: float) -> None:
     done = run(PROGRAMS[name], ranks=ranks, engine="local", dtype=dtype, **SIZE)
     assert done.agreement.relative <= most
+
+
+@needs_torch
+@pytest.mark.parametrize(("dtype", "most"), [("float64", 1e-14), ("float32", 5e-6)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_heads_agree_with_training_as_a_whole(zigzag: bool, ranks: int, dtype: str, most: float) -> None:
+    size = {**SIZE, "hidden": 64}
+    assert run(heads(zigzag), ranks=ranks, engine="local", dtype=dtype, **size).agreement.relative <= most
+
+
+@needs_torch
+def test_heads_inside_of_a_node_and_a_ring_of_nodes() -> None:
+    size = {**SIZE, "hidden": 64, "mesh": {"node": 2, "gpu": 2}, "engine": "local", "dtype": "float64"}
+    for zigzag in (False, True):
+        assert run(heads(zigzag, mesh=True), ranks=4, **size).agreement.relative <= 1e-14
+
+
+@needs_torch
+@pytest.mark.parametrize(("ranks", "hidden", "fix"), [(3, 64, "2, 4 or 8 ranks"), (4, 32, "hidden=64")])
+def test_heads_are_not_cut_inside_of_one(ranks: int, hidden: int, fix: str) -> None:
+    with pytest.raises(PuzzleError, match=f"heads here, and they are cut into {ranks} parts") as told:
+        run(heads(), ranks=ranks, engine="local", **{**SIZE, "hidden": hidden})
+    assert fix in str(told.value)
 
 
 @needs_torch
@@ -54,9 +78,12 @@ def test_a_layer_without_attention_says_so() -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("program", [gathering(mistake="own keys only"), ring(mistake="added twice")])
+@pytest.mark.parametrize(
+    "program",
+    [gathering(mistake="own keys only"), ring(mistake="added twice"), heads(mistake="not brought home")],
+)
 def test_numbers_find_mistakes_without_the_rules(program: Callable[[Model], Any]) -> None:
-    done = run(program, ranks=4, engine="local", dtype="float64", _strict=False, **SIZE)
+    done = run(program, ranks=4, engine="local", dtype="float64", _strict=False, **{**SIZE, "hidden": 64})
     assert not done.agreement.relative <= 1e-4
 
 
@@ -66,6 +93,18 @@ def test_numbers_find_mistakes_without_the_rules(program: Callable[[Model], Any]
 def test_real_processes(name: str) -> None:
     """The same numbers as in one process, and as much is stored as the simulated machine says."""
     done = run(PROGRAMS[name], ranks=2, engine="processes", dtype="float64", **SIZE)
+    assert done.agreement.relative <= 1e-14
+    right, counted = done.stored
+    assert right == counted > 0
+
+
+@needs_processes
+@pytest.mark.process
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_heads_on_real_processes(zigzag: bool) -> None:
+    """Each rank sends each other one only the numbers of its heads, and stores as much as is counted."""
+    size = {**SIZE, "hidden": 64}
+    done = run(heads(zigzag), ranks=2, engine="processes", dtype="float64", **size)
     assert done.agreement.relative <= 1e-14
     right, counted = done.stored
     assert right == counted > 0

@@ -400,7 +400,7 @@ def office(ranks: int = 2) -> Replay:
     return Replay(LocalSimulator(Shape.of(ranks), graded=True), 2, 2)
 
 
-REST = ["", False, [], []]
+REST = ["", False, [], [], [[0], 1]]
 PLAIN = [[0], 1, *REST]
 """The extra labels of a tensor that has none."""
 
@@ -430,18 +430,40 @@ NONSENSE: dict[str, list[Any]] = {
         "by_hand",
         0,
         None,
-        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False, [], []]],
+        ["Activation", 0, 1, 0, [], 0, [0], 1, [[0], 1 << 20, "", False, [], [], [[0], 1]]],
     ],
     "labels of partial sums that are none": ["by_hand", 0, None, ["Activation", 0, 1, 0, [], 0, [0], 1, "all of them"]],
     "labels that keep something else": [
         "by_hand",
         0,
         None,
-        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False, [], []]],
+        ["Saved", 0, 1, 0, [0], 1, [0], 1, [[0], 1, "most", False, [], [], [[0], 1]]],
     ],
-    "labels of half an adapter": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1, [], []]]],
-    "homes that are no list": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, 0, []]]],
-    "trips that are no list": ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, [], 0]]],
+    "labels of half an adapter": [
+        "by_hand",
+        0,
+        None,
+        ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", 1, [], [], [[0], 1]]],
+    ],
+    "homes that are no list": [
+        "by_hand",
+        0,
+        None,
+        ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, 0, [], [[0], 1]]],
+    ],
+    "trips that are no list": [
+        "by_hand",
+        0,
+        None,
+        ["Weight", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, [], 0, [[0], 1]]],
+    ],
+    "heads that are none": ["by_hand", 0, None, ["KeysValues", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, [], [], 0]]],
+    "heads of none": [
+        "by_hand",
+        0,
+        None,
+        ["KeysValues", 0, 1, 0, [], 0, [0], 1, [[0], 1, "", False, [], [], [[0], 0]]],
+    ],
     "an adapter with a number beyond all bounds": ["load_adapter", 0, None, 0, 0, 1 << 80],
     "options that are none": ["compute", 0, None, "loss", None, [0], []],
     "options that are lists": ["compute", 0, None, "loss", None, [0], {"keep": []}],
@@ -479,7 +501,7 @@ def test_kinds_releases_and_ends_are_checked_in_a_replay() -> None:
     weight = made("load_weights", 0, 0, 0, 1)
     state = weight + 1
     inp = made("get_activation", 0, [0])
-    saved = made("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False, [], []]])
+    saved = made("by_hand", 0, ["Saved", 0, 2, 0, [0], 2, [0], 1, [[0], 1, "all", False, [], [], [[0], 1]]])
     adapter = made("load_adapter", 0, 0, 0, 1)
     by_hand = made("by_hand", 0, ["ActivationGrad", 0, 2, 0, [0], 2, [0], 1, PLAIN])
     for message in (

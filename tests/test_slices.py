@@ -32,10 +32,10 @@ from lib.machine.check import check_finals
 from lib.machine.fingerprints import Fingerprints
 from lib.record.causal import share
 from lib.record.codes import read_code
-from lib.record.labels import Labels, of_batches
+from lib.record.labels import ExtraLabels, Labels, of_batches
 from lib.record.shards import refined
 from tests.drawing_events import titles
-from tests.slices import gathering, in_steps, ring
+from tests.slices import gathering, heads, in_steps, own_slices, ring, whole_layers
 
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
 PROGRAMS = {
@@ -44,20 +44,51 @@ PROGRAMS = {
     "ring": ring(),
     "ring, zigzag": ring(zigzag=True),
 }
+HEADS = {"heads": heads(), "heads, zigzag": heads(zigzag=True)}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, *HEADS])
 def test_right_in_all_ways(name: str, ranks: int) -> None:
     if name.startswith("ring") and ranks == 1:
         return  # a rank does not pass to itself
-    run(PROGRAMS[name], ranks=ranks, layers=3, batches=1)
+    run((PROGRAMS | HEADS)[name], ranks=ranks, layers=3, batches=1)
 
 
 @pytest.mark.parametrize("zigzag", [False, True])
 def test_a_mesh_of_data_and_context(zigzag: bool) -> None:
     """Keys and values are gathered along one axis, gradients of weights are summed over all ranks."""
     run(gathering(zigzag, axis="context"), 6, 3, 2, mesh={"data": 2, "context": 3})
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_heads_inside_of_a_node_and_a_ring_of_nodes(zigzag: bool) -> None:
+    """All-to-alls in a node turn slices into heads; keys and values of the same heads go from node to node."""
+    run(heads(zigzag, mesh=True), 6, 3, 1, mesh={"node": 2, "gpu": 3})
+
+
+def test_heads_in_two_levels_and_home_again() -> None:
+    """Cut in a node and again between nodes, what goes home last in, first out is what it was."""
+
+    async def there_and_back(model: Model) -> Model:
+        whole_layers(model)
+        acts = model.activations
+        acts["inp"] = own_slices(model, model.get_activation([0]), None, zigzag=True)
+        acts["att"], acts["kv"] = model.project(0, acts["inp"], model.weights[0])
+        for key in ("att", "kv"):
+            before = acts[key]
+            for axis in ("gpu", "node"):
+                acts[key] = await model.alltoall(acts.pop(key), 0, axis)
+            place = model.axis_index("gpu") * 2 + model.axis_index("node")
+            assert (acts[key].heads, acts[key].of_heads, acts[key].total) == ({place}, 6, 1)
+            assert acts[key].memory() == before.memory()
+            for axis in ("node", "gpu"):
+                acts[key] = await model.alltoall(acts.pop(key), 0, axis)
+            assert acts[key] == before
+        return model
+
+    done = run(there_and_back, 6, 1, 1, mesh={"node": 2, "gpu": 3})
+    assert sum(event.kind == "alltoall" for event in done.events) == 6 * 2 * 4
 
 
 def test_three_steps_are_a_forward() -> None:
@@ -125,6 +156,14 @@ def test_steps_cost_their_shares() -> None:
     assert cost.compute("attend", first, keys.changed(shards=frozenset({1}), total=2)) == 0  # nobody sees these
 
 
+def test_some_heads_cost_their_share() -> None:
+    one, cost = Labels("Attended", 0, 2, batches=frozenset({0}), total_batches=1), Cost(forward=8, backward=8)
+    heads_of = [
+        each.changed(extra=ExtraLabels(heads=(frozenset({3}), 4))) for each in (one, one.changed(kind="KeysValues"))
+    ]
+    assert cost.compute("attend", *heads_of) == Fraction(2, 4) * cost.per_tick
+
+
 def test_shares_of_all_blocks_add_up() -> None:
     for cut in (1, 2, 3, 8):
         blocks = [((frozenset({q}), cut), (frozenset({k}), cut)) for q in range(cut) for k in range(cut)]
@@ -136,6 +175,8 @@ def test_sizes() -> None:
     sizes = [of_batches(k, 0, 2, batches, 2) for k in ("KeysValues", "KeysValuesGrad", "Attended", "AttendedGrad")]
     assert [cost.elements(labels) for labels in sizes] == [200, 200, 600, 1200]
     assert cost.elements(sizes[0].changed(shards=frozenset({1}), total=4)) == 50
+    third = [one.changed(extra=one.extra._replace(heads=(frozenset({1}), 3))) for one in sizes]
+    assert [cost.elements(labels) for labels in third] == [Fraction(200, 3), Fraction(200, 3), 200, 400]
     assert Cost().elements(sizes[0]) == 4 * Cost().activation_elements == Cost().elements(sizes[3]) / 2
 
 
@@ -230,6 +271,64 @@ def test_gradients_of_keys_are_right_once_all_queries_have_added(cut: int) -> No
         assert (values.add([parts[one] for one in chosen]) == whole_weight) == (len(chosen) == cut)
 
 
+def some(whole: Any, cut: int, shard: int, head: int, values: Fingerprints) -> Any:
+    """A slice of what goes into attention, of some heads: both of ``cut``."""
+    labels = Labels("KeysValues", 0, 1, batches=frozenset({0}), shards=frozenset({shard}), total=cut)
+    return values.cut(whole, labels.changed(extra=ExtraLabels(heads=(frozenset({head}), cut))))
+
+
+def test_heads_are_right_once_each_has_met_its_own_keys() -> None:
+    """By value alone: of all ways in which the two halves of the heads of a slice's queries may attend to halves of
+    keys, and be put together, the honest ones come out right and no other."""
+    values, cut = Fingerprints(), 2
+    weight, inp = values.weight(Labels("Weight", 0, 1)), values.inputs(frozenset({0}))
+    out, (att, kv) = values.forward(inp, weight), values.project(inp, weight)
+    blocks, right, tried = [*product(range(cut), repeat=2)], 0, 0
+    for query in range(cut):
+        met = dict[tuple[int, tuple[Any, ...]], Any]()
+        for head in range(cut):
+            for chosen in [*chain.from_iterable(combinations(blocks, count) for count in range(5)), (blocks[0],) * 2]:
+                one = some(att, cut, query, head, values)
+                for key, theirs in chosen:
+                    one = values.attend(one, some(kv, cut, key, theirs, values))
+                met[head, chosen] = one
+        for first, second in product(met, repeat=2):
+            got = values.rest(part(inp, cut, query, values), weight, values.join([met[first], met[second]]))
+            needed = [(key, head) for head in (first[0], second[0]) for key in range(query + 1)]
+            seen = [block for _, chosen in (first, second) for block in chosen if block[0] <= query]
+            own = all(block[1] == head for head, chosen in (first, second) for block in chosen)
+            honest = first[0] != second[0] and own and sorted(seen) == sorted(needed)
+            assert (got == part(out, cut, query, values)) == honest, (query, first, second)
+            right, tried = right + honest, tried + 1
+    assert (right, tried) == (10, 2 * 34 * 34)
+
+
+def test_gradients_of_heads_are_right_once_all_are_home() -> None:
+    """Of all ways to put together the gradients of keys of two slices and two halves of the heads, as queries of both
+    slices give them: one of each is right, and every other one is not."""
+    values, cut = Fingerprints(), 2
+    weight, inp = values.weight(Labels("Weight", 0, 1)), values.inputs(frozenset({0}))
+    grad, (att, kv) = values.loss(values.forward(inp, weight)), values.project(inp, weight)
+    gone = values.backward_rest(inp, grad, weight, values.attend(att, kv))
+    own = [some(gone, cut, 0, head, values) for head in range(cut)]
+    for head in range(cut):
+        own[head], _ = values.backward_attend(own[head], some(kv, cut, 0, head, values))
+    given = {
+        (query, head): values.backward_attend(some(gone, cut, query, head, values), some(kv, cut, 0, head, values))[1]
+        for query, head in product(range(cut), repeat=2)
+    }
+    _, back = values.backward(inp, grad, weight)
+    whole, right = part(back, cut, 0, values), 0
+    ways = [one for count in range(1, 4) for one in combinations(given, count)] + [(one, one) for one in given]
+    for first, second in product(ways, repeat=2):
+        kv_grad = values.join([values.add([given[one] for one in way]) for way in (first, second)])
+        arguments = part(inp, cut, 0, values), part(grad, cut, 0, values), weight, values.join(own), kv_grad
+        honest = {first, second} == {((0, 0), (1, 0)), ((0, 1), (1, 1))}
+        assert (values.backward_project(*arguments)[1] == whole) == honest, (first, second)
+        right += honest
+    assert right == 2
+
+
 @pytest.mark.parametrize("rules", [True, False])
 @pytest.mark.parametrize(
     ("program", "said"),
@@ -252,6 +351,21 @@ def test_gradients_of_keys_are_right_once_all_queries_have_added(cut: int) -> No
         (ring(mistake="added twice"), ("+", "would be added twice", "once")),
         (gathering(mistake="weights not summed"), ("update", "slices {1-3} of 4 are missing", "allreduce(grad, 1)")),
         (gathering(mistake="a slice of nobody"), ("rest", "no rank has projected", "every slice needs a rank")),
+        (heads(mistake="queries not turned"), ("attend", "att is of all heads", "att = await model.alltoall(att, 0)")),
+        (heads(mistake="keys not turned"), ("attend", "and kv of all heads", "kv = await model.alltoall(kv, 0)")),
+        (heads(mistake="attends first"), ("alltoall", "has met different slices before", "comes before attention")),
+        (heads(mistake="keys of the next rank"), ("attend", "kv of part {3} of 4 of the heads", "over the same ranks")),
+        (
+            heads(mistake="not brought home"),
+            ("rest", "att is of some heads only", "att = await model.alltoall(att, 0)"),
+        ),
+        (heads(mistake="gradient not turned"), ("backward_attend", "att_grad = await model.alltoall(att_grad, 1)")),
+        (heads(mistake="queries' gradient not home"), ("backward_project", "att_grad is of some heads only")),
+        (
+            heads(mistake="keys' gradient summed"),
+            ("scatterreduce", "different heads", "kv_grad = await model.alltoall"),
+        ),
+        (heads(mistake="keys' gradient not home"), ("backward_project", "kv_grad = await model.alltoall(kv_grad, 1)")),
     ],
 )
 def test_mistakes_are_found(program: Callable[[Model], Any], said: tuple[str, ...], rules: bool) -> None:
@@ -320,8 +434,18 @@ def test_made_by_hand_and_copied() -> None:
     assert KeysValuesGrad(0, 2, {0}, 1, {1}, 2, {1}, 2).is_complete()
     assert not KeysValuesGrad(0, 2, {0}, 1, {0}, 2, {1}, 2).is_complete()
     assert str(att) == "Attended(layer=0, layers=2, batches={0}, total_batches=1, shards={1}, total=4, parts={}, of=1)"
+    some = Attended(0, 2, {0}, 1, heads={1}, of_heads=2, parts={0})
+    assert not some.is_complete() and not KeysValues(0, 2, {0}, 1, heads={0, 1}, of_heads=4).is_complete()
+    assert str(some) == "Attended(layer=0, layers=2, batches={0}, total_batches=1, heads={1}, of_heads=2)"
     grad = WeightGrad(0, 2, {0}, 1, parts={1}, of=2)
-    for tensor in (att, KeysValues(0, 2, {0}, 1), AttendedGrad(0, 2, {0}, 1), grad):
+    for tensor in (
+        some,
+        KeysValuesGrad(0, 2, {0}, 1, heads={1}, of_heads=2),
+        att,
+        KeysValues(0, 2, {0}, 1),
+        AttendedGrad(0, 2, {0}, 1),
+        grad,
+    ):
         assert copy.deepcopy(tensor) == tensor == pickle.loads(pickle.dumps(tensor))
     assert KeysValues(0, 2, {0}, 1).memory() == 2 * Activation(0, 2, {0}, 1).memory()
     assert not grad.is_complete()

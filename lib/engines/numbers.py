@@ -22,9 +22,21 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..running.workload import Workload
 from . import data
-from .divided.attention import Steps, width
+from .divided.attention import Steps, heads_together, of_heads, width
 from .divided.experts import Experts, rows_of
-from .layers import Cheap, Gates, again, apply, apply_adapted, apply_units, at_once, parameters, shapes_of_adapter, unit
+from .layers import (
+    Cheap,
+    Gates,
+    again,
+    apply,
+    apply_adapted,
+    apply_units,
+    at_once,
+    heads,
+    parameters,
+    shapes_of_adapter,
+    unit,
+)
 from .pieces import Pieces, Spans, nothing, select, size, spans_of, together
 
 
@@ -58,7 +70,8 @@ class Sizes(Cost):
             return self.work.hidden * len(labels.batches) * size(rows_of(self.work, labels))
         if labels.kind != "AttendedGrad":
             return super().elements(labels)
-        return divided(self.attended_grad_elements * len(labels.batches) * len(labels.shards), labels.total)
+        of_a_piece = self.attended_grad_elements * len(labels.batches) * len(labels.shards) * len(labels.heads)
+        return divided(of_a_piece, labels.total * labels.of_heads)
 
 
 Value = dict[int, torch.Tensor | Pieces] | Pieces | Graphs | Adapted | None
@@ -214,7 +227,7 @@ class Numbers(Steps, Experts):
             for value in values:
                 for batch, one in _activations(value).items():
                     pieces.setdefault(batch, []).append(self._in_spans(one))
-            return {batch: self._sequence(together(own)) for batch, own in sorted(pieces.items())}
+            return {batch: self._sequence(_joined(own)) for batch, own in sorted(pieces.items())}
         parts = [value for value in values if isinstance(value, Pieces)]
         return together(parts) if parts else self.zero
 
@@ -227,14 +240,15 @@ class Numbers(Steps, Experts):
     def shape(self, labels: Labels) -> tuple[int, int]:
         """Return (rows, numbers) of a tensor with these labels: a row for each micro-batch, two for m and v, or one."""
         if KINDS[labels.kind].by_batch:
-            return len(labels.batches) * (self._width(labels.kind) or 1), size(self._spans(labels))
+            return len(labels.batches) * self._rows_for(labels), size(self._spans(labels))
         return 1 + (labels.kind == "OptState"), size(self._spans(labels))
 
     def expand(self, value: Value, labels: Labels) -> torch.Tensor:
         """Return the numbers of a tensor with these labels: of that ``shape``, by micro-batch or shard, not to be
         written to. The value may have more shards; a gradient of no micro-batches gives zeros."""
         if isinstance(value, dict):
-            spans, rows = self._spans(labels), [self._in_spans(value[batch]) for batch in sorted(labels.batches)]
+            spans, parts = self._spans(labels), [self._in_spans(value[batch]) for batch in sorted(labels.batches)]
+            rows = [of_heads(part, labels.extra.heads) for part in parts]
             return torch.cat([select(row, spans) for row in rows])
         if value is None:
             return self.empty(labels).zero_()
@@ -248,10 +262,10 @@ class Numbers(Steps, Experts):
         if tuple(flat.shape) != self.shape(labels):
             raise ValueError(f"{labels} has shape {self.shape(labels)}, not {tuple(flat.shape)}")
         if KINDS[labels.kind].by_batch:
-            each, spans = flat.split(self._width(labels.kind) or 1), self._spans(labels)
+            each, spans = flat.split(self._rows_for(labels)), self._spans(labels)
             rows = [row.clone() for row in each] if len(each) > 1 else each
             pairs = zip(sorted(labels.batches), rows, strict=True)
-            return {batch: self._sequence(Pieces(spans, row)) for batch, row in pairs}
+            return {batch: self._sequence(Pieces(spans, row, heads=labels.extra.heads)) for batch, row in pairs}
         step = data.WARM + labels.step if labels.kind == "OptState" else 0
         return Pieces(self._spans(labels), flat, step, labels.layer if labels.kind == "Weight" else 0)
 
@@ -275,6 +289,20 @@ class Numbers(Steps, Experts):
         """Return how many rows of numbers a kind has whose tokens are columns; 0 for other kinds."""
         return self.work.hidden if is_dealt(kind) else width(kind, self.work.hidden)
 
+    def _rows_for(self, labels: Labels) -> int:
+        """Return how many rows of numbers a micro-batch of such a tensor has. Raise PuzzleError where heads would be
+        cut inside of one."""
+        if labels.of_heads == 1:
+            return self._width(labels.kind) or 1
+        count = heads(self.work.hidden)
+        if count % labels.of_heads:
+            problem = f"a layer has {count} heads here, and they are cut into {labels.of_heads} parts"
+            fix = "slices become heads on 2, 4 or 8 ranks"
+            if labels.of_heads in (2, 4, 8):
+                fix = f"a hidden size with as many heads, run(..., hidden={16 * labels.of_heads})"
+            raise PuzzleError(problem, where="real tensors", expected="whole heads", fix=fix)
+        return self._width(labels.kind) * len(labels.heads) // labels.of_heads
+
     def _in_spans(self, one: torch.Tensor | Pieces) -> Pieces:
         """Return an activation of one micro-batch as the part of a sequence that it is."""
         return one if isinstance(one, Pieces) else Pieces(((0, one.numel()),), one.reshape(1, -1))
@@ -291,7 +319,10 @@ class Numbers(Steps, Experts):
 
     def _part(self, pieces: Pieces, labels: Labels) -> Pieces:
         spans = self._spans(labels)
-        return Pieces(spans, select(pieces, spans), pieces.step, pieces.layer)
+        if labels.of_heads != pieces.heads[1]:
+            self._rows_for(labels)
+            pieces = of_heads(pieces, labels.extra.heads)
+        return Pieces(spans, select(pieces, spans), pieces.step, pieces.layer, pieces.heads)
 
     def _complete(self, weight: Value) -> torch.Tensor:
         """Return the flat weight of a layer: (parameters,)."""
@@ -326,6 +357,12 @@ def _activations(value: Value) -> dict[int, Any]:
     return value
 
 
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    """Return parts of a sequence as one, or parts of the heads of the same tokens."""
+    by_heads = len(parts) > 1 and parts[0].heads[1] != 1 and all(one.spans == parts[0].spans for one in parts)
+    return heads_together(parts) if by_heads else together(parts)
+
+
 def _total(partial_sums: Sequence[Any]) -> Any:
     """Return a sum of tensors or of pieces, in order, or nan if they are of different pieces."""
     first = partial_sums[0]
@@ -334,9 +371,9 @@ def _total(partial_sums: Sequence[Any]) -> Any:
         return sum(alike[1:], start=first)
     total = first.flat
     for other in partial_sums[1:]:
-        same = isinstance(other, Pieces) and other.spans == first.spans
+        same = isinstance(other, Pieces) and (other.spans, other.heads) == (first.spans, first.heads)
         total = total + (other.flat if same else nothing(total, first.spans))
-    return Pieces(first.spans, total)
+    return Pieces(first.spans, total, heads=first.heads)
 
 
 def _pieces(value: Value) -> Pieces:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from ..record.shards import WHOLE
+
 Span = tuple[int, int]  # (start, stop): numbers of the flat whole
 Spans = tuple[Span, ...]  # spans that do not touch, in ascending order
 
@@ -21,6 +23,7 @@ class Pieces(NamedTuple):
     flat: torch.Tensor  # (rows, numbers), ascending: one row, or Adam's two, m and v
     step: int = 0  # for an optimizer state, the steps before it
     layer: int = 0  # for a weight, the layer that it belongs to
+    heads: tuple[frozenset[int], int] = (WHOLE, 1)  # in attention, which parts of all heads, and of how many
 
 
 def spans_of(shards: Iterable[int], total: int, parameters: int) -> Spans:
@@ -68,11 +71,11 @@ def together(parts: Sequence[Pieces]) -> Pieces:
     first = parts[0]
     spans = merged(span for part in parts for span in part.spans)
     whole = nothing(first.flat, spans)
-    alike = all(part.step == first.step and len(part.flat) == len(first.flat) for part in parts)
+    alike = all((part.step, part.heads, len(part.flat)) == (first.step, first.heads, len(first.flat)) for part in parts)
     if alike and size(spans) == sum(size(part.spans) for part in parts):
         for part in parts:
             _lay(whole, spans, part)
-    return Pieces(spans, whole, first.step, first.layer)
+    return Pieces(spans, whole, first.step, first.layer, first.heads)
 
 
 def _lay(flat: torch.Tensor, spans: Spans, part: Pieces) -> None:

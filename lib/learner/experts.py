@@ -48,7 +48,9 @@ class ExpertVerbs:
 
         It sends the tokens of micro-batches to the experts of a layer, and brings them home: of an ``Activation``, or
         its gradient, it makes the tokens of all micro-batches of the group that go to experts number i; of these, on
-        their way home, every rank's own micro-batches. Only some puzzles allow it.
+        their way home, every rank's own micro-batches. Of what goes into attention, and comes out of it, it turns
+        slices of the sequence into heads: those of all ranks' slices, in part i of the heads; and heads back into every
+        rank's own slices. Only some puzzles allow it.
 
         Example, of two ranks that bring micro-batches 0 and 1 (in PyTorch: {torch}):
 

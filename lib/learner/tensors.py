@@ -17,7 +17,7 @@ from ..machine.rank_state import made_by_hand
 from ..record.experts import HOMEWARD
 from ..record.kinds import KINDS
 from ..record.labels import DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
-from ..record.shards import NONE, WHOLE, check_fineness, coarsest
+from ..record.shards import NONE, WHOLE, Shards, check_fineness, coarsest
 from ..record.training import KEEP
 
 __all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
@@ -282,23 +282,64 @@ class Unsummed(Sharded):
         return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches)  # type: ignore[no-any-return]
 
 
-class KeysValues(Unsummed):
-    """The keys and values of ``layer`` for some micro-batches: those of a whole sequence, or of the slices that
-    ``project`` was given. 2 x HIDDEN x LENGTH elements for each micro-batch, or a slice's share of that, unless the
-    cost says otherwise (``keys_values_elements``). It lives in ``activations``."""
+class ByHeads(Sharded):
+    """What goes into attention, or comes out of it. It can be cut by slices of the sequence, and by heads: ``heads``
+    says which parts of all heads these are, of how many, ``of_heads``."""
 
     __slots__ = ()
+    heads: frozenset[int]
+    of_heads: int
 
 
-class KeysValuesGrad(Summed, Batched):
+class KeysValues(ByHeads):
+    """The keys and values of ``layer`` for some micro-batches: those of a whole sequence, or of the slices that
+    ``project`` was given. 2 x HIDDEN x LENGTH elements for each micro-batch, or a slice's share of that, unless the
+    cost says otherwise (``keys_values_elements``). Where ``alltoall`` has turned slices into heads, ``heads`` says
+    which, of how many parts, ``of_heads``. It lives in ``activations``."""
+
+    __slots__ = ()
+    batches: frozenset[int]
+    total_batches: int
+
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+        heads: Iterable[int] = WHOLE,
+        of_heads: int = 1,
+    ) -> Self:
+        extra = ExtraLabels(heads=_part_of(cls, ("heads", "of_heads"), heads, of_heads))
+        return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)  # type: ignore[no-any-return]
+
+
+class KeysValuesGrad(ByHeads, Summed, Batched):
     """The gradient of ``KeysValues``, of the same size. ``parts`` says what the queries of which slices, of how many,
     have added to it: it is complete with all that see these keys. ``+`` adds what other queries give. It lives in
     ``grad_activations``."""
 
     __slots__ = ()
 
+    def __new__(
+        cls,
+        layer: int,
+        layers: int,
+        batches: Iterable[int],
+        total_batches: int,
+        shards: Iterable[int] = WHOLE,
+        total: int = 1,
+        parts: Iterable[int] = WHOLE,
+        of: int = 1,
+        heads: Iterable[int] = WHOLE,
+        of_heads: int = 1,
+    ) -> Self:
+        return _of_attention(cls, layer, layers, batches, total_batches, shards, total, parts, of, heads, of_heads)  # type: ignore[no-any-return]
 
-class Meeting(Batched):
+
+class Meeting(ByHeads, Batched):
     """Queries of a slice of the sequence, which meet the keys one block after the other."""
 
     __slots__ = ()
@@ -313,8 +354,10 @@ class Meeting(Batched):
         total: int = 1,
         parts: Iterable[int] = NONE,
         of: int = 1,
+        heads: Iterable[int] = WHOLE,
+        of_heads: int = 1,
     ) -> Self:
-        return super().__new__(cls, layer, layers, batches, total_batches, shards, total, parts, of)
+        return _of_attention(cls, layer, layers, batches, total_batches, shards, total, parts, of, heads, of_heads)  # type: ignore[no-any-return]
 
 
 class Attended(Meeting):
@@ -421,11 +464,35 @@ def _by_hand(
     return of_token(made_by_hand(labels))
 
 
+def _of_attention(
+    cls: type[Any],
+    layer: int,
+    layers: int,
+    batches: Iterable[int],
+    total_batches: int,
+    shards: Iterable[int],
+    total: int,
+    parts: Iterable[int],
+    of: int,
+    heads: Iterable[int],
+    of_heads: int,
+) -> Any:
+    """Return a tensor of attention that was made by hand."""
+    some = _part_of(cls, ("heads", "of_heads"), heads, of_heads)
+    extra = ExtraLabels(**_parts_of(cls, parts, of), heads=some)
+    return _by_hand(cls, layer, layers, shards, total, batches=batches, total_batches=total_batches, extra=extra)
+
+
 def _parts_of(cls: type[Any], parts: Iterable[int], of: int) -> dict[str, Any]:
     """Return these parts of how many, in coarsest form, as labels."""
-    of = whole_number(f"{cls.__name__}: of", of)
+    return dict(zip(("parts", "of"), _part_of(cls, ("parts", "of"), parts, of), strict=True))
+
+
+def _part_of(cls: type[Any], names: tuple[str, str], parts: Iterable[int], of: int) -> tuple[Shards, int]:
+    """Return these parts of how many, in coarsest form. ``names``: what both are called."""
+    of = whole_number(f"{cls.__name__}: {names[1]}", of)
     check_fineness(of)
-    return dict(zip(("parts", "of"), coarsest(set_of(f"{cls.__name__}: parts", parts, of), of), strict=True))
+    return coarsest(set_of(f"{cls.__name__}: {names[0]}", parts, of), of)
 
 
 def _of_adapter(cls: type[Any], adapter: bool) -> ExtraLabels:

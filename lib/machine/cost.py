@@ -186,6 +186,7 @@ class Cost:
         of tensor that has no size here."""
         row, total = KINDS[labels.kind], labels.total
         size = row.size
+        whole: Elements
         if size == "weight":
             whole = self.adapter_elements if labels.extra.adapter else self.weight_elements
             if not labels.batches and row.adds:
@@ -196,6 +197,8 @@ class Cost:
             whole = self.saved_selective_elements * len(labels.batches)
         else:
             whole = self._of_a_batch(row) * len(labels.batches) * row.times
+            if labels.extra.heads[1] != 1:
+                whole = divided(whole * len(labels.extra.heads[0]), labels.extra.heads[1])
         return whole if total == 1 else divided(whole * len(labels.shards), total)
 
     def _of_a_batch(self, row: Kind) -> int:

@@ -22,7 +22,7 @@ In the middle of a layer that is computed in steps, slices carry fingerprints, t
 the weight and the gradient of one micro-batch. Queries and keys carry P, a mixing of X and W; backwards, the gradients
 of both carry P and M, which is what ``backward`` mixes of dY, X and W. Besides, queries carry which keys they have met,
 and the gradient of keys which queries have added to it. A step that is given what does not go together, or not all of
-it, makes nonsense of it.
+it, makes nonsense of it. Of some of the heads all of these carry what all heads do, and which heads they are.
 
 Tokens that go to some of a layer's experts are a piece of an activation, as a slice of a sequence is. Their experts
 make the same piece of the next one.
@@ -87,6 +87,21 @@ class Met:
 
     def __hash__(self) -> int:
         return hash((self.of, self.done))
+
+
+class Heads:
+    """What some of the heads of attention carry: what all heads do, and which of them these are."""
+
+    __slots__ = ("of", "which")
+
+    def __init__(self, of: object, which: Piece) -> None:
+        self.of, self.which = of, which
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Heads) and (self.of, self.which) == (other.of, other.which)
+
+    def __hash__(self) -> int:
+        return hash((self.of, self.which))
 
 
 Sliced = tuple[Any, Piece]  # what a slice carries, and which slice it is
@@ -240,6 +255,8 @@ class Fingerprints:
         if isinstance(value, dict):
             part = piece.shards, piece.total
             wholes = {batch: _whole_of(value[batch])[0] for batch in piece.batches}
+            if piece.of_heads != 1 or any(isinstance(whole, Heads) for whole in wholes.values()):
+                wholes = {batch: _in_heads(_of_heads(whole)[0], piece.extra.heads) for batch, whole in wholes.items()}
             return wholes if part == ALL else {batch: (whole, part) for batch, whole in wholes.items()}
         whole, before = value
         return value if before == ANY else (whole, (piece.shards, piece.total))
@@ -251,7 +268,7 @@ class Fingerprints:
             for value in values:
                 for batch, one in value.items():
                     every[batch].append(_whole_of(one))
-            joined = {batch: self.join(pieces) for batch, pieces in every.items()}
+            joined = {batch: _heads_joined(pieces) or self.join(pieces) for batch, pieces in every.items()}
             return {batch: whole if piece == ALL else (whole, piece) for batch, (whole, piece) in joined.items()}
         wholes, pieces = zip(*values, strict=True)
         if ANY in pieces:
@@ -313,7 +330,7 @@ def _total(partial_sums: Sequence[Activation]) -> Activation:
     if all(isinstance(one, int) for one in partial_sums):
         return sum(partial_sums)  # type: ignore[arg-type]
     wholes, pieces = zip(*map(_whole_of, partial_sums), strict=True)
-    if any(isinstance(whole, Met) for whole in wholes):
+    if any(isinstance(whole, (Met, Heads)) for whole in wholes):
         return _added(wholes, pieces)
     return sum(wholes) if len(set(pieces)) == 1 else _nonsense(partial_sums), pieces[0]  # type: ignore[arg-type]
 
@@ -340,8 +357,8 @@ def _after(queries: Sliced, keys: Sliced, of: object) -> Met | int:
 
 def _attended(att: Sliced, kv: Sliced) -> Sliced:
     """Return queries that have attended to these keys as well."""
-    met, own = att
-    return _after(att, kv, met.of if isinstance(met, Met) else None), own
+    (met, own), keys, heads = _same_heads(att, kv)
+    return _in_heads(_after((met, own), keys, met.of if isinstance(met, Met) else None), heads), own
 
 
 def _found_all(att: Sliced, own: Piece, of: int) -> bool:
@@ -356,12 +373,11 @@ def _lacks(met: Met, own: Piece, side: str) -> bool:
 
 def _went_back(att_grad: Sliced, kv: Sliced) -> tuple[Sliced, Sliced]:
     """Return the gradient of the queries after these keys, and what the queries add to the gradient of the keys."""
-    (met, own), (_, theirs) = att_grad, kv
+    (met, own), (kept, theirs), heads = _same_heads(att_grad, kv)
     of = met.of[1] if isinstance(met, Met) and isinstance(met.of, tuple) else None
-    after = _after(att_grad, kv, of)
-    if not isinstance(after, Met):
-        return (after, own), (after, theirs)
-    return (after, own), (Met(after.of, seeing(theirs, own)), theirs)
+    after = _after((met, own), (kept, theirs), of)
+    added = Met(after.of, seeing(theirs, own)) if isinstance(after, Met) else after
+    return (_in_heads(after, heads), own), (_in_heads(added, heads), theirs)
 
 
 def _gone_back(att_grad: Sliced, kv_grad: Sliced, own: Piece, of: object) -> bool:
@@ -373,17 +389,51 @@ def _gone_back(att_grad: Sliced, kv_grad: Sliced, own: Piece, of: object) -> boo
 
 
 def _added(wholes: Sequence[Any], pieces: Sequence[Piece]) -> Sliced:
-    """Return a sum of gradients of keys, of several queries: nonsense, if they are of different keys or computations,
-    or queries come twice."""
-    first, own, done = wholes[0], pieces[0], NOTHING
-    for met, piece in zip(wholes, pieces, strict=True):
-        if not isinstance(met, Met) or not isinstance(first, Met) or met.of != first.of or piece != own:
+    """Return a sum of gradients of keys, of several queries: nonsense, if they are of different keys, heads or
+    computations, or queries come twice."""
+    (first, heads), own, done = _of_heads(wholes[0]), pieces[0], NOTHING
+    for (met, theirs), piece in zip(map(_of_heads, wholes), pieces, strict=True):
+        if (
+            theirs != heads
+            or not isinstance(met, Met)
+            or not isinstance(first, Met)
+            or met.of != first.of
+            or piece != own
+        ):
             return _spoiled(*wholes), own
         new = in_both(met.done, to_meet(own, QUERIES))
         if in_both(done, new)[0]:
             return _spoiled(*wholes), own
         done = both(done, new)
-    return Met(first.of, done), own
+    return _in_heads(Met(first.of, done), heads), own
+
+
+def _of_heads(carried: Any) -> tuple[Any, Piece]:
+    """Return what all heads carry, and which ones are here."""
+    return (carried.of, carried.which) if isinstance(carried, Heads) else (carried, ALL)
+
+
+def _in_heads(carried: Any, heads: Piece) -> Any:
+    """Return what these heads carry, given what all do."""
+    return carried if heads == ALL else Heads(carried, heads)
+
+
+def _same_heads(one: Sliced, other: Sliced) -> tuple[Sliced, Sliced, Piece]:
+    """Return what queries and keys carry, and in which heads: nonsense, where these are not the same."""
+    (carried, heads), (kept, theirs) = _of_heads(one[0]), _of_heads(other[0])
+    return (carried, one[1]), (kept if heads == theirs else _spoiled(kept, heads, theirs), other[1]), heads
+
+
+def _heads_joined(pieces: Sequence[Sliced]) -> Sliced | None:
+    """Return the heads of one slice together: nonsense, if they are of different things or one comes twice. None where
+    these are not heads of one slice."""
+    (first, own), many = pieces[0], len(pieces)
+    carried, which = zip(*[_of_heads(one) for one, _ in pieces], strict=True)
+    if many == 1 or not isinstance(first, Heads) or any(piece != own for _, piece in pieces):
+        return None
+    heads, disjoint = union(which)
+    alike = disjoint and all(one == carried[0] for one in carried)
+    return _in_heads(carried[0] if alike else _spoiled(*carried), heads), own
 
 
 def _whole_of(value: Activation) -> Fingerprint:

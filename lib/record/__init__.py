@@ -9,6 +9,7 @@ operations   what one row of the table of operations says
 training     forward, loss, backward, update: what each insists on and makes
 attention    a layer in three steps, for slices of a sequence
 collectives  all-reduce, all-gather, reduce-scatter
+heads        slices of a sequence turned into heads of attention, and back
 experts      layers with experts: all-to-all, and what an expert computes
 table        the table of operations
 events       the log: one frozen record for each thing that a rank did

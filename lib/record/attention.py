@@ -14,7 +14,7 @@ from typing import Any
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
 from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_slices
 from .kinds import KINDS
-from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
+from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, show_heads, within
 from .operations import Computation, More, Rank, Values
 from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
 
@@ -88,6 +88,31 @@ def _of_other_slices(where: Place, one: Labels, own: Labels) -> str:
         fix = f"model.project({one.layer}, inp, weight) of the input that model.rest reads: of the other slices "
         return f"{fix}only keys and values are needed, and those are gathered or passed on"
     return f"take both of the same slices, {show_slices(own.piece())}"
+
+
+def _all_heads(where: Place, labels: dict[str, Labels]) -> None:
+    """Raise PuzzleError for a tensor of some heads of attention only."""
+    for name, one in labels.items():
+        if one.of_heads != 1:
+            problem = f"{name} is of some heads only"
+            fix = f"turn heads into slices again first, over the ranks over which they came: {name} = await "
+            fix += f"model.alltoall({name}, {one.layer})"
+            expected = f"all heads, of {show_slices(next(iter(labels.values())).piece())}"
+            raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix)
+
+
+def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:
+    """Raise PuzzleError unless queries and keys are of the same heads."""
+    if queries.extra.heads == keys.extra.heads:
+        return
+    name, late = NAMES[queries.kind], NAMES[queries.kind if queries.of_heads == 1 else keys.kind]
+    problem = f"{name} is of {show_heads(queries)}, and kv of {show_heads(keys)}"
+    fix: Fix = f"turn slices into heads of both before they meet: {late} = await model.alltoall({late}, {keys.layer})"
+    if 1 not in (queries.of_heads, keys.of_heads):
+        fix = "queries and keys become heads over the same ranks, so that both have those of this rank's place; and "
+        fix += "keys are passed on only between ranks that have the same heads"
+    expected = f"keys and values of {show_heads(queries)}"
+    raise PuzzleError(problem, where=where, expected=expected, got=str(keys), fix=fix)
 
 
 def _same_slices(rank: Rank, where: Place, labels: dict[str, Labels]) -> None:
@@ -190,6 +215,7 @@ def slices_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     is whole and of step 0, and queries and keys have met all that they have to meet."""
     operands = {NAMES[one.kind]: one for one in labels}
     where = _check(rank, PROJECT.kind, layer, operands)
+    _all_heads(where, operands)
     _same_slices(rank, where, operands)
     for one in labels:
         if KINDS[one.kind].meets:
@@ -201,6 +227,7 @@ def block_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     these queries."""
     queries, keys = labels
     where = _check(rank, ATTEND.kind, layer, {NAMES[one.kind]: one for one in labels})
+    _same_heads(where, queries, keys)
     _once(rank, where, queries, keys)
 
 
@@ -210,8 +237,9 @@ def _slice(labels: Sequence[Labels]) -> Fraction:
 
 
 def _block(labels: Sequence[Labels]) -> Fraction:
-    """Return the share of all pairs of a query and a key that it sees which these have."""
-    return share(labels[0].piece(), labels[1].piece())
+    """Return the share of all pairs of a query and a key that it sees which these have, in their heads."""
+    heads, of_heads = labels[0].extra.heads
+    return share(labels[0].piece(), labels[1].piece()) * Fraction(len(heads), of_heads)
 
 
 def _nothing_met(labels: Labels, kind: str) -> Labels:
@@ -222,7 +250,7 @@ def _after(labels: Sequence[Labels]) -> Labels:
     """Return the labels of queries that have met some keys more."""
     queries, keys = labels
     met = both(queries.done(), seen(queries.piece(), keys.piece()))
-    return queries.changed(extra=ExtraLabels(*met))
+    return queries.changed(extra=queries.extra._replace(parts=met[0], of=met[1]))
 
 
 def _projected(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
@@ -236,8 +264,8 @@ def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> lis
 
 def _attended_back(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:
     queries, keys = labels
-    by = seeing(keys.piece(), queries.piece())
-    of_keys = keys.changed(kind="KeysValuesGrad", extra=ExtraLabels(*by, homes=keys.extra.homes))
+    parts, of = seeing(keys.piece(), queries.piece())
+    of_keys = keys.changed(kind="KeysValuesGrad", extra=keys.extra._replace(parts=parts, of=of))
     return [_after(labels), of_keys]
 
 

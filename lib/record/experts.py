@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from ..basics.errors import PuzzleError, numbered, show_axis, show_set
 from .collectives import ALLGATHER, ALLREDUCE, dealt
+from .heads import IN_HEADS, turned
 from .kinds import KINDS
 from .labels import (
     NO_EXTRA,
@@ -86,8 +88,11 @@ def alltoall_rule(rank: Rank, layer: int, labels: Labels, group: Sequence[int]) 
 
 def alltoall(parts: Sequence[Part], values: Values, strict: bool = True) -> list[Part]:
     """All-to-all: member i gets piece i of what each brings. Micro-batches are cut by experts, and tokens of all
-    experts, brought by the ranks that have these, go home to those whose micro-batches they were."""
+    experts, brought by the ranks that have these, go home to those whose micro-batches they were. What goes into
+    attention is cut by heads in place of experts (see ``heads``)."""
     brought = [labels for labels, _ in parts]
+    if brought[0].kind in IN_HEADS:
+        return turned(parts, values)
     came = _came_by(brought)
     if came is None:
         return _outward(parts, values, strict)
@@ -120,8 +125,9 @@ def move(carrier: Carrier, value: Value, inputs: Sequence[Labels], outputs: Sequ
 def between(brought: Labels, got: Labels) -> Labels:
     """Return the labels of what travels from one member of a group to another, which brings this and gets that."""
     finer = got if within(got, brought) else brought
-    kind = OUTWARD.get(brought.kind, brought.kind)
-    return another_part(brought, finer.shards, finer.total).changed(kind=kind, batches=brought.batches & got.batches)
+    kind, heads = OUTWARD.get(brought.kind, brought.kind), max(brought, got, key=attrgetter("of_heads")).extra.heads
+    part = another_part(brought, finer.shards, finer.total)
+    return part.changed(kind=kind, batches=brought.batches & got.batches, extra=brought.extra._replace(heads=heads))
 
 
 def _came_by(brought: Sequence[Labels]) -> int | None:
@@ -204,7 +210,7 @@ ALLTOALL = Collective(
     word="all-to-all",
     words=("alltoall",),
     elsewhere=("all_to_all", "all_to_all_single"),
-    takes=("Activation", "ActivationGrad", "Tokens", "TokensGrad"),
+    takes=("Activation", "ActivationGrad", "Tokens", "TokensGrad", *IN_HEADS),
     rule=alltoall_rule,
     result=alltoall,
     move=move,

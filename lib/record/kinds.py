@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 _LAYER, _BATCHES, _SHARDS = ("layer", "layers"), ("batches", "total_batches"), ("shards", "total")
-_PARTS, _ADAPTER = ("parts", "of"), ("adapter",)
+_PARTS, _ADAPTER, _HEADS = ("parts", "of"), ("adapter",), ("heads", "of_heads")
 KEYS, QUERIES = "keys", "queries"
 """The two sides of attention, by which a kind says of which side its ``parts`` are."""
 SHARD, SLICE, EXPERT = "shard", "slice", "expert"
@@ -47,6 +47,11 @@ class Kind(NamedTuple):
         """Whether it has numbers of its own for each micro-batch, as all have that are not of a weight's size."""
         return self.batched and self.size != "weight"
 
+    @property
+    def by_heads(self) -> bool:
+        """Whether it can be cut by the heads of attention as well."""
+        return "heads" in self.fields
+
 
 _WEIGHT, _SLICES = (*_LAYER, "step", *_SHARDS, *_ADAPTER), (*_SHARDS, *_PARTS)
 _INPUT = Kind(
@@ -61,15 +66,23 @@ _KEYS = _INPUT._replace(
     name="KeysValues",
     word="keys and values",
     size="keys_values",
-    fields=(*_LAYER, *_BATCHES, *_SHARDS),
-    brief=_SHARDS,
+    fields=(*_LAYER, *_BATCHES, *_SHARDS, *_HEADS),
+    brief=(*_SHARDS, *_HEADS),
     adds="",
     wide=2,
     granted=True,
     returns=True,
 )
 _MET = _INPUT._replace(
-    name="Attended", word="attended queries", size="attended", adds="", wide=2, granted=True, meets=KEYS
+    name="Attended",
+    word="attended queries",
+    size="attended",
+    fields=(*_INPUT.fields, *_HEADS),
+    brief=(*_INPUT.brief, *_HEADS),
+    adds="",
+    wide=2,
+    granted=True,
+    meets=KEYS,
 )
 _TOKENS = Kind(
     *("Tokens", "tokens", "activations", "activations", "activation"),

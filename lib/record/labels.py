@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import lcm
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered, show_set
-from .causal import NOTHING, Slices, both, in_both, missing, show_slices, to_meet
+from .causal import ALL, NOTHING, Slices, both, in_both, missing, show_slices, to_meet
 from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
@@ -43,14 +43,16 @@ class ExtraLabels(NamedTuple):
     member of the group brought to the collective that dealt it out or joined it, micro-batches or a piece, for the one
     that brings it back. ``trips``: for each all-to-all that has dealt out tokens, which micro-batches each member of
     the group brought, so that they can go home; where they are home again from one that others have followed, these
-    sets are empty. Neither is ever shown."""
+    sets are empty. Of one that has turned slices into heads, which slices. Neither is ever shown. ``heads``: which
+    heads of attention these are, and of how many pieces of all heads, where slices were turned into heads."""
 
     parts: Shards = WHOLE
     of: int = 1
     keep: str = ""
     adapter: bool = False
     homes: tuple[frozenset[int] | Slices, ...] = ()
-    trips: tuple[tuple[frozenset[int], ...], ...] = ()
+    trips: tuple[tuple[Any, ...], ...] = ()
+    heads: Slices = ALL
 
 
 NO_EXTRA, OF_ADAPTER = ExtraLabels(), ExtraLabels(adapter=True)
@@ -94,10 +96,21 @@ class Labels(NamedTuple):
         """Whether it is of an adapter, and not of the layer's own weight."""
         return self.extra.adapter
 
+    @property
+    def heads(self) -> Shards:
+        """Which pieces of all heads of attention it has."""
+        return self.extra.heads[0]
+
+    @property
+    def of_heads(self) -> int:
+        """In how many pieces the heads are cut."""
+        return self.extra.heads[1]
+
     def __str__(self) -> str:
         row = KINDS[self.kind]
         unsaid = {*(("shards", "total") if self.total == 1 else ()), *(() if self.adapter else ("adapter",))}
         unsaid |= {"parts", "of"} if self.of == 1 and self.parts else set()
+        unsaid |= {"heads", "of_heads"} if self.of_heads == 1 else set()
         fields = [(name, getattr(self, name)) for name in row.fields if name not in row.brief or name not in unsaid]
         named = [f"{name}={show_set(label) if isinstance(label, frozenset) else repr(label)}" for name, label in fields]
         return f"{self.kind}({', '.join(named)})"
@@ -113,8 +126,8 @@ class Labels(NamedTuple):
         """Return whether all shards are here, and all partial sums; of slices in attention, whether they have met all
         that they have to meet."""
         if KINDS[self.kind].meets:
-            return not self.unmet()[0]
-        return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of
+            return self.extra.heads == ALL and not self.unmet()[0]
+        return len(self.shards) == self.total and len(self.extra.parts) == self.extra.of and self.extra.heads[1] == 1
 
     def piece(self) -> Slices:
         """Return which piece of its whole it is, in coarsest form."""
@@ -186,6 +199,16 @@ def same_pieces(a: Labels, b: Labels) -> bool:
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
 
 
+def show_heads(labels: Labels) -> str:
+    """Return which heads of attention something is of, as text.
+
+    >>> show_heads(Labels("KeysValues", 0, 2))
+    'all heads'
+    """
+    heads, of = labels.extra.heads
+    return "all heads" if of == 1 else f"part {show_set(heads)} of {of} of the heads"
+
+
 def within(inner: Labels, outer: Labels) -> bool:
     """Return whether the part that ``inner`` is lies inside the part that ``outer`` is."""
     if outer.shards is WHOLE and outer.total == 1:
@@ -226,12 +249,22 @@ def join(parts: Sequence[Labels], where: str) -> Labels:
     the parts are of different things or a piece comes twice."""
     first, thing = parts[0], _thing(parts[0])
     if [*map(_thing, parts)].count(thing) < len(parts):  # in C: asked of every gather
+        if KINDS[first.kind].by_heads and any(part.extra.trips != first.extra.trips for part in parts):
+            trips = all_trips(parts)
+            return join([part.changed(extra=part.extra._replace(trips=trips)) for part in parts], where)
         other = next(part for part in parts if _thing(part) != thing)
         raise _not_one_thing(other, parts, where)
     (shards, total), disjoint = union(tuple(map(_part, parts)))
     if not disjoint:
         raise _comes_twice(parts, where)
     return another_part(first, shards, total)
+
+
+def all_trips(parts: Sequence[Labels]) -> tuple[tuple[Slices, ...], ...]:
+    """Return which slices of all these parts the members of a group brought to each all-to-all that turned them into
+    heads. Several groups may have met, each in its own."""
+    calls = [zip(*whose, strict=False) for whose in zip(*[part.extra.trips for part in parts], strict=False)]
+    return tuple([tuple([union(own)[0] for own in call]) for call in calls])
 
 
 def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleError:
@@ -242,6 +275,9 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     fix = "join shards of one kind, layer and step"
     if part.adapter != first.adapter:
         fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
+    elif part.extra.heads != first.extra.heads:
+        fix = "these are of different heads: heads become slices again, all of them, where those of the same slices "
+        fix += f"meet, await model.alltoall(..., {first.layer})"
     elif KINDS[part.kind].meets:
         fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
         if part.kind == "KeysValuesGrad":
@@ -409,6 +445,10 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
     Raise PuzzleError for what does not add up."""
     first, queries = parts[0], NOTHING
     for part in parts:
+        if part.extra.heads != first.extra.heads:
+            problem, fix = "these are gradients of different heads", "heads are not added up: what a rank has is that "
+            fix += f"of its heads, and goes home by kv_grad = await model.alltoall(kv_grad, {first.layer})"
+            raise PuzzleError(problem, where=where, expected=show_heads(first), got=show_heads(part), fix=fix)
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
             problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
@@ -430,7 +470,7 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
             raise PuzzleError(problem, where=where, expected="each slice of the queries once", got=str(part), fix=fix)
         queries = both(queries, own)
     homes = next((part.extra.homes for part in parts if part.extra.homes), ())
-    return first.changed(extra=ExtraLabels(*queries, homes=homes))
+    return first.changed(extra=first.extra._replace(parts=queries[0], of=queries[1], homes=homes))
 
 
 def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> Labels:

@@ -125,7 +125,7 @@ class Replay:
 
     def count(self, labels: Labels) -> None:
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
-        self.pieces += len(labels.shards) + len(labels.extra.parts)
+        self.pieces += len(labels.shards) + len(labels.extra.parts) + len(labels.extra.heads[0])
         if self.pieces > MOST_PIECES:
             problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
             raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)

@@ -179,10 +179,10 @@ def _read_axis(reader: Reader, value: object) -> str | tuple[str, ...]:
     return tuple([shown(_of_type(str)(reader, name), 200) for name in value])
 
 
-def _read_trip(sets: Any) -> tuple[frozenset[int], ...]:
-    if type(sets) is not list:
+def _read_trip(homes: Any) -> tuple[frozenset[int] | tuple[frozenset[int], int], ...]:
+    if type(homes) is not list:
         raise ProtocolError("no labels")
-    return tuple(map(numbers, sets))
+    return tuple(map(_read_home, homes))
 
 
 def _read_labels(reader: Reader, packed: object) -> Labels:
@@ -193,11 +193,15 @@ def _read_labels(reader: Reader, packed: object) -> Labels:
     kind, layer, layers, step, batches, total_batches, shards, total = fields
     if type(kind) is not str or kind not in KINDS or len(extra) != len(ExtraLabels._fields):
         raise ProtocolError("no labels")
-    parts, of, keep, adapter, homes, trips = extra
+    parts, of, keep, adapter, homes, trips, heads = extra
     known = keep in ("", *KEEP) and type(adapter) is bool and type(homes) is type(trips) is list
     if not known or not 1 <= number(of) <= FINEST >= number(total) >= 1:
         raise ProtocolError("no labels")
-    rare = ExtraLabels(numbers(parts), of, keep, adapter, tuple(map(_read_home, homes)), tuple(map(_read_trip, trips)))
+    some = _read_home(heads)
+    if isinstance(some, frozenset):
+        raise ProtocolError("no heads")
+    homes, trips = tuple(map(_read_home, homes)), tuple(map(_read_trip, trips))
+    rare = ExtraLabels(numbers(parts), of, keep, adapter, homes, trips, some)
     rare = NO_EXTRA if rare == NO_EXTRA else rare  # the very one that the machine asks for
     batches, shards = numbers(batches), numbers(shards)
     layer, layers, step, total_batches = map(number, (layer, layers, step, total_batches))
@@ -235,8 +239,9 @@ def _write_home(home: frozenset[int] | tuple[frozenset[int], int]) -> list[Any]:
 
 
 def _write_labels(writer: Any, labels: Labels) -> list[Any]:
-    *fields, (parts, of, keep, adapter, homes, trips) = labels
-    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)], [[*map(sorted, one)] for one in trips]]
+    *fields, (parts, of, keep, adapter, homes, trips, heads) = labels
+    extra = [sorted(parts), of, keep, adapter, [*map(_write_home, homes)]]
+    extra += [[[*map(_write_home, one)] for one in trips], _write_home(heads)]
     return [*[sorted(field) if isinstance(field, frozenset) else field for field in fields], extra]
 
 

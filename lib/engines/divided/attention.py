@@ -1,6 +1,7 @@
 """A layer in three steps, with numbers: a transformer block, for slices of a sequence.
 
-Whatever the steps pass on has a row of numbers for each token, and slices are some of these rows. Queries carry what
+Whatever the steps pass on has a row of numbers for each token, and slices are some of these rows. In a row the numbers
+of each head stand together, so some heads are some of these columns. Queries carry what
 they have found so far without the division by its weight (online softmax: Milakov and Gimelshein, 2018, arXiv
 1805.02867), so keys may come in any order; backwards it is that of FlashAttention (Dao and others, 2022, arXiv
 2205.14135), block by block.
@@ -16,9 +17,11 @@ import torch
 from torch.nn import functional
 
 from ...basics.errors import PuzzleError
+from ...record.causal import ALL, Slices
+from ...record.shards import union
 from ...running.workload import Workload
 from ..layers import heads, split
-from ..pieces import Pieces, Spans, select
+from ..pieces import Pieces, Spans, select, spans_of, together
 
 ByBatch = dict[int, Any]
 
@@ -56,8 +59,8 @@ class Steps:
             tokens, x = self._rows(one)
             queries, keys, values = _projected(x, flat)
             none = x.new_zeros(len(x), heads(x.shape[-1]))
-            att[batch] = _piece(tokens, queries, torch.zeros_like(queries), none - math.inf, none)
-            kv[batch] = _piece(tokens, keys, values)
+            att[batch] = self._piece((tokens, ALL), queries, torch.zeros_like(queries), none - math.inf, none)
+            kv[batch] = self._piece((tokens, ALL), keys, values)
         return att, kv
 
     def attend(self, att: Any, kv: Any) -> ByBatch:
@@ -82,9 +85,9 @@ class Steps:
             with torch.enable_grad():
                 out = _rest(x, found, flat)
             (of_found,) = torch.autograd.grad(out, found, self._rows_of(grad[batch], tokens, x))
-            product = _by_head(found.detach() * of_found).sum(-1).T
+            product = self._by_head(found.detach() * of_found).sum(-1).T
             gone = torch.zeros_like(queries)
-            back[batch] = _piece(tokens, queries, found.detach(), of_found, gone, log_sum, product)
+            back[batch] = self._piece((tokens, ALL), queries, found.detach(), of_found, gone, log_sum, product)
         return back
 
     def backward_attend(self, att_grad: Any, kv: Any) -> tuple[ByBatch, ByBatch]:
@@ -99,8 +102,8 @@ class Steps:
         for batch, one in inp.items():
             tokens, x = self._rows(one)
             leaf, flat = x.detach().requires_grad_(), whole.detach().requires_grad_()
-            _, found, _, of_queries, _ = _columns(att_grad[batch], tokens, hidden, 4)
-            of_keys = _columns(kv_grad[batch], tokens, hidden, 2)[:2]
+            _, found, _, of_queries, *_ = self._columns(_of_all_heads(att_grad[batch]), tokens, 4, 2)
+            of_keys = self._columns(_of_all_heads(kv_grad[batch]), tokens, 2)
             with torch.enable_grad():
                 parameters = split(self.work.layer, hidden, flat)
                 outputs = (_rest(leaf, found, parameters), *_projected(leaf, parameters))
@@ -135,34 +138,60 @@ class Steps:
 
     def _found(self, att: Pieces, tokens: Spans) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return what queries have found, the logarithm of the sum of exponentials of each head, and the queries."""
-        queries, sums, highest, exponents = _columns(att, tokens, self.work.hidden, 2, 2)
-        found = _heads_together(_by_head(sums) / exponents.T[..., None])
+        queries, sums, highest, exponents = self._columns(_of_all_heads(att), tokens, 2, 2)
+        found = _heads_together(self._by_head(sums) / exponents.T[..., None])
         return found, highest + exponents.log(), queries
 
     def _attended(self, att: Pieces, kv: Pieces) -> Pieces:
-        queries, sums, highest, exponents = _columns(att, att.spans, self.work.hidden, 2, 2)
-        keys, values = map(_by_head, _columns(kv, kv.spans, self.work.hidden, 2))
-        scores = _scores(_by_head(queries), keys, att.spans, kv.spans)
+        queries, sums, highest, exponents = self._columns(att, att.spans, 2, 2)
+        keys, values = map(self._by_head, self._columns(_of_heads(kv, att), kv.spans, 2))
+        scores = _scores(self._by_head(queries), keys, att.spans, kv.spans)
         most = torch.maximum(highest.T, scores.amax(-1))
         shift = most.masked_fill(most.isneginf(), 0.0)  # a row that has seen nothing is not shifted
         before, weights = (highest.T - shift).exp(), (scores - shift[..., None]).exp()
-        sums = _heads_together(_by_head(sums) * before[..., None] + weights @ values)
+        sums = _heads_together(self._by_head(sums) * before[..., None] + weights @ values)
         exponents = (exponents.T * before + weights.sum(-1)).T
-        return _piece(att.spans, queries, sums, most.T, exponents)
+        return self._piece((att.spans, att.heads), queries, sums, most.T, exponents)
 
     def _went_back(self, att_grad: Pieces, kv: Pieces) -> tuple[Pieces, Pieces]:
-        hidden = self.work.hidden
-        queries, found, of_found, of_queries, log_sum, product = _columns(att_grad, att_grad.spans, hidden, 4, 2)
-        keys, values = map(_by_head, _columns(kv, kv.spans, hidden, 2))
-        rows, seeds = _by_head(queries), _by_head(of_found)
+        queries, found, of_found, of_queries, log_sum, product = self._columns(att_grad, att_grad.spans, 4, 2)
+        keys, values = map(self._by_head, self._columns(_of_heads(kv, att_grad), kv.spans, 2))
+        rows, seeds = self._by_head(queries), self._by_head(of_found)
         weights = (_scores(rows, keys, att_grad.spans, kv.spans) - log_sum.T[..., None]).exp()
         of_scores = weights * (seeds @ values.transpose(-1, -2) - product.T[..., None]) / math.sqrt(rows.shape[-1])
         of_queries = of_queries + _heads_together(of_scores @ keys)
         of_keys, of_values = of_scores.transpose(-1, -2) @ rows, weights.transpose(-1, -2) @ seeds
+        own, theirs = (att_grad.spans, att_grad.heads), (kv.spans, att_grad.heads)
         return (
-            _piece(att_grad.spans, queries, found, of_found, of_queries, log_sum, product),
-            _piece(kv.spans, _heads_together(of_keys), _heads_together(of_values)),
+            self._piece(own, queries, found, of_found, of_queries, log_sum, product),
+            self._piece(theirs, _heads_together(of_keys), _heads_together(of_values)),
         )
+
+    # -- columns of heads ----------------------------------------------------------------------------
+
+    @property
+    def _of_a_head(self) -> int:
+        """How wide a head is."""
+        return self.work.hidden // heads(self.work.hidden)
+
+    def _by_head(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return (heads, tokens, width of a head), of a row for each token."""
+        return rows.unflatten(-1, (-1, self._of_a_head)).transpose(0, 1)
+
+    def _piece(self, which: tuple[Spans, Slices], *columns: torch.Tensor) -> Pieces:
+        """Return a part of a table with a row for each token, of these tokens and heads. ``columns``: as wide as the
+        heads, or with one number for each. Its numbers stand as those of other parts do, a column for each token."""
+        tokens, some = which
+        count = columns[0].shape[-1] // self._of_a_head
+        table = torch.cat([each.unflatten(-1, (count, -1)) for each in columns], -1).flatten(-2)
+        return Pieces(tokens, table.detach().T.contiguous(), heads=some)
+
+    def _columns(self, part: Pieces, tokens: Spans, wide: int, narrow: int = 0) -> Sequence[torch.Tensor]:
+        """Return the columns of a table for these tokens: so many as wide as the heads, and so many with a number for
+        each."""
+        widths = [self._of_a_head] * wide + [1] * narrow
+        table = select(part, tokens).T.unflatten(-1, (-1, sum(widths)))
+        return [columns.flatten(-2) for columns in table.split(widths, -1)]
 
 
 def _projected(x: torch.Tensor, parameters: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -186,25 +215,39 @@ def _scores(queries: torch.Tensor, keys: torch.Tensor, own: Spans, theirs: Spans
     return scores.masked_fill(others[None, :] > places[:, None], -math.inf)
 
 
-def _by_head(rows: torch.Tensor) -> torch.Tensor:
-    """Return (heads, tokens, width of a head), of a row for each token."""
-    return rows.unflatten(-1, (heads(rows.shape[-1]), -1)).transpose(0, 1)
-
-
 def _heads_together(rows: torch.Tensor) -> torch.Tensor:
     return rows.transpose(0, 1).flatten(-2)
 
 
-def _piece(tokens: Spans, *columns: torch.Tensor) -> Pieces:
-    """Return a part of a table with a row for each token. Its numbers stand as those of other parts do, a column of
-    them for each token."""
-    return Pieces(tokens, torch.cat(columns, -1).detach().T.contiguous())
+def of_heads(part: Pieces, some: Slices) -> Pieces:
+    """Return the numbers of some heads, with nan for those that a part has not."""
+    if part.heads == some:
+        return part
+    flat = select(_turned(part), _columns_of(part, some)).T.contiguous()
+    return Pieces(part.spans, flat, part.step, part.layer, some)
 
 
-def _columns(part: Pieces, tokens: Spans, hidden: int, wide: int, narrow: int = 0) -> Sequence[torch.Tensor]:
-    """Return the columns of a table for these tokens: so many as wide as a row, so many with a number for each head,
-    and what is left."""
-    table, count = select(part, tokens).T, heads(hidden)
-    columns = [hidden] * wide + [count] * narrow
-    taken: Sequence[torch.Tensor] = table.split([*columns, table.shape[-1] - sum(columns)], -1)
-    return taken if taken[-1].shape[-1] else taken[:-1]
+def heads_together(parts: Sequence[Pieces]) -> Pieces:
+    """Return parts of the same tokens and of different heads as one, with nan everywhere if one comes twice."""
+    joined = together([_turned(part) for part in parts])
+    some, _ = union(tuple([part.heads for part in parts]))
+    return Pieces(parts[0].spans, joined.flat.T.contiguous(), heads=some)
+
+
+def _turned(part: Pieces) -> Pieces:
+    """Return a part with tokens and numbers in each other's places."""
+    return Pieces(_columns_of(part, part.heads), part.flat.T)
+
+
+def _columns_of(part: Pieces, some: Slices) -> Spans:
+    """Return which numbers of each token's row are those of some heads."""
+    shards, total = part.heads
+    return spans_of(*some, len(part.flat) * total // len(shards))
+
+
+def _of_heads(part: Pieces, other: Pieces) -> Pieces:
+    return of_heads(part, other.heads)
+
+
+def _of_all_heads(part: Pieces) -> Pieces:
+    return of_heads(part, ALL)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...record.experts import is_dealt, layer_of_experts
+from ...record.experts import OUTWARD, is_dealt, layer_of_experts
 from ...record.labels import Labels
 from ...running.workload import Workload, units_of
 from ..data import ends, routes
@@ -97,7 +97,7 @@ class Experts:
             tokens = routes(self.work, layer_of_experts(labels), batch).tokens.to(self.device)
             whole = select(self._in_spans(one), self.sequence).view(-1, self.work.hidden)
             one = Pieces(((0, len(tokens)),), whole[tokens].T)
-        if isinstance(one, Pieces) and on_their_way and not is_dealt(labels.kind):
+        if isinstance(one, Pieces) and on_their_way and labels.kind in OUTWARD:
             tokens = routes(self.work, layer_of_experts(labels), batch).tokens.to(self.device)
             rows = select(one, ((0, len(tokens)),)).T
             return rows.new_zeros(self.work.length, self.work.hidden).index_add(0, tokens, rows)
