@@ -149,7 +149,7 @@ def _puzzle_of(source: Run, puzzle: str | None) -> Puzzle:
     if sizes[0] != sizes[1]:
         expected, got = (", ".join(f"{name}={value!r}" for name, value in size.items()) for size in sizes)
         raise error(f"the target of {spec.name} is for another size", expected=expected, got=got)
-    if source.models[0].dist.cost != cost_named(spec.cost):
+    if source.simulated[0].dist.cost != cost_named(spec.cost):
         raise error(f"the target of {spec.name} is for other prices", fix=prices)
     return spec
 

@@ -62,7 +62,9 @@ class Trace:
     failure: Failure | None = None
     """The error that has ended the run, and the ranks that wait."""
     models: Sequence[Model] = field(default=(), repr=False)
-    """The models of the events, rank by rank, if known."""
+    """The models of the events, rank by rank, if known. Of a run of which few ranks were run, these."""
+    writers: Callable[[], Sequence[Model]] | None = field(default=None, repr=False)
+    """What gives the models of all events, if ``models`` are not these."""
     color: str = "auto"
     """The meaning of colors: the "layer", the "operation", or what suits the run ("auto")."""
     unit: Unit = TICKS
@@ -211,8 +213,9 @@ class Trace:
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:
         """The line of the learner's code for each event of each rank, or None if it is not known."""
-        known = {id(model): model.lines() for model in self.models}
-        own = dict(zip(sorted(self.by_rank), [known[id(model)] for model in self.models], strict=False))
+        models = self.writers() if self.writers else self.models
+        known = {id(model): model.lines() for model in models}
+        own = dict(zip(sorted(self.by_rank), [known[id(model)] for model in models], strict=False))
         return {rank: own.get(rank, [None] * len(events)) for rank, events in self.by_rank.items()}
 
     @cached_property
@@ -264,7 +267,7 @@ def trace_of(
         return source
     if isinstance(source, Profile):
         return _of_profile(source, source.name if title is None else str(title), time_target)
-    models, others, whole = _models(source), dict[int, Sequence[int]](), None
+    models, others, whole, writers = _models(source), dict[int, Sequence[int]](), None, None
     if few and isinstance(source, Timed) and source.alike and source.ranks > FEW:
         others = {rank: own for rank, own in source.alike.items() if own}
         by_rank: dict[int, Sequence[Event]] = {rank: source.log_of(rank) for rank in source.alike}
@@ -276,6 +279,7 @@ def trace_of(
             own[rank].extend(events)
         ranks = sorted(own) if source.failure is None else range(source.ranks + source.hosts)
         by_rank = {rank: tuple(own[rank]) for rank in ranks}
+        writers = lambda: source.writers  # noqa: E731 - of some runs they are known by another run only
     else:
         models, by_rank = _logs(models)
     dist, hosts = models[0].dist, {}
@@ -296,6 +300,7 @@ def trace_of(
         hosts=hosts,
         others=others,
         whole=whole,
+        writers=writers,
     )
     return _of_run(trace, source) if isinstance(source, Run) else trace
 
@@ -400,7 +405,7 @@ def _models(source: object) -> list[Model]:
     """Return the models of a source of ``draw``. Raise PuzzleError if there are none."""
     models: list[Any] = [source]
     if isinstance(source, Run):
-        models = [*source.writers]
+        models = [*(source.writers if isinstance(source, Timed) else source.simulated)]
     elif isinstance(source, Iterable) and not inspect.isawaitable(source):
         models = [*source]
     if not models or not all(isinstance(model, Model) for model in models):

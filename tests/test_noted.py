@@ -33,7 +33,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 def both_notes(fn: Callable[[Model], Any], size: dict[str, Any], cost: Any = None) -> tuple[Peak | None, Peak | None]:
     """The notes from few ranks, if these may tell, and those of the whole machine."""
-    whole = run(fn, **size, cost=cost)
+    whole = run(fn, **size, cost=cost, represent=False)
     highest = peak_event(whole.device_events)
     assert highest is not None
     few, again = noted_by_few(fn, whole, highest.rank), run(fn, **size, cost=cost, _watched=highest.rank)
@@ -53,7 +53,7 @@ def test_they_are_those_of_the_whole_machine(name: str) -> None:
 @pytest.mark.parametrize("watched", [0, 1, 7, 20, 47])
 def test_of_any_rank(watched: int) -> None:
     size = SIZES["hpz"]
-    few = noted_by_few(hybrid, run(hybrid, **size), watched)
+    few = noted_by_few(hybrid, run(hybrid, **size, represent=False), watched)
     assert few is not None and few.peak == run(hybrid, **size, _watched=watched).peak
 
 
@@ -77,16 +77,16 @@ def test_where_it_saves_nothing_or_something_may_be_seen_there_are_none() -> Non
         print(model.rank)
         return fsdp(model)
 
-    few = run(fsdp, 16, 2, 16)
+    few = run(fsdp, 16, 2, 16, represent=False)
     assert noted_by_few(fsdp, few, 0) is None
-    assert noted_by_few(prints, run(prints, 40, 2, 40), 0) is None
+    assert noted_by_few(prints, run(prints, 40, 2, 40, represent=False), 0) is None
     rings = importlib.import_module("solutions.p05_pipeline").pipeline
-    assert noted_by_few(rings, run(rings, 40, 40, 40), 0) is None  # messages along the only axis
-    assert noted_by_few(fsdp, run(hybrid, **SIZES["hpz"]), 0) is None  # another program
+    assert noted_by_few(rings, run(rings, 40, 40, 40, represent=False), 0) is None  # messages along the only axis
+    assert noted_by_few(fsdp, run(hybrid, **SIZES["hpz"], represent=False), 0) is None  # another program
 
 
 def test_whoever_gives_a_run_little_time_gives_this_one_no_more() -> None:
-    whole = run(fsdp, 40, 40, 40)
+    whole = run(fsdp, 40, 40, 40, represent=False)
     assert noted_by_few(fsdp, whole, 0) is not None
     assert noted_by_few(fsdp, whole, 0, timeout=1e-6) is None
 
@@ -108,7 +108,7 @@ def verdict(fn: Callable[[Model], Any], puzzle: Any, asked: list[Any] | None = N
             asked.append(noted_by_few(fn, whole[0], rank))
             if asked[-1] is not None:
                 return asked[-1]
-        done = run(fn, **size, cost=cost_named(puzzle.cost), _watched=rank)
+        done = run(fn, **size, cost=cost_named(puzzle.cost), _watched=rank, represent=False)
         whole.append(done)
         return done
 

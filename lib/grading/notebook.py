@@ -81,7 +81,10 @@ def grade(
         named = fn if isinstance(fn, str) else getattr(fn, "name", "fsdp")
         raise PuzzleError("grade takes a function", got=describe(fn), fix=f"grade({named})")
     if represent is not None:
-        problem, fix = "grading runs every rank as on the machine", "leave represent out"
+        problem, fix = (
+            "a verdict is about all ranks: grade finds out by itself which of them have to be run",
+            "leave represent out",
+        )
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
     spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
     begun = time.perf_counter()

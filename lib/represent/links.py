@@ -138,6 +138,8 @@ class Represented(Network):
         everyone = None if self.values.lost else moves(own)
         if everyone is None or [everyone[place] for place in places] != own:
             self.values.lost = True
+            if self.values.proving:
+                raise Unlike("what they carry does not follow from each other")
             return [NOT_COMPUTED] * len(own)
         return outputs.of(everyone)
 

@@ -24,14 +24,14 @@ from ..basics.errors import Place as Where
 from ..machine.check import Finals
 from ..machine.cost import Cost
 from ..machine.fingerprints import piece_of
-from ..machine.interface import Piece
+from ..machine.interface import FinalState, Piece
 from ..machine.log import Log
 from ..machine.mesh import Axis, Group, Mesh
 from ..record.events import Event, make_event
 from ..record.labels import Labels
 from ..record.shards import Shards, coarsest, refined
 from .coordinate import Place, Questions, Survey
-from .values import WhileKnown
+from .values import Moves, WhileKnown
 
 RANKS = "ranks"
 """The one axis of a machine without a mesh."""
@@ -46,6 +46,9 @@ place in a group), and how often the step from the first to the second has to be
 
 class Unlike(PuzzleError):
     """The ranks of a folded axis do not all do the same."""
+
+    along: str | None = None
+    """The folded axis along which they pass messages, if they do."""
 
     def __init__(self, differs: str, where: Where = NOWHERE, fix: str = FIX) -> None:
         problem = f"the ranks of a folded axis do not all do the same: {differs}"
@@ -65,7 +68,7 @@ def axes_of(mesh: Mesh, represent: object) -> tuple[str, ...]:
     return axes
 
 
-def _prices_differ(cost: Cost | None) -> str:
+def prices_differ(cost: Cost | None) -> str:
     """Return why a price may not be the same on all ranks, or an empty text. Those of the library depend on how many
     pieces and micro-batches there are, and not on which, but for the loads of experts."""
     if len({*getattr(cost, "loads", ())}) > 1:
@@ -110,7 +113,7 @@ class Symmetry:
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}
         self.values = WhileKnown()
-        self.unclear = "hosts do not follow" * bool(mesh.hosts) or _prices_differ(cost)
+        self.unclear = "hosts do not follow" * bool(mesh.hosts) or prices_differ(cost)
         """Why what others do, or what it costs, does not follow; or an empty text."""
         self.followed = False  # whether the others were run beside those that are run (see ``follow``)
         mesh.run, mesh.finals = self.run, self.finals
@@ -161,6 +164,11 @@ class Symmetry:
         steps = [(self.moved(rank, {**first, axis: 1}), here[axis]) for axis in among if here[axis]]
         return self.moved(rank, first), steps
 
+    def seconds(self, rank: int) -> list[int]:
+        """Return, for the first rank of the folded axes, the second one of each that has more than one."""
+        first = dict.fromkeys(self.axes, 0)
+        return [self.moved(rank, {**first, axis: 1}) for axis in self.axes if self.grid.axes[axis] > 1]
+
     def check_links(self, axis: Axis) -> None:
         """Raise Unlike unless groups along an axis share nodes in the same way at all places of the folded axes."""
         known: dict[int, Group] = {}
@@ -178,7 +186,9 @@ class Symmetry:
         here, there = self.place(sender), self.place(receiver)
         if axis := next((axis for axis in self.axes if here[axis] != there[axis]), None):
             said = f"rank {sender} and rank {receiver} pass messages along the axis {axis!r}"
-            raise Unlike(said if self.mesh.axes else f"rank {sender} and rank {receiver} pass messages", where)
+            unlike = Unlike(said if self.mesh.axes else f"rank {sender} and rank {receiver} pass messages", where)
+            unlike.along = axis
+            raise unlike
         across = set()
         for place in product(*[range(self.grid.axes[axis]) for axis in self.axes]):
             to = dict(zip(self.axes, place, strict=True))
@@ -225,11 +235,15 @@ class Symmetry:
 
     def unproved(self) -> str:
         """Return why what the others do is not proved, or an empty text."""
+        return self.unproved_by_values() or ("" if len(self.run) == self.mesh.everyone else self.unseen())
+
+    def unproved_by_values(self) -> str:
+        """Return why what the others do does not follow from what these do, or an empty text."""
         if len(self.run) == self.mesh.everyone:
             return ""
         if self.values.lost:
             return "what these tensors carry does not follow from what those of the first ranks carry"
-        return self.unclear or self.unseen()
+        return self.unclear
 
     def unseen(self) -> str:
         """Return why it could not be seen that the others do the same, or an empty text."""
@@ -276,6 +290,21 @@ class Symmetry:
             found.append((rank, piece))
         return found
 
+    def states(self, own: Sequence[FinalState]) -> list[FinalState]:
+        """Return what all ranks begin and end with, given those that were run. Raise Unlike if it does not follow."""
+        by_rank, endings = {state.rank: state for state in own}, dict[tuple[int, ...], _Ending]()
+        everyone = list[FinalState]()
+        for rank in range(self.mesh.everyone):
+            base, steps = self.stands_for(rank, self.axes)
+            ranks = (base, *[second for second, _ in steps])
+            if ranks not in endings:
+                endings[ranks] = _Ending([by_rank[one] for one in ranks])
+            state = endings[ranks].at(rank, [count for _, count in steps], self.mesh)
+            if state != by_rank.get(rank, state):
+                raise Unlike(f"rank {rank} ends with something else than follows from the first ranks")
+            everyone.append(state)
+        return everyone
+
     # -- what everyone has recorded ---------------------------------------------------------
 
     def logs(self, own: Mapping[int, Sequence[Event]]) -> list[Sequence[Event]]:
@@ -295,6 +324,8 @@ class Story:
     def __init__(self, symmetry: Symmetry, own: Mapping[int, Sequence[Event]]) -> None:
         self.symmetry, self.own = symmetry, own
         self._moves: dict[tuple[int, int], list[int]] = {}  # by first and second rank of an axis
+        self._sets: dict[tuple[frozenset[int], int], frozenset[int]] = {}
+        """Micro-batches that have moved on, by what they were and by how much: one object for all that are equal."""
 
     def first(self, rank: int) -> Sequence[Event]:
         """Return the log from which that of a rank follows."""
@@ -319,25 +350,35 @@ class Story:
         """Return the log of a rank."""
         first, steps = self.symmetry.stands_for(rank, self.symmetry.axes)
         moves = [[move * count for move in self.moves(first, second)] for second, count in steps]
-        place, events = self.symmetry.place(rank), []
-        of_axis: dict[Axis, tuple[int, ...]] = {}  # the rank's groups
-        together = map(sum, zip(*moves, strict=True)) if moves else repeat(0)
+        together: Iterable[int] = repeat(0)
+        if moves:
+            together = moves[0] if len(moves) == 1 else map(sum, zip(*moves, strict=True))
+        known, sets, made = dict[object, tuple[object, object, tuple[int, ...]]](), self._sets, []
         for event, move in zip(self.own[first], together, strict=False):
             _, kind, layer, batches, issued, start, end, held, op, group, *rest = event
             if move:
-                batches = frozenset([batch + move for batch in batches])
+                moved = sets.get((batches, move))
+                if moved is None:
+                    moved = sets[batches, move] = frozenset([batch + move for batch in batches])
+                batches = moved
             if op is not None:
-                axis, number = cast("Axis | int", op[0]), op[2]
-                if not isinstance(axis, int):  # a collective is named by its axes and its first rank
-                    if axis not in of_axis:
-                        of_axis[axis] = self.symmetry.mesh.group(rank, axis).ranks
-                    group = of_axis[axis]
-                    op = (axis, group[0], number)
-                else:  # a message by its ends
-                    group = tuple([self.symmetry.moved(one, place) for one in group])
-                    op = (*group, number)
-            events.append(make_event((rank, kind, layer, batches, issued, start, end, held, op, group, *rest)))
-        return events
+                ends = op[:2]
+                if ends not in known:
+                    known[ends] = self._together(rank, cast("Axis | int", op[0]), group)
+                one, two, group = known[ends]
+                op = one, two, op[2]
+            made.append(make_event((rank, kind, layer, batches, issued, start, end, held, op, group, *rest)))
+        return made
+
+    def _together(self, rank: int, axis: Axis | int, group: tuple[int, ...]) -> tuple[object, object, tuple[int, ...]]:
+        """Return the name and the group of what a rank does with others, given those of the rank from which it
+        follows."""
+        if not isinstance(axis, int):  # a collective is named by its axes and its first rank
+            group = self.symmetry.mesh.group(rank, axis).ranks
+            return axis, group[0], group
+        place = self.symmetry.place(rank)  # a message by its ends
+        sender, receiver = [self.symmetry.moved(one, place) for one in group]
+        return sender, receiver, (sender, receiver)
 
 
 class Derived(Log):
@@ -372,6 +413,62 @@ class _Step:
         if batches is None or shards is None or parts is None or alike != second or others != second.extra:
             raise Unlike(f"one brings {first}, the next {second}")
         self.batches, self.shards, self.parts = batches, shards, parts
+
+
+class _Ending:
+    """What ranks begin and end with, as it follows from that of the first one and, for each axis on which they are
+    further on, of the second one there."""
+
+    def __init__(self, known: Sequence[FinalState]) -> None:
+        self.first, self.others = known[0], known[1:]
+        self.steps: dict[tuple[Labels, ...], list[_Step]] = {}
+        shapes = {(*map(len, (one.began, one.late, one.kept, one.regained, one.lists)), *one.finals) for one in known}
+        if len(shapes) > 1 or len({one.unread for one in known}) > 1:
+            raise Unlike("they begin or end with more or less than each other")
+
+    def at(self, rank: int, counts: Sequence[int], mesh: Mesh) -> FinalState:
+        """Return that of a rank, so many steps further on."""
+        found = dict[tuple[Labels, ...], tuple[Labels, Moves]]()  # of layer 0, what follows from these labels
+
+        def moved(*known: Labels) -> tuple[Labels, Moves]:
+            of_first = tuple([one.changed(layer=0) for one in known])
+            if of_first not in found:
+                if of_first not in self.steps:
+                    self.steps[of_first] = [_Step(of_first[0], other) for other in of_first[1:]]
+                labels = _moved_on(of_first[0], [*zip(self.steps[of_first], counts, strict=True)])
+                found[of_first] = labels, Moves([of_first[0]], [labels], [0])
+            labels, moves = found[of_first]
+            return labels.changed(layer=known[0].layer), moves
+
+        def labels(*known: Labels) -> Labels:
+            return moved(*known)[0]
+
+        def piece(*known: Piece) -> Piece:
+            own, moves = moved(*[one.labels for one in known])
+            values = moves([known[0].value])
+            if values is None:
+                raise Unlike(f"what {own} carries does not follow")
+            return Piece(own, values[0], known[0].made_up)
+
+        def brought(*known: tuple[object, tuple[Labels | None, ...]]) -> tuple[object, tuple[Labels | None, ...]]:
+            axis, _, number = cast("tuple[Axis, int, int]", known[0][0])
+            tensors = zip(*[own for _, own in known], strict=True)
+            own = [None if None in one else labels(*cast("tuple[Labels, ...]", one)) for one in tensors]
+            return (axis, mesh.group(rank, axis).ranks[0], number), tuple(own)
+
+        first, everyone = self.first, (self.first, *self.others)
+        return FinalState(
+            rank,
+            first.layers,
+            first.batches,
+            tuple(map(labels, *[one.began for one in everyone])),
+            tuple(map(labels, *[one.late for one in everyone])),
+            tuple(map(piece, *[one.kept for one in everyone])),
+            {layer: piece(*[one.finals[layer] for one in everyone]) for layer in first.finals},
+            tuple(map(brought, *[one.lists for one in everyone])),
+            tuple(map(labels, *[one.regained for one in everyone])),
+            first.unread,
+        )
 
 
 def _moved_on(labels: Labels, steps: Sequence[tuple[_Step, int]]) -> Labels:

@@ -23,10 +23,11 @@ ALGEBRA = Fingerprints()
 
 
 class WhileKnown:
-    """The arithmetic of a run with ranks that stand for others: fingerprints, as long as all of them are known."""
+    """The arithmetic of a run with ranks that stand for others: fingerprints, as long as all of them are known.
+    ``proving``: whether the run is of no use after that."""
 
     def __init__(self) -> None:
-        self.lost = False
+        self.lost = self.proving = False
 
     def __getattr__(self, operation: str) -> Any:
         if not self.lost:

@@ -12,6 +12,7 @@ import builtins
 import dis
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from ..learner import tensors
 from ..learner.model import Model
@@ -86,3 +87,32 @@ def _harmless_code(fn: FunctionType, known: set[int]) -> bool:
                 if not _harmless(found, known):
                     return False
     return True
+
+
+def frozen(fn: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that does what this one does now, also when somebody has given another value to a name that it
+    reads. It has to be one that works with its model only."""
+    known = dict[int, FunctionType]()
+
+    def copied(thing: Any) -> Any:
+        if type(thing) in (tuple, frozenset):
+            return type(thing)(map(copied, thing))
+        if type(thing) is not FunctionType:
+            return thing
+        if id(thing) not in known:
+            names = dict[str, Any]({"__builtins__": thing.__globals__.get("__builtins__", builtins)})
+            cells = tuple([CellType() for _ in thing.__closure__ or ()])
+            known[id(thing)] = own = FunctionType(thing.__code__, names, thing.__name__, closure=cells or None)
+            own.__defaults__ = copied(thing.__defaults__)
+            own.__kwdefaults__ = {name: copied(one) for name, one in (thing.__kwdefaults__ or {}).items()} or None
+            own.__qualname__, own.__module__ = thing.__qualname__, thing.__module__
+            for code in _codes(thing.__code__):
+                for name in code.co_names:
+                    if name in thing.__globals__:
+                        names[name] = copied(thing.__globals__[name])
+            for cell, theirs in zip(cells, thing.__closure__ or (), strict=True):
+                if theirs != CellType():
+                    cell.cell_contents = copied(theirs.cell_contents)
+        return known[id(thing)]
+
+    return copied(fn)  # type: ignore[no-any-return]

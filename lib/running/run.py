@@ -5,146 +5,30 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from ..basics.arguments import describe, one_of_names
-from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
+from ..basics.errors import PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
-from ..machine.failure import Failure, Wait
-from ..machine.interface import AnySimulator
 from ..machine.lives import WatchedSimulator
-from ..machine.mesh import Mesh
-from ..machine.outcome import Outcome
 from ..machine.simulator import new_simulator
-from ..real.prices import Mfu, RealCost
-from ..record.events import END, Event
-from ..record.score import makespan, peak_event
-from ..represent.coordinate import MOST
-from ..represent.follow import Following, Script, unclear
-from ..represent.links import simulator_of_few
-from ..represent.symmetry import Symmetry, Unlike, axes_of
-from ..schedules.written import written
-from .execution import execute, left_over, name_of
+from ..record.score import peak_event
+from .execution import name_of
+from .few import Timed, proved, time_few, timed
 from .limits import TIMEOUT, collector_off, limit
+from .trained import Run, Settings, explain, train_on
 from .workload import Workload
+
+__all__ = ["ENGINES", "Run", "Settings", "Timed", "allow_nested_loops", "check_function", "explain", "run", "time_few"]
+__all__ += ["train_on"]
 
 ENGINES = ("simulated", "local", "processes")
 """The engines of a run. All but the first are modules of ``lib.engines``, with tensors that hold numbers."""
-
-
-AT_ONCE = 64
-"""So many ranks are run together beside what others have written down: what they keep is in memory until they end."""
-
-
-class Run(Outcome):
-    """The result of a run. It shows itself as a picture in a notebook once ``drawing`` is imported.
-
-    ``models``: the ranks' Models; ``events``: the log, rank by rank; ``time``: the end of the last operation, in ticks;
-    ``memory``: the highest peak of a device, in elements; ``host_memory``: that of a host; ``tick``: the seconds that a
-    tick took, if real processes ran. With the cost of a cluster (``lib.real``), time is in seconds and memory in bytes,
-    and a Run has ``seconds``, ``bytes``, ``fits`` and ``mfu``.
-    """
-
-    tick: float | None = None
-
-    def __init__(self, name: str, models: Sequence[Model], train: str = TRAINED[0]) -> None:
-        self.models = list(models)
-        states = [model._final_state() for model in models]
-        dist = models[0].dist
-        super().__init__(name, Shape(dist._mesh, dist.cost, dist._experts), states, self._logs_of(models), train)
-
-    def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
-        return models[0]._simulator.finish_logs([model._handle for model in models])
-
-    @property
-    def writers(self) -> list[Model]:
-        """For each rank the model whose code it has run."""
-        return self.models
-
-    @property
-    def failed(self) -> bool:
-        """Whether an error has ended the run, which then is that error's ``run``."""
-        return self.failure is not None
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of a step on the cluster of the cost. Raises PuzzleError if the cost is in ticks."""
-        self._on_a_cluster("seconds")
-        return self.time
-
-    @property
-    def bytes(self) -> int:
-        """The highest peak of a GPU, in bytes. Raises PuzzleError if the cost is in ticks."""
-        self._on_a_cluster("bytes")
-        return int(self.memory)
-
-    @property
-    def fits(self) -> bool:
-        """Whether ``bytes`` fit 92 percent of a GPU's memory. Raises PuzzleError as ``bytes`` does."""
-        return self._on_a_cluster("fits").fits(self.memory)
-
-    @property
-    def mfu(self) -> Mfu:
-        """The part of the peak that is reached, with its formula. Raises PuzzleError as ``seconds`` does."""
-        return self._on_a_cluster("mfu").mfu(self.time, self.batches, self.ranks)
-
-    def _on_a_cluster(self, asked: str) -> RealCost:
-        if not isinstance(self.cost, RealCost):
-            problem = f"this run is in {self.unit.name} and {self.size_unit.name}, so it has no {asked}"
-            fix = "run(..., cost=cluster.cost(model)), for example of A100_MEGATRON and GPT_175B from lib.real"
-            raise PuzzleError(problem, where="Run", fix=fix)
-        return self.cost
-
-    def schedule(self) -> str:
-        """Return the work of a pipeline as the CSV that torch.distributed.pipelining loads, a line a rank. Raises
-        PuzzleError for a run that is no pipeline: with a layer on several ranks, or several micro-batches at once."""
-        return written(self.events, self.ranks, self.layers)
-
-    def verify(self) -> str:
-        """Return a sentence on final weights that are right. Raise PuzzleError if they are not, or the run failed."""
-        said = super().verify()
-        if self.failed:
-            raise PuzzleError("the final weights are right, but the run failed: its error says why", line="")
-        return said
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a run, independent of what it computes. ``pace``, ``device``, ``meter``, ``kill`` and ``profile``
-    are for engines with real tensors; ``order`` is the order in which the ranks are started; ``strict`` switches the
-    rules about sets."""
-
-    timeout: float | None = 10.0
-    pace: float = 0.0
-    device: str = "auto"
-    meter: bool = False
-    kill: tuple[int, int] | None = None
-    profile: str | None = None
-    order: Sequence[int] | None = None
-    strict: bool = True
-    follow: bool = True
-
-    def check(self) -> None:
-        """Raise PuzzleError for an impossible setting."""
-        if self.timeout is not None and (not isinstance(self.timeout, (int, float)) or not self.timeout > 0):
-            raise PuzzleError("timeout must be a number of seconds, or None", got=describe(self.timeout))
-        one_of_names("device", self.device, ("auto", "cpu"))
-        if self.profile is not None and not (isinstance(self.profile, str) and self.profile):
-            problem = "profile names a folder for the files of PyTorch's profiler"
-            raise PuzzleError(problem, got=describe(self.profile), fix='profile="profile"')
-        if not isinstance(self.pace, (int, float)) or not 0 <= self.pace < float("inf"):
-            raise PuzzleError("pace must be a number of seconds for a tick", got=describe(self.pace), fix="pace=0.03")
-        if self.kill is not None and not (isinstance(self.kill, tuple) and [*map(type, self.kill)] == [int, int]):
-            raise PuzzleError("kill names a rank and a record of its log", got=describe(self.kill), fix="kill=(2, 7)")
 
 
 def run(
@@ -190,7 +74,8 @@ def run(
     ``represent``: an axis of the mesh, or several, along which all ranks do the same, or True for all axes. Then a few
     ranks of it are run, and stand for the others: a thousand take no longer than four. Times, sizes, the log and the
     final weights are those of the whole machine, and it is proved that the others do the same, or the Run says that it
-    is not. Raises PuzzleError where ranks turn out to differ in more than their micro-batches and their shards.
+    is not. Raises PuzzleError where ranks turn out to differ in more than their micro-batches and their shards. Without
+    it, a few are run only where a run of all gives the same, and that is proved; with False, all are run.
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
     rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
@@ -226,16 +111,18 @@ def run(
         if shape.cost.uneven is not None:
             problem, fix = "ranks of an uneven machine do not all do the same", "leave represent out, or uneven"
             raise PuzzleError(problem, where="run", got=f"represent={represent!r}", fix=fix)
-        return _timed(fn, shape, work, settings, represent)
+        return timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
     if _watched is not None:
         return _watching(fn, shape, work, settings, _watched)
-    dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
-    models = train_on(fn, dist, work, settings)
-    with collector_off():
-        done = Run(name_of(fn), models, train)
-        highest = peak_event(done.device_events) if peak else None
+    done = proved(fn, shape, work, settings) if represent is None else None
+    if done is None:
+        dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
+        models = train_on(fn, dist, work, settings)
+        with collector_off():
+            done = Run(name_of(fn), models, train)
+    highest = peak_event(done.device_events) if peak else None
     return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
 
 
@@ -247,184 +134,6 @@ def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, setti
         done = Run(name_of(fn), models, work.train)
     done.peak = simulator.peak._replace(lines=tuple([str(line or "") for line in models[watched].lines()]))
     return done
-
-
-class Timed(Run):
-    """A run in which some ranks represented the others. Times, sizes and final weights are those of all ranks,
-    ``models`` and ``final_states`` those of the ranks that were run. ``proved``: whether it is proved that the others
-    do what follows from these, and the final weights are known."""
-
-    def __init__(self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry) -> None:
-        self._symmetry = symmetry
-        super().__init__(name, models, train)
-        self.proved = False
-
-    def conclude(self) -> None:
-        """Note whether it is proved what the others do."""
-        self.proved, symmetry = not self._symmetry.unproved(), self._symmetry
-        few, everyone = f"{len(self.models):,}", f"{symmetry.mesh.everyone:,}"
-        self.note = f"proved for all {everyone} ranks, of which {few} were run"
-        if not self.proved:
-            self.note = f"timed, not proved: {few} ranks were run for {everyone}"
-        elif few == everyone:
-            self.note = f"all {everyone} ranks were run"
-
-    def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
-        own = {model._rank: log for model, log in zip(models, super()._logs_of(models), strict=True)}
-        self._own = own
-        return self._symmetry.logs(own)
-
-    @property
-    def _of_each_kind(self) -> Iterable[Event]:
-        return chain.from_iterable(self._own.values())
-
-    @cached_property
-    def alike(self) -> Mapping[int, Sequence[int]]:
-        """Each rank from which others follow, all of which were run, with those that follow from it and are not among
-        them. Empty where all ranks were run, and with hosts."""
-        first = self._symmetry.first
-        if not first or self.hosts:
-            return {}
-        others: dict[int, list[int]] = {rank: [] for rank in sorted(first)}
-        for rank in range(self.ranks):
-            if rank not in first:
-                others[self._symmetry.stands_for(rank, self._symmetry.axes)[0]].append(rank)
-        return others
-
-    def log_of(self, rank: int) -> Sequence[Event]:
-        """Return the records of a rank that was run."""
-        return self._own[rank]
-
-    @cached_property
-    def typical(self) -> tuple[Sequence[Event], int]:
-        """The records of the ranks from which the others follow (see ``Outcome``)."""
-        if not self.alike:
-            return self.device_events, self.ranks
-        return tuple(chain.from_iterable(map(self.log_of, self.alike))), len(self.alike)
-
-    @property
-    def writers(self) -> list[Model]:
-        """For each rank the model whose code it has run."""
-        by_rank = {model._rank: model for model in self.models}
-        everyone = range(self._symmetry.mesh.everyone)
-        return [
-            by_rank.get(rank) or by_rank[self._symmetry.stands_for(rank, self._symmetry.axes)[0]] for rank in everyone
-        ]
-
-    @property
-    def fault(self) -> str:
-        """What is wrong with the run, as ever. An empty text where it is not known whether it trains the model."""
-        return super().fault if self.proved else ""
-
-
-def time_few(
-    fn: Callable[[Model], object], *, ranks: int, layers: int, batches: int, mesh: Mapping[str, int], cost: Cost
-) -> Run:
-    """Run some ranks that stand for all others, of a program that is known to do the same on all: nothing is proved."""
-    shape = Shape.of(ranks, mesh, cost=cost)
-    return _timed(fn, shape, Workload(layers, batches), Settings(timeout=None, follow=False), True)
-
-
-def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
-    """Run some ranks that represent all others (see ``run``)."""
-    also, mesh = set[tuple[int, ...]](), shape.mesh
-    axes = axes_of(mesh, represent)
-    while True:
-        shape = Shape(Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts), shape.cost, shape.experts)
-        symmetry = Symmetry(shape.mesh, axes, also, shape.cost)
-        simulator = simulator_of_few(shape, symmetry, settings.strict)
-        models = train_on(fn, Dist.of(shape, cast(AnySimulator, simulator)), work, settings, symmetry)
-        if not symmetry.survey.wanted:
-            break
-        also |= symmetry.survey.wanted
-        if len(also) >= MOST:
-            symmetry.survey.take("more than a few answers to which rank it is")
-            break
-    with collector_off():
-        done = Timed(name_of(fn), models, work.train, symmetry)
-    symmetry.unclear = symmetry.unclear or unclear(symmetry, simulator.scripts)
-    if settings.follow and not symmetry.unclear:
-        _follow(fn, shape, work, settings, symmetry, simulator.scripts)
-    done.conclude()
-    return done
-
-
-def _follow(
-    fn: Callable[[Model], object],
-    shape: Shape,
-    work: Workload,
-    settings: Settings,
-    symmetry: Symmetry,
-    scripts: dict[int, Script],
-) -> None:
-    """Run ranks beside what the first ones have written down: all of them, where it was not seen that they do the same,
-    else the first ones again, this time with plain numbers. Raise Unlike if one does otherwise."""
-    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts]
-    for start in range(0, len(others), AT_ONCE):
-        dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
-        models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]
-        try:
-            with redirect_stdout(None):
-                execute(fn, models, settings.timeout)
-        except Unlike:
-            raise
-        except PuzzleError as error:
-            raise Unlike(f"on rank {error.place.rank} only: {error.problem}", error.place) from None
-    symmetry.followed = True
-
-
-def train_on(
-    fn: Callable[[Model], object], dist: Dist, work: Workload, settings: Settings, symmetry: Symmetry | None = None
-) -> list[Model]:
-    """Return the models of a machine's ranks after each has run ``fn`` to its end, with no message left. Raise
-    PuzzleError with the partial run if something is wrong."""
-    models = [Model(rank, dist, work.layers, work.batches) for rank in dist._mesh.running]
-    if symmetry is not None:
-        for model in models if symmetry.first else ():
-            model._watch(symmetry.watched(model._rank))
-    try:
-        execute(fn, models, settings.timeout, settings.order)
-        if (left := left_over(models)) is not None:
-            raise left
-    except PuzzleError as error:
-        with collector_off(cycles=True):
-            explain(error, Run(name_of(fn), models, work.train), models)
-        raise
-    return models
-
-
-def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
-    """Attach a run to its error, and a description of the failure to that run."""
-    error.run = done
-    place = _place(error, done)
-    waits = [wait for model in models if (wait := model._waits_for(place)) is not None]
-    ended = frozenset(event.rank for event in done.events if event.kind == END)
-    if isinstance(error, Deadlock):  # a rank that waits for no call waits for something else
-        stuck = {model._rank for model in models} - ended - {wait.rank for wait in waits}
-        waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
-    tick = _clock(done, place.rank) if place.tick is None else place.tick
-    known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing
-    line = known if isinstance(known, str) else ""
-    done.failure = failure = Failure(str(error).partition("\n")[0], place, tick, tuple(waits), ended, line, done.unit)
-    if isinstance(error, Deadlock):
-        error.briefly = [sentence for _, sentence in failure.sentences()]
-
-
-def _place(error: PuzzleError, done: Run) -> Place:
-    """Return the place of an error in a run. A learner may raise an error with any place, or none."""
-    place = getattr(error, "place", NOWHERE)
-    rank, operation, layer, _, tick, _ = place if isinstance(place, Place) else NOWHERE
-    return Place(
-        rank if rank in range(done.ranks + done.hosts) else None,
-        operation if isinstance(operation, str) else "",
-        layer if isinstance(layer, int) else None,
-        tick=tick if isinstance(tick, float) and 0 <= tick <= done.time else None,
-    )
-
-
-def _clock(done: Run, rank: int | None) -> float:
-    """Return the end of the last operation of a rank, or of all, in ticks."""
-    return makespan(event for event in done.events if rank is None or event.rank == rank)
 
 
 def _engine(name: str) -> Any:

@@ -176,7 +176,7 @@ def _trial(fn: Callable[[Any], object], size: dict[str, Any], how: Mapping[str, 
     try:
         with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
             given = {**size, "experts": size["experts"] or 0, **how}
-            done = _by_few(fn, given) or run(fn, **given)
+            done = _by_few(fn, given) or run(fn, **given, represent=None if size["mesh"] else False)
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
