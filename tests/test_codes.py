@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lib import Model, PuzzleError, Run, run
-from lib.record.codes import CELLS, Code, code_of, grid, read_code
+from lib.record.codes import CELLS, Code, code_of, grid, read_code, text_of
 from lib.record.events import MARKS
 from tests.drawing_events import chain, event, sharded_run, staged_run
 
@@ -76,6 +76,13 @@ def test_every_code_parses_back_and_stands_in_the_column_of_its_start(
                 assert str(read_code(text)) == text
         own = [e for e in made.events if e.rank == rank and e.kind not in MARKS]  # type: ignore[attr-defined]
         assert sorted(found, key=str) == sorted(((round(e.start, 9), code_of(e)) for e in own), key=str)
+
+
+@pytest.mark.parametrize("made", [staged_run(4, 4), sharded_run()])
+def test_a_code_is_written_as_it_says(made: Run) -> None:
+    listed = event(0, "allgather", 0, 1, 5)._replace(layers=(5, 4, 3, 0))
+    for one in (*made.events, listed, event(0, "nobody_knows", 0, 1, 2)):
+        assert text_of(one) == str(code_of(one))
 
 
 def test_all_reduce_unknown_operations_and_sets_have_codes() -> None:

@@ -728,7 +728,7 @@ def test_pictures_and_reports_are_those_of_all_ranks_and_need_no_other_log(
 ) -> None:
     costs = [Cost(), A100_MEGATRON.cost(Transformer(size["layers"], 1024, 16, 512, 1000))]
     for cost in costs:
-        few, whole = run(program, **size, cost=cost, represent=axis), run(program, **size, cost=cost)
+        few, whole = [run(program, **size, cost=cost, represent=one) for one in (axis, False)]
         note, few.note = few.note, ""
         assert len(few.models) < whole.ranks and note
         monkeypatch.setattr(few, "verify", whole.verify)

@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import chain
 from textwrap import fill
 
+from ..basics.collector import collector_off
 from ..basics.errors import PuzzleError, witnessed
 from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
 from ..record.breakdown import in_words, time_parts
@@ -68,7 +69,8 @@ class Outcome:
     def events(self) -> tuple[Event, ...]:
         """The log, rank by rank. It is made of what the ranks have noted when it is first read."""
         logs, self._logs = self._logs, []
-        return tuple(chain.from_iterable(logs))
+        with collector_off():
+            return tuple(chain.from_iterable(logs))
 
     @cached_property
     def device_events(self) -> tuple[Event, ...]:
@@ -80,6 +82,11 @@ class Outcome:
         """The records of devices each of which stands for equally many, and how many these are: shares of the time,
         averages and highest values are those of all devices. Unless some ranks stand for others, these are all."""
         return self.device_events, self.ranks
+
+    @property
+    def _shares(self) -> tuple[Sequence[Event], int]:
+        """Records as ``typical`` has them, for shares that are exact."""
+        return self.typical
 
     @cached_property
     def attempted(self) -> bool:
@@ -138,7 +145,7 @@ class Outcome:
 
     def _spent(self) -> str:
         """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
-        parts = time_parts(*self.typical, self.time)
+        parts = time_parts(*self._shares, self.time)
         whose = "devices" if self.hosts else "ranks"
         said = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
         return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""

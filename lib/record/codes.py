@@ -39,7 +39,7 @@ class Code(NamedTuple):
 
     def __str__(self) -> str:
         layers = _spans(self.layers) if self.layers else "" if self.layer is None else str(self.layer)
-        return layers + letters_of(self.kind) + ",".join(number_ranges(self.numbers)).replace(" ", "")
+        return layers + letters_of(self.kind) + _numbers(self.numbers)
 
 
 def letters_of(kind: str) -> str:
@@ -58,9 +58,31 @@ def code_of(event: Event) -> Code:
     return Code(event.kind, layer, event.batches if row is not None and row.by_batch else frozenset(), event.layers)
 
 
-@lru_cache(maxsize=1 << 12)  # ranks that do the same have the same codes, but for their micro-batches
-def _as_text(code: Code) -> str:
-    return str(code)
+def text_of(event: Event) -> str:
+    """Return the code of an operation as text: the same as ``str(code_of(event))``, of which most is known already, as
+    ranks that do the same have the same codes, but for their micro-batches."""
+    front, numbered = _front(event.kind, event.layer, event.layers)
+    if not numbered:
+        return front
+    return front + _numbers(frozenset(event.group) - {event.rank} if numbered == _PEER else event.batches)
+
+
+_PEER, _BATCHES = "peer", "batches"
+"""What stands behind the letters of a code."""
+
+
+@lru_cache(maxsize=1 << 12)
+def _front(kind: str, layer: int | None, layers: tuple[int, ...]) -> tuple[str, str]:
+    row = OPERATIONS.get(kind)
+    if isinstance(row, Message):
+        return str(Code(kind)), _PEER
+    layer = layer if row is None or row.layered else None
+    return str(Code(kind, layer, layers=layers)), _BATCHES if row is not None and row.by_batch else ""
+
+
+@lru_cache(maxsize=1 << 12)
+def _numbers(numbers: frozenset[int]) -> str:
+    return ",".join(number_ranges(numbers)).replace(" ", "")
 
 
 def legend(kind: str) -> str:
@@ -153,7 +175,7 @@ def grid(
     }
     moments = sorted({event.start for own in by_rank.values() for event in own} | {tick for tick, _ in marks.values()})
     if len(moments) * len(names) > CELLS:
-        said = {rank: [_as_text(code_of(event)) for event in by_rank.get(rank, ())] for rank in names}
+        said = {rank: [text_of(event) for event in by_rank.get(rank, ())] for rank in names}
         for rank, (_, mark) in marks.items():
             said[rank].append(mark)
         return "\n".join(f"{name}  {' '.join(said[rank])}" for rank, name in names.items())
@@ -180,7 +202,7 @@ def _cells(
     """Return what stands below each moment, by the operations of a rank. ``columns``: the moments by their places."""
     cells, before = ["."] * len(moments), -1
     for event in own:  # by their starts: what goes on is written before what starts meanwhile
-        at, last, text = columns[event.start], columns.get(event.end), _as_text(code_of(event))
+        at, last, text = columns[event.start], columns.get(event.end), text_of(event)
         if last is None:
             last = bisect_left(moments, event.end)
         if last > at + 1:

@@ -37,7 +37,7 @@ MANY = 32
 """From so many ranks on, few of them are run where that is proved. With less, it would save nothing."""
 HALF = 1 / 2
 """Nor if more than this part of them is run."""
-PART = 1 / 4
+PART = 1 / 2
 """So much of the time that a run may take is for few ranks. If it is not enough, all are run, and have all of it."""
 AT_ONCE = 64
 """So many ranks are run together beside what others have written down: what they keep is in memory until they end."""
@@ -159,6 +159,11 @@ class Proved(Run):
     @property
     def _of_each_kind(self) -> Iterable[Event]:
         return chain.from_iterable(self._own.values())
+
+    @property
+    def _shares(self) -> tuple[Sequence[Event], int]:
+        first = sorted(self._symmetry.first)
+        return tuple(chain.from_iterable([self._own[rank] for rank in first])), len(first)
 
     def verify(self) -> str:
         """Do as ever. Final weights that are right are so by those of the ranks that were run."""

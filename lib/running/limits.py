@@ -1,7 +1,6 @@
 """Limits of a run's wall-clock time, also for code that never awaits and that catches every exception."""
 
 import asyncio
-import gc
 import signal
 import sys
 import threading
@@ -11,6 +10,7 @@ from random import uniform
 from types import FrameType
 from typing import Any
 
+from ..basics.collector import collector_off as collector_off
 from ..basics.errors import is_learners, show_line
 
 TIMEOUT, A_LAYER = 10.0, 0.001
@@ -36,24 +36,6 @@ def limit(timeout: float | None, ranks: int, layers: int, batches: int) -> float
 
 class TimeIsUp(BaseException):
     """Raised in the learner's code by the alarm. It is no Exception, so that ``except Exception`` does not catch it."""
-
-
-@contextmanager
-def collector_off(cycles: bool = False) -> Iterator[None]:
-    """Switch off cyclic garbage collection inside the block: with 38,000 events it took a third of the time.
-
-    Then new objects are marked as old by a freeze, since a first collection would take a tenth of a run and find
-    nothing: a run leaves no cycles (``test_lives``). After an error, or with ``cycles``, this is left out."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        if enabled and not cycles and not gc.get_freeze_count():  # what somebody else has frozen is to stay so
-            gc.freeze()
-            gc.unfreeze()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager
