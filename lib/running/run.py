@@ -318,11 +318,20 @@ class Timed(Run):
 
 
 def time_few(
-    fn: Callable[[Model], object], *, ranks: int, layers: int, batches: int, mesh: Mapping[str, int], cost: Cost
+    fn: Callable[[Model], object],
+    *,
+    ranks: int,
+    layers: int,
+    batches: int,
+    mesh: Mapping[str, int],
+    cost: Cost,
+    train: str = TRAINED[0],
+    hosts: int = 0,
+    represent: object = True,
 ) -> Run:
     """Run some ranks that stand for all others, of a program that is known to do the same on all: nothing is proved."""
-    shape = Shape.of(ranks, mesh, cost=cost)
-    return _timed(fn, shape, Workload(layers, batches), Settings(timeout=None, follow=False), True)
+    shape, work = Shape.of(ranks, mesh, cost=cost, hosts=hosts), Workload(layers, batches, train=train)
+    return _timed(fn, shape, work, Settings(timeout=None, follow=False), represent)
 
 
 def _timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
