@@ -62,7 +62,7 @@ def _gathered(model: Model, layer: int, divided: str | None) -> Awaitable[Weight
 
 
 async def _there(model: Model, mb: int, divided: str | None) -> None:
-    """One micro-batch through all layers, each gathered one ahead."""
+    """Do the forward pass of one micro-batch; each weight is gathered one layer ahead."""
     model.activations[0] = model.get_activation([mb])
     ahead = _gathered(model, 0, divided)
     for layer in range(model.LAYERS):
@@ -77,7 +77,7 @@ async def _there(model: Model, mb: int, divided: str | None) -> None:
 
 
 async def _back(model: Model, divided: str | None) -> None:
-    """And back. The pieces of several micro-batches' gradients are added up."""
+    """Do the backward pass, and add its gradients' shards to those of earlier micro-batches."""
     sums: dict[int, Awaitable[WeightGrad]] = {}
 
     async def add(layer: int) -> None:
@@ -99,7 +99,7 @@ async def _back(model: Model, divided: str | None) -> None:
 
 
 def _update(model: Model, layer: int, weight: Weight) -> Weight:
-    """Update what this rank has the state of."""
+    """Update the shard of a layer's weight for which this rank has the optimizer state."""
     weight, model.opt_states[layer] = model.update(
         layer, model.grad_weights.pop(layer), weight, model.opt_states[layer]
     )
