@@ -1,5 +1,5 @@
 """Rows of many events: every cell of a row shows what fills most of it, or where operations are too narrow, how much of
-its time goes to what. Hover texts describe runs of operations, and a lane below shows the network."""
+its time goes to what. Hover texts describe runs of operations, and a strip below shows the network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CELLS = 120_000
 HOVERS, FOUND = 1200, 8.0
 """The largest number of hover texts, and the least width of one in pixels."""
 LEVELS, SEEN = 4, 0.08
-"""The heights of a bar in the lane of the network, and the least part of such a step that is shown."""
+"""The heights of a bar in the strip of the network, and the least part of such a step that is shown."""
 HIDDEN = 0.4
 """The opacity of communication that is hidden by compute."""
 NARROW, SEVERAL, STEPS, DIVIDED = 2.5, 8, 8, 4.0
@@ -80,7 +80,7 @@ def draw_coarse(layout: Layout, plans: NumberPlans) -> list[Diagram]:
 
 
 def _network(layout: Layout, cell: float) -> list[Diagram]:
-    """Return the lanes of the network: in each cell a bar as high as the share of its time with communication, strong
+    """Return the strips of the network: in each cell a bar as high as the share of its time with communication, strong
     for what is exposed, and pale above that for what is hidden by compute."""
     if not layout.network:
         return []

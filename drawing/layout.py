@@ -42,7 +42,7 @@ MESSAGE, THIN_MESSAGE = 0.4, 11.0
 NEXT_TO_NOTHING = 0.001
 """A share of the time that nobody sees."""
 LANED = 7.0
-"""Rows lower than so many pixels have no lane for the network."""
+"""Rows lower than so many pixels have no strip for the network."""
 LINES = 280
 """Rows of a picture at most. If there are more, neighbors share one."""
 
@@ -173,7 +173,7 @@ class Layout:
         self.thin = max(5.0, (LANE if self.folded else 0.3) * self.height)
         self.tracks = max((max(row.tracks, default=0) for row in self.rows), default=0)
         self.network = not self.fine and self.height >= LANED and _has_traffic(trace)
-        """Whether rows without boxes have a thin lane below them, with how busy the network is."""
+        """Whether rows without boxes have a thin strip below them, with how busy the network is."""
         self.tracks += self.network
         self.bottom = self._place(top)
 

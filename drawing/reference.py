@@ -176,7 +176,7 @@ def _sizes() -> str:
         f"Times are in ticks, sizes in elements. A weight has {weight} elements, and so have its optimizer state and "
         f"its gradient; the activation of a micro-batch has {activation}. The five dictionaries weights, opt_states, "
         "activations, grad_activations and grad_weights are the memory of a rank; a tensor that is in none of them is "
-        "gone after the next operation. Ranks may sit in boxes (node_size) and along the axes of a mesh, from puzzle "
+        "gone after the next operation. Ranks may sit in nodes (node_size) and along the axes of a mesh, from puzzle "
         "8 on."
     )
 

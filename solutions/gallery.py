@@ -134,10 +134,10 @@ The picture shows who waits for whom and since when, and the error says what to 
 {failed}
 <pre>{error}</pre>
 <p>It is mended in one line:</p>
-<pre>{cure}</pre>
+<pre>{fix}</pre>
 <h2 id="verdict">A verdict</h2>
 <p>A program is graded at the size of its puzzle and at others. It passes if the model is trained correctly, in time and
-within memory. Then there is a star, which asks for a deeper idea. This is what the second program of the first picture is told:</p>
+within memory. Then there is a star, which asks for a deeper idea. This is the verdict on the second program of the first picture:</p>
 <div class="verdict" tabindex="0" role="region" aria-label="A verdict">{verdict}</div>
 <section id="course">
 <h2>The course</h2>
@@ -171,12 +171,12 @@ def products(
     puzzles: Sequence[Puzzle],
     played: Play,
     compared: Sequence[tuple[str, Run]],
-    told: Callable[[Puzzle], str],
+    report: Callable[[Puzzle], str],
     solutions: Path,
     where: str = "",
 ) -> Iterator[tuple[str, str]]:
     """The names of the files in puzzles/, and their texts. ``played``: gives the run of a puzzle's solution;
-    ``compared``: the runs of the hero, with their titles; ``told``: what a solution is told when it is graded, as HTML;
+    ``compared``: the runs of the hero, with their titles; ``report``: the verdict on a solution that is graded, as HTML;
     ``where``: the address of the project, if it has one."""
     course = [puzzle for puzzle in puzzles if not puzzle.repair]
     if not compared:
@@ -202,8 +202,8 @@ def products(
             ),
             failed=_picture(draw(failed.run, memory=False)),
             error=escape(str(failed)),
-            cure=_cure(),
-            verdict=told(graded),
+            fix=_fix(),
+            verdict=report(graded),
             key=_picture(draw_shared_legend([*runs.values()])),
             families="\n".join(_families(course, runs, said)),
             install=escape(
@@ -238,7 +238,7 @@ def _failed() -> PuzzleError:
     raise AssertionError("the program that is to fail does not fail")
 
 
-def _cure() -> str:
+def _fix() -> str:
     """The lines in which the two programs differ, with the loop that they begin."""
     wrong, right = (inspect.getsource(one).splitlines()[2:] for one in (one_too_few, evaluate))
     [at] = [at for at, (old, new) in enumerate(zip(wrong, right, strict=True)) if old != new]

@@ -22,6 +22,14 @@ def test_every_file_of_tests_that_is_named_is_there() -> None:
         assert [test for test in mutants.order(mutants.path_of(module)) if not (mutants.ROOT / test).exists()] == []
 
 
+def test_near_are_the_tests_that_know_a_module_without_the_corpus() -> None:
+    rules, rows = mutants.path_of("lib.course.rules"), mutants.path_of("lib.schedules.rows")
+    named = ["tests/test_whole_gradient.py", "tests/test_grading.py", "tests/test_repairs.py"]
+    assert mutants.order(rules, near=True) == [*named, "lib/course/rules.py"]
+    assert mutants.order(rules)[:4] == [*named, "tests/test_corpus.py"]
+    assert mutants.order(rows, near=True) == ["tests/test_schedules.py", "lib/schedules/rows.py"]
+
+
 def test_a_mutant_shows_the_lines_that_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "example.py"
     path.write_text("def later(x):\n    print(\n        x,\n    )  # so\n    return x < 3 and not x\n", "utf-8")

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def course(folder: Path) -> Path:
-    """The course as it is in a verifier's box: lib, and nothing else of the project."""
+    """The course as it is in a verifier's container: lib, and nothing else of the project."""
     place = folder / "opt"
     with tarfile.open(folder / "fsdp" / "tests" / "course.tar.gz") as archive:
         archive.extractall(place, filter="data")

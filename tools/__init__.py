@@ -7,7 +7,7 @@ published          figures that others have measured and published
 papers             these figures beside ours (`make papers`)
 papers_picture     the differences as a picture
 mutants            how many small mistakes in lib the tests notice (`make mutants`)
-tasks              puzzles as tasks for agents: instruction, boxes, verifier, solution
+tasks              puzzles as tasks for agents: instruction, containers, verifier, solution
 variants           puzzles with other sizes, prices and targets, drawn from a seed
 pythons            the notebooks on every Python that this machine has, with the newest packages (`make test-all`)
 """

@@ -99,7 +99,7 @@ async def fsdp(model: Model) -> Model:
 
 
 async def hybrid(model: Model) -> Model:
-    """Replica-FSDP: sharded in a box, and a sum over the boxes for each layer."""
+    """Replica-FSDP: sharded in a node, and a sum over the nodes for each layer."""
     rank, shards = model.axis_index("shard"), model.axis_size("shard")
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer, rank, shards)

@@ -1,4 +1,4 @@
-"""What engines with real tensors make of the solutions: errors, equal records, seconds, and how soon a fault is told.
+"""What engines with real tensors make of the solutions: errors, equal records, seconds, and when a fault is reported.
 
 python -m tools.bench_engines
 """
@@ -49,7 +49,7 @@ def errors() -> None:
 
 
 def faults() -> None:
-    """Print how soon each fault is told."""
+    """Print how soon each fault is reported."""
     from tests.test_engine_processes import FAULTS, REAL_FAULTS
 
     for fault in (*FAULTS, *REAL_FAULTS):

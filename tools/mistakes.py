@@ -1,5 +1,5 @@
-"""What systematic mistakes are told: each call of a solution is changed in every way that people change one by mistake,
-and the verdict on the program is written down, to be read and rated by a person.
+"""What messages systematic mistakes get: each call of a solution is changed in every way that people change it by
+mistake, and the verdict on the program is written down, to be read and rated by a person.
 
     python -m tools.mistakes [--count 200] [--seed 0] [--only fsdp,gpipe] [--json FILE]
 
@@ -217,7 +217,7 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write down what some mistakes are told."""
+    """Write down the messages that some mistakes get."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="how many are drawn at random")
     parser.add_argument("--seed", type=int, default=0)

@@ -42,7 +42,7 @@ import pytest
 DECIDE = {
     "lib.record.labels": ("labels", "by_hand"),
     "lib.record.shards": ("labels", "by_hand"),
-    "lib.record.training": ("operations",),
+    "lib.record.training": ("operations", "slices"),
     "lib.record.collectives": ("values", "drawing_primitives"),
     "lib.record.causal": ("slices", "values"),
     "lib.record.attention": ("slices",),

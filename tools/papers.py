@@ -46,7 +46,7 @@ with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one w
     from solutions.p13_one_f_one_b import one_f_one_b
     from solutions.p14_interleaved import interleaved
 
-TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a box
+TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a node
 FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
 """Bytes of a number: weights and gradients are kept in 4, weights are gathered in 2, gradients reduced in 4."""
 

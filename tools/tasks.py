@@ -5,14 +5,14 @@
     python -m tools.tasks DIR --hints             agents may ask for the hints that learners get
     python -m tools.tasks DIR --variants F        the variants that tools/variants.py has written to F
 
-    DIR/fsdp/task.toml                            what the boxes need, and which file is handed in
+    DIR/fsdp/task.toml                            what the containers need, and which file is handed in
              instruction.md                       the puzzle as a text
-             environment/                         the agent's box: Python, lib, a blank function
-             tests/                               the verifier's box: lib and a script that writes the reward
+             environment/                         the agent's container: Python, lib, a blank function
+             tests/                               the verifier's container: lib and a script that writes the reward
              solution/                            best.py, a program of the frontier, and fsdp.py, the notebook's
 
-The verifier has a box of its own, which gets one file from the agent's. Its reward is the score of the verdict (see
-lib/grading/points.py), in a JSON file. The same files are written for the same sources, byte by byte.
+The verifier has a container of its own, which gets one file from the agent's. Its reward is the score of the verdict
+(see lib/grading/points.py), in a JSON file. The same files are written for the same sources, byte by byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from solutions.figures import TAG as FIGURES
 TEMPLATES = Path(__file__).with_name("task")
 PICTURE = re.compile(r'<img alt="([^"]*)"[^>]*>|<picture>.*?</picture>', re.DOTALL)
 IMAGE = "python:3.13-slim"
-"""From which both boxes are made, unless another is named: to have the same for ever, name one with its digest."""
+"""From which both containers are made, unless another is named: to have the same for ever, name one with its digest."""
 
 
 VARIANT = "It is a variant: where the figures below are others, those above count.\n"
@@ -81,8 +81,8 @@ def task(puzzle: Puzzle, archive: bytes, image: str) -> Mapping[Path, str | byte
     files: dict[Path, str | bytes] = {
         Path(place): _filled((TEMPLATES / name).read_text(encoding="utf-8"), given) for name, place in places.items()
     }
-    for box in ("environment", "tests"):
-        files[Path(box, "course.tar.gz")] = archive
+    for part in ("environment", "tests"):
+        files[Path(part, "course.tar.gz")] = archive
     files[Path("environment", f"{puzzle.name}.py")] = blank(puzzle)
     files[Path("solution", f"{puzzle.name}.py")] = program(puzzle, puzzle.name)
     files[Path("solution", "best.py")] = program(puzzle, best(puzzle))
@@ -184,9 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.tasks", description=__doc__.splitlines()[0])
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("puzzles", metavar="PUZZLE", nargs="*", help="names or numbers (all)")
-    parser.add_argument("--hints", action="store_true", help="leave the hints in the agent's box")
+    parser.add_argument("--hints", action="store_true", help="leave the hints in the agent's container")
     parser.add_argument("--variants", metavar="F", type=Path, help="write the variants in this file")
-    parser.add_argument("--image", default=IMAGE, help=f"from which the boxes are made ({IMAGE})")
+    parser.add_argument("--image", default=IMAGE, help=f"from which the containers are made ({IMAGE})")
     options = parser.parse_intermixed_args(arguments)
     try:
         if options.variants is not None:

@@ -8,9 +8,11 @@ for each name, says whether it is in a new one.
 """
 
 import asyncio
+import selectors
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 
 
@@ -34,7 +36,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         super().close()
         self._selector = None  # type: ignore[assignment]
 
-    def select(self, timeout: float | None) -> list[Any]:
+    def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return an empty list, at once or after a wait. The loop calls it once for every round of callbacks.
         ``timeout``: 0 or less where callbacks are due, the seconds until the next timer where there is one, or None."""
         raise NotImplementedError
@@ -58,8 +60,8 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
                 except BaseException as error:
                     self.call_exception_handler({"message": f"Exception in {handle}", "exception": error})
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: Any = None
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
         """Note a callback that is due at once."""
         if self._closed or self.get_debug():  # type: ignore[attr-defined]
@@ -68,7 +70,7 @@ class SelectorlessLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def _process_events(self, event_list: list[Any]) -> None:
+    def _process_events(self, event_list: list[tuple[selectors.SelectorKey, int]]) -> None:
         pass  # nothing ever comes from outside
 
     def _write_to_self(self) -> None:
@@ -116,7 +118,7 @@ def ready_callbacks(loop: asyncio.AbstractEventLoop) -> list[Callable[..., objec
     return [handle._callback for handle in list(loop._ready)]  # type: ignore[attr-defined]
 
 
-def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
+def waited_for(task: asyncio.Task[object]) -> asyncio.Future[object] | None:
     """Return the future or task that a task waits for at this moment, or None if it can go on or has ended. Needs
     ``Task._fut_waiter``, tried with 3.11 to 3.15: the public ``asyncio.capture_call_graph`` of 3.14 looks the other
     way, from a future to those who wait, and does not see through ``asyncio.gather`` of calls in flight."""
@@ -129,7 +131,7 @@ def gathered(future: object) -> Sequence[Any]:
     return future._children if isinstance(future, asyncio.tasks._GatheringFuture) else ()  # type: ignore[attr-defined]
 
 
-def failed_unasked(task: asyncio.Task[Any]) -> bool:
+def failed_unasked(task: asyncio.Task[object]) -> bool:
     """Return whether a task has failed and nobody has asked for its error by ``await``, ``result`` or ``exception``.
     Needs ``Future._log_traceback``, tried with 3.11 to 3.15: what asyncio itself goes by when it prints "Task exception
     was never retrieved". A Task class of our own would not be there for tasks of another task factory."""

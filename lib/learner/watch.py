@@ -84,7 +84,7 @@ class Watch:
         self.waiting.clear()
 
 
-def _locals_of(task: asyncio.Task[Any]) -> Iterator[object]:
+def _locals_of(task: asyncio.Task[object]) -> Iterator[object]:
     """Yield the values of the local variables of a task's coroutines, outermost first."""
     coroutine: Any = task.get_coro()
     while isinstance(coroutine, CoroutineType):

@@ -150,16 +150,16 @@ class Simulator(Protocol[R, T, C]):
         """Return an ended call's token, list of tokens or plain value, and move the rank's clock to its end."""
 
     def decide_next(self) -> bool:
-        """All coroutines wait: wake one. Return False when none ever can be."""
+        """Wake one coroutine, when all of them wait. Return False if none can ever go on."""
 
     def store(self, rank: R, tensor: T) -> None:
-        """A dictionary of this rank now holds the tensor, once more."""
+        """Note that a dictionary of this rank holds the tensor, once more."""
 
     def drop(self, rank: R, tensor: T) -> None:
-        """A dictionary of this rank holds the tensor once less."""
+        """Note that a dictionary of this rank has let the tensor go, once."""
 
     def share(self, rank: R, holder: Callable[[], object]) -> None:
-        """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
+        """Note that several coroutines may run in this rank from now on; ``holder()`` returns the running one."""
 
     def time(self, rank: R) -> float:
         """Return the rank's clock, in ticks."""
@@ -171,7 +171,7 @@ class Simulator(Protocol[R, T, C]):
         """Return the rank's log so far."""
 
     def finish(self, rank: R) -> None:
-        """The rank's function has ended: take a last sample."""
+        """Take a last sample of memory, as the rank's function has ended."""
 
     def finish_logs(self, ranks: Iterable[R]) -> list[Sequence[Event]]:
         """Return the logs of all ranks at the end of a run, and drop the bookkeeping behind them."""

@@ -80,25 +80,25 @@ class Mesh:
         return range(self.everyone) if self.run is None else sorted(self.run)
 
     def host_of(self, rank: int) -> int | None:
-        """The host of a device, and of a host the host itself; None where there are no hosts."""
+        """Return the host of a device; a host's is the host itself. None where there are no hosts."""
         return self._host_of.get(rank, rank if rank in self.beside else None)
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Where a rank is on every axis."""
+        """Return a rank's index on every axis of the mesh."""
         found: dict[str, int] = {}
         for axis in reversed(self.axes):
             rank, found[axis] = divmod(rank, self.axes[axis])
         return found
 
     def rank_at(self, coordinates: Mapping[str, int]) -> int:
-        """The rank at these coordinates."""
+        """Return the rank at these coordinates, an index for every axis."""
         rank = 0
         for axis, size in self.axes.items():
             rank = rank * size + coordinates[axis]
         return rank
 
     def size(self, axis: object) -> int:
-        """Ranks along an axis. Raises PuzzleError for an unknown axis."""
+        """Return how many ranks an axis has. Raise PuzzleError for an unknown axis."""
         if not isinstance(axis, str) or axis not in self.axes:
             example = 'a mesh, for example run(..., mesh={"replica": 2, "shard": 4})'
             expected = f"one of {', '.join(map(repr, self.axes))}" if self.axes else example
@@ -111,8 +111,8 @@ class Mesh:
         return self.axes[axis]
 
     def named(self, axis: object) -> Axis:
-        """The name of a group's axes: of one its name, of several their names in the order of the mesh, of all of them
-        None, as of all ranks. Raises PuzzleError for an unknown axis, one that comes twice, and for none."""
+        """Return a group's axes in one form: the name of a single axis, a tuple of several names in the order of the
+        mesh, or None for all axes. Raise PuzzleError for an unknown axis, one that comes twice, and for none."""
         if axis is None:
             return None
         if not isinstance(axis, (tuple, list)):
@@ -132,29 +132,29 @@ class Mesh:
         return None if len(names) == len(self.axes) else names
 
     def index(self, rank: int, axis: Axis) -> int:
-        """The place of a rank in its group along axes that are ``named``."""
+        """Return the index of a rank in its group along axes in the form of ``named``."""
         here, place = self.coordinates(rank), 0
         for name in self.names(axis):
             place = place * self.axes[name] + here[name]
         return place
 
     def names(self, axis: Axis) -> tuple[str, ...]:
-        """The axes that a group has, by the name of these."""
+        """Return the names of the axes of a group, given in the form of ``named``."""
         if axis is None:
             return tuple(self.axes)
         return (axis,) if isinstance(axis, str) else axis
 
     def among(self, axes: Iterable[Axis]) -> set[str]:
-        """All axes that these name."""
+        """Return the names of all axes of several groups."""
         return {name for axis in axes for name in self.names(axis)}
 
     def along(self, axis: Axis) -> int:
-        """How many ranks a group along axes has that are ``named``."""
+        """Return the number of ranks of a group along axes in the form of ``named``."""
         return self.ranks if axis is None else prod(map(self.size, self.names(axis)))
 
     def group(self, rank: int, axis: Axis) -> Group:
-        """The ranks that differ from ``rank`` in this axis only, or in these, in the order of their numbers; None: all
-        ranks."""
+        """Return the group of ``rank`` along one or several axes: the ranks that differ from it on these only, in
+        ascending order. None: all ranks."""
         first, step, count = 0, 1, self.ranks
         if isinstance(axis, str):
             count, names = self.size(axis), list(self.axes)
@@ -177,6 +177,6 @@ class Mesh:
         return group
 
     def node(self, rank: int) -> int:
-        """The node that a rank sits in, a host in that of its devices."""
+        """Return the number of a rank's node; a host is in the node of its devices."""
         device = self.beside[rank][0] if rank in self.beside else rank
         return device // self.node_size if self.node_size else 0

@@ -28,14 +28,14 @@ from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
 
 class Watcher(Protocol):
-    """Who wants to know when tensors can really move: an engine whose ranks are processes."""
+    """What is called when tensors can be moved: an engine whose ranks are processes moves real ones then."""
 
     def met(self, kind: str, calls: Sequence[InFlight], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """A collective has taken place: its calls in group order, labels of what each of them brought, and of what it
-        gets. In a collective of several layers each of these is a list of labels."""
+        """Hear that a collective has taken place: its calls in group order, the labels of the input and of the output
+        of each. In a collective of several layers these are lists of labels."""
 
     def received(self, sent: Message, call: Message) -> None:
-        """A message has found its receive."""
+        """Hear that a sent message has met its receive."""
 
 
 Held = tuple[Sequence[Result | Results], Labels, Elements]
@@ -119,7 +119,7 @@ class Network:
             self.mixed.append(meeting)
 
     def _advance(self, head: InFlight) -> None:
-        """A call has come to the head of its network link: start what can start, and what that lets start."""
+        """Start a call that has come to the head of its link, if it can start, and all calls that can start then."""
         heads = [head]
         while heads:
             call = heads.pop()
@@ -135,7 +135,7 @@ class Network:
                 self._hold(meeting, heads)
 
     def _hold(self, meeting: Meeting, heads: list[InFlight]) -> None:
-        """Everyone is there: the collective takes place and ends everywhere at once."""
+        """Carry out a collective for which all ranks are ready. It ends on all of them at the same time."""
         axis, first, number = meeting.op
         del self.meetings[axis, first][cast(int, number)]
         row, calls = meeting.row, cast("list[Member]", meeting.calls)
@@ -243,7 +243,7 @@ class Network:
         return call
 
     def _transmit(self, call: Message, start: TimeUnits, heads: list[InFlight]) -> None:
-        """A send starts; it never waits for its receiver."""
+        """Start a send, which never waits for its receiver."""
         links, receiver = call.links, call.peer
         assert links is not None and receiver is not None
         sender = links.rank.rank
@@ -314,7 +314,7 @@ class Network:
             heappush(self.candidates, (end, links.rank.rank, links.version, call, sender))
 
     def _receive(self, links: RankLinks, call: Message, sender: int) -> None:
-        """The receive link takes the next message of a sender."""
+        """Let a rank's receive link take the next message of a sender."""
         sent = self.mailboxes[links.rank.rank][sender].popleft()
         assert sent.end is not None
         queue = links.receives[call.peer]
@@ -355,7 +355,7 @@ class Network:
         return False
 
     def _ended(self, call: InFlight) -> None:
-        """The end of an awaited call is known: wake its waiter, at once if no other wait can come first."""
+        """Wake what waits for a call whose end is known now: at once, if no other wait can end before it."""
         rank = call.rank
         if rank.several:
             assert call.end is not None
@@ -365,7 +365,7 @@ class Network:
             waiter()
 
     def decide_next(self) -> bool:
-        """Everyone waits: decide what ends first. Return False if nothing can be decided.
+        """Decide which wait ends first, when all coroutines wait. Return False if none can ever end.
 
         A message that anyone sends from now on is received a shortest transfer later at the earliest, so receives that
         are ready before that are certain as well, where the rank has no other coroutine to issue more.

@@ -123,11 +123,11 @@ class Outcome:
         return ""
 
     def check(self) -> None:
-        """Whether the final weights are right. Prints ``Correct!``, or raises PuzzleError."""
+        """Print ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         print(self.verify())
 
     def verify(self) -> str:
-        """What to say of final weights that are right. Raises PuzzleError if they are not."""
+        """Return ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
         check_finals(self.final_states, self.train, self._finals)

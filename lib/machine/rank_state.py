@@ -442,7 +442,7 @@ class RankState(Asked):
     # -- lives --------------------------------------------------------------------------
 
     def share(self, holder: Callable[[], object]) -> None:
-        """From now on several coroutines may run in this rank; ``holder()`` names the one that does."""
+        """Note that several coroutines may run in this rank from now on; ``holder()`` returns the running one."""
         if not self.several:
             self.several, self.holder = True, holder
             self.all_temporaries[holder()] = self.temporaries
@@ -487,7 +487,7 @@ class RankState(Asked):
         tensor.makers = ()
 
     def store(self, tensor: TensorState) -> None:
-        """A dictionary of this rank now holds the tensor, once more."""
+        """Note that a dictionary of this rank holds the tensor, once more."""
         # As is_free has it, without the call.
         if tensor.rank is not self or tensor.origin or not (tensor.stored or tensor.since >= tensor.temporaries.ended):
             self.examine(tensor, STORING)
@@ -498,7 +498,7 @@ class RankState(Asked):
         self.held[tensor.slot] += tensor.memory
 
     def drop(self, tensor: TensorState) -> None:
-        """A dictionary of this rank holds the tensor once less. Raise PuzzleError if none holds it."""
+        """Note that a dictionary of this rank has let the tensor go, once. Raise PuzzleError if none held it."""
         if not tensor.stored:
             problem, where = f"{tensor.labels} was never stored", self.place("taking it out")
             expected = "a tensor that was stored as model.weights[key] = tensor, and so counts as memory"

@@ -5,17 +5,16 @@ A layer is attention and a rest. ``project`` makes queries that have attended to
 they see. Backwards it is ``backward_rest``, ``backward_attend`` for each of these blocks, ``backward_project``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
 from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_slices
 from .kinds import KINDS
 from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, show_heads, within
-from .operations import Computation, More, Rank, Values
+from .operations import Computation, More, Rank, Value, Values
 from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
 
 MEETS = {
@@ -277,10 +276,10 @@ def _both_gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More
     return [of_weight, grad.changed(layer=layer - 1, extra=NO_EXTRA)]
 
 
-def _of(verb: str) -> Any:
+def _of(verb: str) -> Callable[[Values, Sequence[Value], More], Sequence[Value]]:
     """Return the value of an operation: what the arithmetic's method of that name makes of the operands."""
 
-    def value(values: Values, given: Sequence[Any], more: More) -> Sequence[Any]:
+    def value(values: Values, given: Sequence[Value], more: More) -> Sequence[Value]:
         made = getattr(values, verb)(*given)
         return made if isinstance(made, tuple) else [made]
 

@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_layers, show_set
 from . import causal
@@ -27,7 +26,7 @@ from .labels import (
     same_pieces,
     within,
 )
-from .operations import Computation, More, Rank, Values
+from .operations import Computation, More, Rank, Value, Values
 from .shards import coarsest, show_part  # fmt: skip
 
 # -- forward and backward -------------------------------------------------------------------------
@@ -338,7 +337,7 @@ def _output(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> lis
     return [out, _left_behind(layer, inp, weight, more["keep"])] if "keep" in more else [out]
 
 
-def _outputs(values: Values, given: Sequence[Any], more: More) -> Sequence[Any]:
+def _outputs(values: Values, given: Sequence[Value], more: More) -> Sequence[Value]:
     """Return the value of a layer's output, and that of its inner activations where some are kept."""
     inp, weight = given
     if not more:
@@ -349,7 +348,7 @@ def _outputs(values: Values, given: Sequence[Any], more: More) -> Sequence[Any]:
     return [values.forward(inp, weight, partial)]
 
 
-def _trained(values: Values, weight: Any, more: More) -> Any:
+def _trained(values: Values, weight: Value, more: More) -> Value:
     """Return the value of a weight, or what stands in its place where it is frozen and has an adapter."""
     return values.adapted(weight, more["adapter"]) if "adapter" in more else weight
 
@@ -376,7 +375,7 @@ def _of_the_loss(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
     return [grad.changed(shards=inp.shards, total=inp.total) if more else grad]
 
 
-def _both_gradients(values: Values, given: Sequence[Any], more: More) -> tuple[Any, Any]:
+def _both_gradients(values: Values, given: Sequence[Value], more: More) -> tuple[Value, Value]:
     """Return the values of the gradients of a layer's weight, or of its adapter, and of its input."""
     inp, grad, weight = given
     if not more:

@@ -1,4 +1,4 @@
-"""The simulator of a worker: it writes down each call that it carries out.
+"""The simulator of a worker: it records each call before it carries it out.
 
 A call is written first, and carried out as it was written, by a replay of its own. So what a learner sees is what the
 grader's replay will see, and a question (the clock, the log, what is stored) is answered here and not recorded.
@@ -29,7 +29,7 @@ QUESTIONS = (
 
 
 class RecordedTensor(TensorState):
-    """A tensor of which is recorded how it is cut, joined and added."""
+    """A tensor whose calls (shard, combine and add) are recorded."""
 
     __slots__ = ()
 

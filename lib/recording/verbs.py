@@ -25,7 +25,7 @@ MOST_PIECES = 4_000_000
 
 
 class Reader(Protocol):
-    """Who reads arguments: the tensors and calls of a run by their numbers, and what is being carried out."""
+    """What reading an argument needs: the run's tensors and calls by number, and which call is being carried out."""
 
     layers: int
     tensors: list[TensorState]

@@ -34,7 +34,7 @@ def parse(line: bytes) -> Any:
 
 
 class Wire:
-    """One end of the line."""
+    """One end of a connection that carries lines of JSON."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end, self.buffer = end, bytearray()

@@ -12,7 +12,7 @@ from .session import MOST_TRIES, Allowance, Bar, Examiners, Turn
 
 @dataclass
 class Paper:
-    """What one student gets back."""
+    """What is graded of one student, and what could not be read."""
 
     student: Student
     turn: Turn = field(default_factory=lambda: Turn([]))

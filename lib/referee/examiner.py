@@ -77,7 +77,7 @@ def _source(code: Loaded, name: str) -> str:
 
 
 class Judge:
-    """Answers what is asked, and keeps the file that it has loaded last until it has judged an attempt in it."""
+    """Judges attempts, and finds what files define. The last file stays loaded until an attempt in it is judged."""
 
     def __init__(self, referee: Referee) -> None:
         self.referee = referee
@@ -145,7 +145,7 @@ def _end_with_parent() -> None:
 
 
 class Examiner:
-    """Such a process, from outside. It is started when it is asked, as is another one where it has died."""
+    """A handle of a process that judges. The process starts at the first question, and a new one if it has died."""
 
     def __init__(self, timeout: float, secret: Sequence[str]) -> None:
         self.how = (timeout, secret)

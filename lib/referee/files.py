@@ -15,7 +15,7 @@ POINTS = ("points", "points possible")  # what it has of each student besides, w
 
 
 def as_json(reports: Sequence[Report]) -> str:
-    """The version and all results; those of a folder of submissions name their student, and those who have none."""
+    """Return the version and all results as JSON. Results of a class name their student, also one without any."""
     whose = [({"student": report.student} if report.student else {}, report.verdicts) for report in reports]
     results = [student | verdict.as_json() for student, verdicts in whose for verdict in verdicts]
     isolation = reports[0].isolation if reports else ""
@@ -25,7 +25,7 @@ def as_json(reports: Sequence[Report]) -> str:
 
 
 def as_junit(reports: Sequence[Report]) -> str:
-    """JUnit XML: a suite for each report, a case for each puzzle; what is not attempted counts as skipped.
+    """Return JUnit XML: a suite for each report, a case for each puzzle. A puzzle not attempted counts as skipped.
 
     A student who was not graded has a single case, which is an error.
     """
@@ -53,7 +53,7 @@ def as_junit(reports: Sequence[Report]) -> str:
 
 
 def as_gradescope(report: Report) -> str:
-    """What Gradescope reads: a point for each puzzle, or its points where they are given, and a leaderboard of times
+    """Return Gradescope's results.json: a point for each puzzle, or its points if given, and a leaderboard of times
     and memory (less is better)."""
     tests, board = [], []
     for verdict in report.verdicts:
@@ -78,8 +78,8 @@ def as_gradescope(report: Report) -> str:
 
 
 def as_csv(reports: Sequence[Report]) -> str:
-    """A row for each student: how many pass, or that nothing is graded, and of each puzzle status, time and memory; and
-    points, where they are given."""
+    """Return CSV with a row for each student: how many puzzles pass, or that nothing is graded; status, time and memory
+    of each puzzle; and points, if given."""
     out = io.StringIO()
     given = any(report.worth for report in reports)
     each, whole = (*COLUMNS, *POINTS[:1] * given), POINTS * given

@@ -68,7 +68,7 @@ def _table(reports: Sequence[Report]) -> tuple[list[str], list[list[str]], str]:
 
 
 def as_html(reports: Sequence[Report]) -> str:
-    """A page without scripts and without anything from elsewhere. Names are shown as they are, whatever is in them."""
+    """Return an HTML page without scripts that loads nothing. Names are escaped, whatever is in them."""
     heads, rows, missing = _table(reports)
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
     body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
@@ -80,7 +80,7 @@ def as_html(reports: Sequence[Report]) -> str:
 
 
 def as_markdown(reports: Sequence[Report]) -> str:
-    """The same as a table in Markdown."""
+    """Return the leaderboard as a table in Markdown."""
     heads, rows, missing = _table(reports)
     lines = [heads, ["---"] * len(heads), *([_as_text(cell) for cell in row] for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)

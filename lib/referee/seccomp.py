@@ -1,4 +1,4 @@
-"""A process that starts no other, signals no other and reaches into no other: threads are all that it may have.
+"""Keeps a process from starting, signaling and reaching into others. It may still have threads.
 
 What the system limits for a process (memory, above all) is then limited for all that a learner's code does. This is
 done with Linux's filter of system calls (seccomp), which needs no privilege.

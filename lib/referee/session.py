@@ -88,7 +88,7 @@ class Turn:
 
 
 class Examiners:
-    """As many as there are processors, each of them started when it is needed."""
+    """As many examiners as there are processors. Each starts when it is needed."""
 
     def __init__(self, timeout: float, secret: Sequence[str] = ()) -> None:
         """``timeout``: seconds for each run, more for a large one; ``secret``: folders that no code may see."""

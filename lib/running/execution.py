@@ -147,7 +147,7 @@ class Execution:
         self.fn, self.models, self.timeout, self.late = fn, models, timeout, late
         self.simulator = models[0]._simulator
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.started: dict[int, list[asyncio.Task[Any]]] = {}  # by the ranks' own code, which may not await them
+        self.started: dict[int, list[asyncio.Task[object]]] = {}  # by the ranks' own code, which may not await them
         self.finished: set[int] = set()
         self.raised: list[BaseException] = []  # one error of each failed rank
         self.over = False
@@ -251,7 +251,7 @@ class Execution:
         lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
         self._fail(self.simulator.deadlock(lines, frozenset(self.finished)))
 
-    def _started(self, task: asyncio.Task[Any]) -> None:
+    def _started(self, task: asyncio.Task[object]) -> None:
         model = _rank.get()
         if model is not None:
             model._share()
@@ -285,13 +285,13 @@ def _says(error: BaseException) -> str:
     return f": {text}" if text else ""
 
 
-def goes_on(task: asyncio.Task[Any]) -> bool:
+def goes_on(task: asyncio.Task[object]) -> bool:
     """Return whether a task waits for nothing, or sleeps."""
     sleeps = any(getattr(one, "cr_code", None) is asyncio.sleep.__code__ for one in waiting(task.get_coro()))
     return sleeps or waited_for(task) is None
 
 
-def waiting_line(task: asyncio.Task[Any]) -> str:
+def waiting_line(task: asyncio.Task[object]) -> str:
     """Return the learner's innermost line at which a task waits."""
     frames = learners_frames(task.get_coro())
     return show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""

@@ -104,7 +104,7 @@ def watchdog(seconds: float) -> Iterator[None]:
         yield
 
 
-def waiting(coroutine: Any) -> list[Any]:
+def waiting(coroutine: object) -> list[Any]:
     """Return a coroutine and the awaitables that it waits for, the innermost last."""
     found = []
     while coroutine is not None:
@@ -113,13 +113,13 @@ def waiting(coroutine: Any) -> list[Any]:
     return found
 
 
-def learners_frames(coroutine: Any) -> list[FrameType]:
+def learners_frames(coroutine: object) -> list[FrameType]:
     """Return the learner's frames in which a coroutine waits, the innermost last."""
     frames = [getattr(one, "cr_frame", None) for one in waiting(coroutine)]
     return [frame for frame in frames if frame is not None and is_learners(frame.f_code)]
 
 
-def end_for_good(task: asyncio.Task[Any]) -> None:
+def end_for_good(task: asyncio.Task[object]) -> None:
     """Close a coroutine that has caught every cancellation, so that nothing of it is left for later runs. It gets an
     error at the first line of the learner's that no ``try`` guards. From Python 3.13 on, the line that awaits counts
     once more, inside its ``try``."""

@@ -12,6 +12,7 @@ No thread, no socket and no patching, so it works under a running loop and in a 
 """
 
 import asyncio
+import selectors
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class QuietLoop(SelectorlessLoop):
         self,
         quiet: Callable[[], bool],
         stuck: Callable[[], object],
-        started: Callable[[asyncio.Task[Any]], object],
+        started: Callable[[asyncio.Task[object]], object],
         deadline: float | None,
     ) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class QuietLoop(SelectorlessLoop):
         self._started(task)
         return task
 
-    def select(self, timeout: float | None) -> list[Any]:
+    def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """Let the machine decide what ends next. The base class calls this once a turn."""
         self._turns += 1
         if self._deadline is not None and self._turns % 64 == 0 and time.monotonic() > self._deadline:

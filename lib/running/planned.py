@@ -147,7 +147,7 @@ def _gathered(model: Model, layer: int, divided: str | None, adapters: bool) -> 
 
 
 async def _there(model: Model, mb: int, divided: str | None, adapters: bool) -> None:
-    """One micro-batch through all layers, each gathered one ahead."""
+    """Do the forward pass of one micro-batch; each weight is gathered one layer ahead."""
     model.activations[0] = model.get_activation([mb])
     ahead = _gathered(model, 0, divided, adapters)
     for layer in range(model.LAYERS):
@@ -168,7 +168,7 @@ async def _whole(model: Model, asked: list[Awaitable[Weight]]) -> None:
 
 
 async def _back(model: Model, divided: str | None, adapters: bool) -> None:
-    """And back. The pieces of several micro-batches' gradients are added up."""
+    """Do the backward pass, and add the shards of its gradients to those of earlier micro-batches."""
     sums: dict[int, Awaitable[WeightGrad]] = {}
 
     async def add(layer: int) -> None:

@@ -42,7 +42,7 @@ class Prices(NamedTuple):
 
     @classmethod
     def of(cls, cost: Cost) -> "Prices":
-        """Return the prices of a machine without boxes."""
+        """Return the prices of a machine without nodes."""
 
         def price(name: str) -> TimeUnits:
             return cost.in_time_units(cost.price(name))

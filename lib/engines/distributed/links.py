@@ -2,7 +2,7 @@
 
 What travels, and in which order, is known from the simulated run. Since that order is the same on every rank, blocking
 calls are enough, and no two ranks can wait for each other. The rank computes meanwhile: that is overlap. As on the
-simulated machine it has two lanes, one for collectives and sends, and one for receives. So what goes round a ring moves
+simulated machine it has two links, one for collectives and sends, and one for receives. So what goes round a ring moves
 on all ranks at once.
 """
 
@@ -28,9 +28,9 @@ class Broken(RuntimeError):
 
 
 class Links:
-    """Threads that carry out the moves of one rank, those of a lane in order, each as soon as the rank has started it,
+    """Threads that carry out the moves of one rank, those of a link in order, each as soon as the rank has started it,
     in a context that ``watch()`` gives. ``times``: by place in the log, when each began and ended (of time.monotonic).
-    On GPUs there is one lane only: there a pair of ranks has one queue for both directions.
+    On GPUs there is one link only: there a pair of ranks has one queue for both directions.
     """
 
     def __init__(
@@ -42,22 +42,22 @@ class Links:
         watch: Callable[[], AbstractContextManager[object]],
     ) -> None:
         self.rank, self.numbers, self.watch = rank, numbers, watch
-        self.lanes: tuple[list[Move], list[Move]] = [], []
+        self.links: tuple[list[Move], list[Move]] = [], []
         for move in moves:
             receives = stream_of(move.kind) == "message" and move.ranks[1] == rank and numbers.device == "cpu"
             if rank in move.ranks:
-                self.lanes[receives].append(move)
+                self.links[receives].append(move)
         self.groups, self.hosts = _groups(mesh, moves), mesh.beside.keys()
         self.changed = threading.Condition()
         self.started: dict[int, Any] = {}
         self.results: dict[int, Value] = {}
         self.times: dict[int, tuple[float, float]] = {}
         self.trouble: BaseException | None = None
-        self.at_work = len(self.lanes)
+        self.at_work = len(self.links)
 
     def start(self) -> None:
         """Start the threads."""
-        for moves in self.lanes:
+        for moves in self.links:
             threading.Thread(target=self._carry_out, args=(moves,), daemon=True, name="links").start()
 
     def start_call(self, place: int, value: Value) -> None:

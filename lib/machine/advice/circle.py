@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from ...basics.errors import numbered, show_call, show_set
 from ...record.labels import Labels
@@ -14,6 +14,7 @@ from ...record.table import OPERATIONS, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..past import Asked, Step
+from ..rank_state import Done
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
@@ -310,12 +311,13 @@ def unsent_of(waits: Sequence[InFlight], owners: Mapping[int, set[int]] | None =
     return said[:MOST_UNSENT]
 
 
-def _after_it(record: Any) -> int:
+def _after_it(record: Done | InFlight) -> int:
     """Return the layer that reads what a forward or a backward gives."""
-    return int(record.layer) + (-1 if OPERATIONS[record.kind].backward else 1)
+    assert record.layer is not None
+    return record.layer + (-1 if OPERATIONS[record.kind].backward else 1)
 
 
-def _unsent_by(call: InFlight) -> Any:
+def _unsent_by(call: InFlight) -> Done | InFlight | None:
     """Return the last record of a rank before a call if it is that of a forward or a backward whose result another rank
     may wait for, and nothing was sent after it; else None."""
     rank = call.rank
@@ -331,7 +333,7 @@ def _unsent_by(call: InFlight) -> Any:
     return None
 
 
-def in_words(record: Any) -> str:
+def in_words(record: Done | InFlight) -> str:
     """Return a record of a rank's log as text."""
     if not isinstance(record, InFlight):
         batches = f", micro-batch {show_set(record.batches)}" if record.batches else ""
