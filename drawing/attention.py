@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from itertools import product
 from math import lcm
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from lib.basics.arguments import describe
 from lib.basics.errors import PuzzleError, numbered, runs_of
 from lib.basics.units import Unit
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
-from lib.record.causal import ALL, Slices, seen, share, show_slices
+from lib.record.causal import ALL, NOTHING, Slices, both, seen, share, show_slices
 from lib.record.events import Event
 from lib.record.shards import refined
 from lib.running.run import Run
@@ -52,6 +53,7 @@ class Block(NamedTuple):
     keys: Slices
     start: float
     end: float
+    heads: Slices = ALL
 
 
 class Own(NamedTuple):
@@ -59,11 +61,14 @@ class Own(NamedTuple):
 
     ranks: Sequence[int]
     blocks: Sequence[Block]
+    heads: Slices = ALL
+    """Which heads all of them have together."""
 
     @property
     def share(self) -> Fraction:
-        """The share of all pairs of a query and a key that it sees."""
-        return sum((share(block.queries, block.keys) for block in self.blocks), Fraction(0))
+        """The share of all pairs of a query and a key that it sees, in each head, which one of these ranks has."""
+        shares = (share(block.queries, block.keys) * _part(block.heads) for block in self.blocks)
+        return sum(shares, Fraction(0))
 
     @property
     def name(self) -> str:
@@ -111,7 +116,12 @@ class Triangle(NamedTuple):
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the blocks, (query, key) in slices of ``cut``, that see each other and that nobody has computed."""
-        done = {pair for own in self.owns for block in own.blocks for pair in _pairs(block, self.cut)}
+        heads = defaultdict[tuple[int, int], Slices](lambda: NOTHING)
+        for own in self.owns:
+            for block in own.blocks:
+                for pair in _pairs(block, self.cut):
+                    heads[pair] = both(heads[pair], own.heads)
+        done = {pair for pair, which in heads.items() if which == ALL}
         return [(query, key) for query in range(self.cut) for key in range(query + 1) if (query, key) not in done]
 
 
@@ -185,9 +195,22 @@ def _triangle(run: Run, title: str, layer: int, batch: int | None, backward: boo
     blocks = {rank: _first_time(own) for rank, own in sorted(by_rank.items())}
     for rank, own in blocks.items():
         alike[tuple((block.queries, block.keys) for block in own)].append(rank)
-    owns = [Own(ranks, blocks[ranks[0]]) for ranks in alike.values()]
+    owns = [Own(ranks, blocks[ranks[0]], _together(blocks, ranks)) for ranks in alike.values()]
     note = f"layer {layer}" + f", micro-batch {batch}" * (run.batches > 1) + ", backward" * backward
+    parts = max(block.heads[1] for own in owns for block in own.blocks)
+    if parts > 1:
+        note += f", heads in {parts} parts"
     return Triangle(title, note, owns, run.unit)
+
+
+def _together(blocks: Mapping[int, Sequence[Block]], ranks: Sequence[int]) -> Slices:
+    """Return which heads some ranks have together: those of the first block of each."""
+    return reduce(both, [blocks[rank][0].heads for rank in ranks])
+
+
+def _part(heads: Slices) -> Fraction:
+    """Return which share of all heads these are."""
+    return Fraction(len(heads[0]), heads[1])
 
 
 def _first_time(events: Sequence[Event]) -> list[Block]:
@@ -195,12 +218,12 @@ def _first_time(events: Sequence[Event]) -> list[Block]:
     found = list[Block]()
     done = set[tuple[Slices, Slices]]()
     for event in events:
-        queries, keys = event.slices
+        queries, keys, *heads = event.slices
         pair = queries, seen(queries, keys)
         if pair in done and pair[1][0]:
             break
         done.add(pair)
-        found.append(Block(len(found) + 1, queries, keys, event.start, event.end))
+        found.append(Block(len(found) + 1, queries, keys, event.start, event.end, *heads))
     return found
 
 
@@ -219,7 +242,7 @@ def _sentences(triangle: Triangle, several: bool) -> list[str]:
     lasting = triangle.unit.lasting
     long = lasting(triangle.end - triangle.start)
     if least.share == most.share:
-        work = f"each rank has {share_text(float(most.share))} of the work" if len(triangle.owns) > 1 else ""
+        work = f"each rank has {share_text(float(most.share))} of the work" if most.share < 1 else ""
         said = [f"It takes {long}{', and ' * bool(work)}{work}."]
     else:
         who = [f"{capitalized(own.full_name)} {_have(own)} {share_text(float(own.share))}" for own in (most, least)]
@@ -243,7 +266,8 @@ def _in_words(triangle: Triangle) -> str:
     for own in triangle.owns:
         steps = ", then ".join(_said(triangle, block) for block in own.blocks if seen(block.queries, block.keys)[0])
         queries = show_slices(own.blocks[0].queries)
-        said.append(f"queries of {own.full_name}, {queries}, attend to {steps or 'no key that they see'}")
+        each = "" if own.blocks[0].heads == ALL else ", each in its part of the heads"
+        said.append(f"queries of {own.full_name}, {queries}{each}, attend to {steps or 'no key that they see'}")
     return f"{triangle.title}, {triangle.note}: {'; '.join(said)}."
 
 
@@ -343,6 +367,8 @@ class _Panel:
         queries, keys = (runs_of(refined(*piece, self.cut)) for piece in (block.queries, block.keys))
         parts = [(rows, columns) for rows, columns in product(queries, keys) if columns[0] <= rows[1]]
         said = f"{own.full_name}, step {block.step}: queries of {show_slices(block.queries)} attend to "
+        if block.heads != ALL:
+            said = f"{own.full_name}, each in its part of the heads: queries of {show_slices(block.queries)} attend to "
         if parts:
             how = style(color, theme.CARD, 1, opacity)
             shapes: list[Diagram] = [poly(self._outline(*part), how) for part in parts]

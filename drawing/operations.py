@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lib.basics.errors import show_layers
 from lib.basics.units import Unit
 from lib.record.attention import ATTEND, BACKWARD_ATTEND
-from lib.record.causal import Slices, show_slices
+from lib.record.causal import show_heads, show_slices
 from lib.record.codes import letters_of
 from lib.record.events import Event
 from lib.record.labels import ADAPTER
@@ -160,7 +160,7 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     alone, size = row.one, trace.size_unit
     said = [f"{row.full_name}: {operation_in_words(event, row)}", when(event, trace.unit)]
     if alone:
-        said += [f"{whose}: {show_slices(one)}" for whose, one in slices_of(event).items()]
+        said += [f"{whose}: {which}" for whose, which in slices_of(event).items()]
     if event.tensor:
         what = f"{event.tensor} of an adapter" if alone and ADAPTER in event.words else event.tensor
         said.append(f"{what}, {size.describe(event.elements)}")
@@ -182,13 +182,15 @@ def hover(event: Event, row: Row, trace: Trace) -> str:
     return "\n".join(said)
 
 
-def slices_of(event: Event) -> dict[str, Slices]:
+def slices_of(event: Event) -> dict[str, str]:
     """Return which slices of the sequence a step of a layer was done with, by whose they are: of attention those of its
-    queries and of its keys, of the other steps its own. Empty where these are the whole sequence."""
-    if all(of == 1 for _, of in event.slices):
-        return {}
+    queries and of its keys, of the other steps its own. Nothing where these are the whole sequence. And which heads of
+    attention, where these are not all."""
     meets = event.kind in (ATTEND.kind, BACKWARD_ATTEND.kind)
-    return dict(zip(("queries", "keys") if meets else ("sequence",), event.slices, strict=False))
+    names = ("queries", "keys") if meets else ("sequence",)
+    own, heads = event.slices[: len(names)], event.slices[2:]
+    said = {} if all(of == 1 for _, of in own) else dict(zip(names, map(show_slices, own), strict=False))
+    return said | ({"heads": show_heads(heads[0])} if meets and heads else {})
 
 
 def operation_in_words(event: Event, row: Row, brief: bool = False) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 from lib.basics.errors import show_layers
 from lib.basics.units import Elements
-from lib.record.causal import show_slices
 from lib.record.events import MARKS, Event
 from lib.record.kinds import KINDS, MEMORY_KINDS
 from lib.record.labels import ADAPTER
@@ -242,7 +241,7 @@ class Writer:
         details: Json = {"micro-batches": said[unnamed]} if unnamed else {}
         if event.tensor:
             details |= {"tensor": event.tensor, self.trace.size_unit.name: _number(event.elements)}
-        details |= {whose: show_slices(one) for whose, one in slices_of(event).items()}
+        details |= slices_of(event)
         if ADAPTER in event.words:
             details["adapter"] = True
         if BESIDE in event.words:

@@ -216,17 +216,37 @@ grade(ring_attention)
 # ## Ulysses
 #
 # There is a third way. Heads of attention do not see each other. So before `attend`, an all-to-all
-# could turn slices of the sequence with all heads into all of the sequence with a share of the heads, and after it another one turns back.
+# turns slices of the sequence with all heads into all of the sequence with a share of the heads, and after it another one turns back.
 # DeepSpeed-Ulysses does this (arXiv 2309.14509). Each rank then has the whole sequence, so nothing has to be cut in zigzag, and it sends
 # about 1/n of what a gather does. But there can be no more ranks than heads of keys and values, {{kv_heads}} in Llama 3, or else these are copied.
 #
-# The forward of a layer would need {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and values, and one that brings home what the queries have
-# attended to. Its backward would need {{turns_backward:word}} more: two for the gradient of the queries, out and home, and one that brings home the gradient of the keys and
-# values. Suppose that nothing is hidden, that all updates come at the end, and that each rank keeps the keys and values of its heads for the backward. At the prices of this
-# puzzle that takes {{ulysses:.2f}} ticks: {{computing}} of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring above takes {{ours.time}}, and a gather
-# in zigzag {{gathering.time}}.
-#
-# These are figures of a sum, and not of a run: a tensor of this machine knows which slices of the sequence it is, and not which heads.
+# `alltoall` does both: of slices it makes heads, and of heads each rank's own slices. (This puzzle does not allow it.) Below is one layer
+# forward, with {{turns_forward:word}} all-to-alls: one for the queries, one for the keys and values, and one that brings home what the queries have attended to.
+
+
+# %%
+async def in_heads(model: Model) -> Model:
+    """One layer forward: each rank has all of the sequence, and a share of the heads."""
+    acts, weight = model.activations, model.load_weights(0)[0]
+    model.weights[0] = weight
+    acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    acts["att"], acts["kv"] = model.project(0, acts["inp"], weight)
+    acts["att"] = await model.alltoall(acts.pop("att"), 0)
+    acts["kv"] = await model.alltoall(acts.pop("kv"), 0)
+    acts["att"] = model.attend(0, acts.pop("att"), acts.pop("kv"))
+    acts["att"] = await model.alltoall(acts.pop("att"), 0)
+    acts["out"] = model.rest(0, acts["inp"], weight, acts["att"])
+    return model
+
+
+by_heads = run(in_heads, ranks=4, layers=1, batches=1, cost=all_heads)
+draw_attention(once, by_heads, titles=["a ring", "Ulysses"])
+
+# %% [markdown]
+# The backward of a layer needs {{turns_backward:word}} more: two for the gradient of the queries, out and home, and one that brings home the gradient of the keys and
+# values. A whole step, in which nothing is hidden, all updates come at the end, and each rank keeps the keys and values of its heads for the backward,
+# takes {{whole_step.time}} ticks and {{whole_step.memory}} elements: {{computing}} ticks of computing, {{turning:.2f}} of all-to-alls, and {{updating}} of updates. The ring
+# above takes {{ours.time}}, and a gather in zigzag {{gathering.time}}. The program is below the solution.
 
 # %% [markdown] tags=["solution"]
 # ## Faster: the gradient's hop behind the next block
@@ -342,6 +362,58 @@ def both_orders(static: bool = False) -> Figure:
 
 draw(run(ring_attention_in_28_32, ranks=4, layers=8, batches=1, cost=all_heads))
 
+# %% [markdown] tags=["solution"]
+# ## A whole step of Ulysses
+#
+# It is no answer to this puzzle, since keys and values do not go round a ring.
+
+
+# %% tags=["solution"]
+async def ulysses(model: Model) -> Model:
+    """All-to-alls turn slices of the sequence into heads before attention, and back after it."""
+    acts, grads = model.activations, model.grad_activations
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    acts[0] = model.get_activation([0]).shard(model.rank, model.RANKS)
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att"], acts["kv"] = model.project(layer, inp, weight)
+        acts["att"] = await model.alltoall(acts.pop("att"), layer)
+        acts["kv", layer] = await model.alltoall(acts.pop("kv"), layer)
+        acts["att"] = model.attend(layer, acts["att"], acts["kv", layer])
+        acts["att", layer] = await model.alltoall(acts.pop("att"), layer)
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+
+    sums = {}
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight = acts[layer], model.weights[layer]
+        att = acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        grads["att"] = await model.alltoall(grads.pop("att"), layer)
+        grads["att"], grads["kv"] = model.backward_attend(
+            layer, grads["att"], acts.pop(("kv", layer))
+        )
+        grads["att"] = await model.alltoall(grads.pop("att"), layer)
+        grads["kv"] = await model.alltoall(grads.pop("kv"), layer)
+        of_weight, grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        sums[layer] = model.allreduce(of_weight, layer)
+    del grads["out"]
+
+    for layer in reversed(range(model.LAYERS)):
+        grad = await sums[layer]
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+draw(run(ulysses, ranks=4, layers=8, batches=1, cost=all_heads))
+
 # %% [markdown]
 # ## Where real systems do this
 #
@@ -417,7 +489,8 @@ turns_forward, turns_backward = len(forward_turns), len(backward_turns)
 turning = ours.layers * sum(forward_turns + backward_turns)
 computing = ours.layers * (cost.forward + cost.backward) // ours.ranks
 updating = ours.layers * cost.update
-ulysses = computing + turning + updating
+whole_step = run(ulysses, **size)
+assert round(computing + turning + updating, 9) == whole_step.time
 more = cost.keys_values_elements // before.keys_values_elements
 faster = cost.bandwidth // before.bandwidth
 tokens = published(131_072, "arXiv 2407.21783")

@@ -12,12 +12,12 @@ import pytest
 from drawing import draw_attention, theme
 from drawing.attention import STRONG
 from drawing.marks import Polys, overlap, places_of_texts
-from lib import Cost, PuzzleError, Run, run
+from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import COSTS
 from solutions.p25_context_parallel import only_inputs_kept
 from tests import experts
 from tests.drawing_events import corners, texts, titles
-from tests.slices import gathering, in_steps, ring
+from tests.slices import gathering, heads, in_steps, ring
 
 LONG, HEADS = COSTS["long_context"], COSTS["all_heads"]
 SIZE: dict[str, Any] = {"ranks": 4, "layers": 2, "batches": 1}
@@ -51,6 +51,36 @@ def blocks(figure: Any) -> dict[str, list[Any]]:
 def area(corners: Any) -> float:
     turned = [*corners[1:], corners[0]]
     return abs(sum(x * b - a * y for (x, y), (a, b) in zip(corners, turned, strict=True))) / 2
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_heads_are_drawn_as_one_triangle_of_all_ranks(backward: bool) -> None:
+    """Each rank has a quarter of the work, in a quarter of the heads, and all of them fill the triangle."""
+    drawn = draw_attention(run(heads(), **SIZE, cost=HEADS), backward=backward)
+    (said,) = blocks(drawn)
+    assert said.startswith("ranks 0-3, each in its part of the heads: queries of slice {0} of 1 attend to all keys")
+    assert "heads in 4 parts" in " ".join(texts(drawn)) and "each rank has 25% of the work" in drawn.summary
+    on_nodes = run(heads(mesh=True), 4, 2, 1, mesh={"node": 2, "gpu": 2})
+    assert (
+        "heads in 2 parts" in " ".join(texts(draw_attention(on_nodes))) and len(blocks(draw_attention(on_nodes))) == 3
+    )
+
+
+def test_heads_that_nobody_has_are_missing() -> None:
+    """Ranks 0 and 1 attend, with half of the heads, and the others do not: the whole triangle is crossed out."""
+
+    async def half_of_the_heads(model: Model) -> Model:
+        model.weights[0], _ = model.load_weights(0)
+        acts = model.activations
+        acts["inp"] = model.get_activation([0]).shard(model.rank, model.RANKS)
+        acts["att"], acts["kv"] = model.project(0, acts["inp"], model.weights[0])
+        for key in ("att", "kv"):
+            acts[key] = await model.alltoall(acts.pop(key), 0)
+        if model.rank < 2:
+            acts["att"] = model.attend(0, acts["att"], acts["kv"])
+        return model
+
+    assert "Nobody has attended" in draw_attention(run(half_of_the_heads, 4, 1, 1)).summary
 
 
 @pytest.mark.parametrize("backward", [False, True])

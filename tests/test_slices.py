@@ -30,7 +30,7 @@ from lib import (
 from lib.course.specs import COSTS
 from lib.machine.check import check_finals
 from lib.machine.fingerprints import Fingerprints
-from lib.record.causal import share
+from lib.record.causal import ALL, share
 from lib.record.codes import read_code
 from lib.record.labels import ExtraLabels, Labels, of_batches
 from lib.record.shards import refined
@@ -132,6 +132,15 @@ def test_pictures_and_files_for_perfetto_say_the_slices() -> None:
     assert any(said in text for text in titles(draw(done)))
     found = [entry.get("args", {}) for entry in json.loads(perfetto(done))["traceEvents"] if entry["ph"] == "X"]
     assert any((one.get("queries"), one.get("keys")) == ("slice {1, 6} of 8", "slice {0, 7} of 8") for one in found)
+
+
+def test_the_log_says_in_which_heads_queries_attend() -> None:
+    done = run(heads(), **SIZE)
+    found = {event.rank: event.slices for event in done.events if event.kind in ("attend", "backward_attend")}
+    assert found == {rank: (ALL, ALL, (frozenset({rank}), 4)) for rank in range(4)}
+    assert any("heads: part {1} of 4 of the heads" in text for text in titles(draw(done)))
+    said = [entry.get("args", {}) for entry in json.loads(perfetto(done))["traceEvents"] if entry["ph"] == "X"]
+    assert any(one.get("heads") == "part {3} of 4 of the heads" for one in said)
 
 
 # -- prices and sizes ----------------------------------------------------------------------------------------

@@ -741,8 +741,9 @@ class RankState(Asked):
     def note_slices(self, kind: str, operands: Sequence[Labels]) -> None:
         """Note which slices of a sequence the step of a layer that was recorded last was done with: for its record, and
         for errors, which ask for all that a step was done with so far."""
-        self.pieces[len(self.log) - 1] = tuple([one.piece() for one in operands if KINDS[one.kind].by_batch])
         first = operands[0]
+        heads = (first.extra.heads,) * (first.of_heads != 1)
+        self.pieces[len(self.log) - 1] = tuple([one.piece() for one in operands if KINDS[one.kind].by_batch]) + heads
         if first.total != 1:
             for batch in first.batches:
                 which = kind, first.layer, batch

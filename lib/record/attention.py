@@ -11,9 +11,9 @@ from fractions import Fraction
 from functools import partial
 
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
-from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_slices
+from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_heads, show_slices
 from .kinds import KINDS
-from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, show_heads, within
+from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
 from .operations import Computation, More, Rank, Value, Values
 from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
 
@@ -105,12 +105,12 @@ def _same_heads(where: Place, queries: Labels, keys: Labels) -> None:
     if queries.extra.heads == keys.extra.heads:
         return
     name, late = NAMES[queries.kind], NAMES[queries.kind if queries.of_heads == 1 else keys.kind]
-    problem = f"{name} is of {show_heads(queries)}, and kv of {show_heads(keys)}"
+    problem = f"{name} is of {show_heads(queries.extra.heads)}, and kv of {show_heads(keys.extra.heads)}"
     fix: Fix = f"turn slices into heads of both before they meet: {late} = await model.alltoall({late}, {keys.layer})"
     if 1 not in (queries.of_heads, keys.of_heads):
         fix = "queries and keys become heads over the same ranks, so that both have those of this rank's place; and "
         fix += "keys are passed on only between ranks that have the same heads"
-    expected = f"keys and values of {show_heads(queries)}"
+    expected = f"keys and values of {show_heads(queries.extra.heads)}"
     raise PuzzleError(problem, where=where, expected=expected, got=str(keys), fix=fix)
 
 

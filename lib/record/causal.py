@@ -76,6 +76,15 @@ def show_slices(piece: Slices) -> str:
     return f"slice {show_set(piece[0])} of {piece[1]}"
 
 
+def show_heads(heads: Slices) -> str:
+    """Return which heads of attention something is of, as text.
+
+    >>> show_heads((frozenset({1}), 4)), show_heads(ALL)
+    ('part {1} of 4 of the heads', 'all heads')
+    """
+    return "all heads" if heads[1] == 1 else f"part {show_set(heads[0])} of {heads[1]} of the heads"
+
+
 @lru_cache(maxsize=1 << 10)
 def both(one: Slices, other: Slices) -> Slices:
     """Return two pieces together."""

@@ -46,7 +46,8 @@ class Event(NamedTuple):
     they have moved its clock to the end of the last of them, unless it was later already."""
     slices: tuple[Slices, ...] = ()
     """Of a step of a layer (``Computation.share``): which slices of the sequence each operand is that has any, in their
-    order. Of attention these are the queries and the keys. Empty for everything else."""
+    order. Of attention these are the queries and the keys, and then which heads, where these are not all. Empty for
+    everything else."""
 
     @property
     def stream(self) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from math import prod
 
 from ..basics.errors import PuzzleError
-from .causal import in_both, show_slices
+from .causal import in_both, show_heads, show_slices
 from .collectives import dealt
 from .kinds import KINDS
-from .labels import Labels, all_trips, another_part, cut, join, show_heads
+from .labels import Labels, all_trips, another_part, cut, join
 from .operations import Part, Values
 from .shards import refined, union
 
@@ -75,8 +75,8 @@ def _check(brought: Sequence[Labels]) -> None:
         if one.extra.heads != first.extra.heads:
             problem = "heads become slices again where those of the same slices meet"
             fix = f"home is over the ranks over which they came, await model.alltoall(..., {first.layer}), with the "
-            fix += "same axis=... as on their way out, and every rank brings its own heads"
-            got = "; ".join(f"{show_slices(one.piece())}, {show_heads(one)}" for one in brought[:4])
+            fix += "same axis=... as on their way out (of several, the last one first), and each rank brings its own"
+            got = "; ".join(f"{show_slices(one.piece())}, {show_heads(one.extra.heads)}" for one in brought[:4])
             raise PuzzleError(problem, expected="all heads of the same slices", got=got, fix=fix)
         if one.done() != first.done() and one.kind == first.kind:
             problem = "what the ranks bring has met different slices before"

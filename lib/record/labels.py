@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered, show_set
-from .causal import ALL, NOTHING, Slices, both, in_both, missing, show_slices, to_meet
+from .causal import ALL, NOTHING, Slices, both, in_both, missing, show_heads, show_slices, to_meet
 from .kinds import KINDS, QUERIES, SLICE
 from .shards import NONE, WHOLE, Shards, check_fineness, coarsest, one_shard, refined, show_part, union
 
@@ -197,16 +197,6 @@ def experts_of(layer: int, experts: int) -> int:
 def same_pieces(a: Labels, b: Labels) -> bool:
     """Return whether two tensors are the same part of their wholes."""
     return (a.shards == b.shards and a.total == b.total) or (coarsest(a.shards, a.total) == coarsest(b.shards, b.total))
-
-
-def show_heads(labels: Labels) -> str:
-    """Return which heads of attention something is of, as text.
-
-    >>> show_heads(Labels("KeysValues", 0, 2))
-    'all heads'
-    """
-    heads, of = labels.extra.heads
-    return "all heads" if of == 1 else f"part {show_set(heads)} of {of} of the heads"
 
 
 def within(inner: Labels, outer: Labels) -> bool:
@@ -448,7 +438,9 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
         if part.extra.heads != first.extra.heads:
             problem, fix = "these are gradients of different heads", "heads are not added up: what a rank has is that "
             fix += f"of its heads, and goes home by kv_grad = await model.alltoall(kv_grad, {first.layer})"
-            raise PuzzleError(problem, where=where, expected=show_heads(first), got=show_heads(part), fix=fix)
+            raise PuzzleError(
+                problem, where=where, expected=show_heads(first.extra.heads), got=show_heads(part.extra.heads), fix=fix
+            )
         if _unsummed(part.coarse()) != _unsummed(first.coarse()):
             problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"

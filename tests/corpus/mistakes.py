@@ -90,6 +90,12 @@ async def NAME(model):
 """
 """One rank does all work on the layers, with weights that the others lend it, and gives back their gradients."""
 
+DENSE_ONLY = "        if not model.experts(layer):\n            grad = await"
+TOKENS_HOME = "acts[layer + 1] = await model.alltoall(out, layer + 1)"
+SET_FINAL = "        model.set_final_weight(layer, model.weights[layer])\n"
+KEYS_GATHERED = '        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN'
+IN_ZIGZAG = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))"
+
 MISTAKES: list[Program] = [
     # -- micro-batches ----------------------------------------------------------------------------------------
     changed("ddp", "everybody trains micro-batch 0", (OWN, "[0]"), says="would be counted twice"),
@@ -335,6 +341,29 @@ async def pipeline(model):
     changed("repair_zigzag", "as it is", ('        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN', '        kv = acts["kv", layer]\n        ### BROKEN'), says="the queries have not attended to slice {1-6} of 8"),
     changed("repair_zigzag", "keys sent to the next rank", ('        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN', '        send = model.pass_to((r + 1) % n, acts["kv", layer])\n        acts["theirs"] = await model.receive()\n        await send\n        del acts["theirs"]\n        kv = await model.allgather(acts["kv", layer], layer)\n        ### BROKEN'), says="it sends keys and values of layer 0"),
     changed("repair_zigzag", "own keys in the backward, too", ('kv = await model.allgather(acts.pop(("kv", layer)), layer)', 'kv = acts.pop(("kv", layer))'), says="comes before backward_attend, too"),
+    changed("repair_experts", "tokens not sent home", (TOKENS_HOME, "acts[layer + 1] = out"), says="tokens are not home"),
+    changed("repair_experts", "gradients of experts summed, and not those of dense layers", (DENSE_ONLY, DENSE_ONLY.replace("not model", "model")), says="no sum is needed, so update with what model.backward_expert gives"),
+    changed("repair_experts", "the gradient goes to no experts", ('grad = await model.alltoall(grads.pop("last"), layer)', 'grad = grads.pop("last")'), says="send it to the experts of its layer first"),
+    changed("repair_experts", "home as if from the layer before", (TOKENS_HOME, TOKENS_HOME.replace("out, layer + 1", "out, layer")), says="name the layer of the tensor, 2"),
+    changed("repair_experts", "every rank has the first experts", ("(model.rank, model.RANKS) if", "(0, model.RANKS) if"), says="the tokens go to experts 2, 3, and the weight is that of experts 0, 1"),
+    changed("repair_experts", "the same micro-batch on all ranks", ("get_activation([model.rank])", "get_activation([0])"), says="micro-batch 0 is brought more than once"),
+    changed("repair_experts", "dense layers reduced and cut", ("model.allreduce(grad, layer)", "model.scatterreduce(grad, layer)"), says="the gradient does not cover the weight"),
+    changed("repair_experts", "gradients of dense layers made up", ("grad = model.grad_weights.pop(layer)\n", "grad = model.grad_weights.pop(layer)\n        if not model.experts(layer):\n            grad = model.fake_grad(layer, [model.rank])\n"), says="is made up"),
+    changed("repair_experts", "experts gathered", ('        if model.experts(layer):\n            acts["tokens"', '        if layer == 1:\n            whole = await model.allgather(model.weights[1], 1)\n            del whole\n        if model.experts(layer):\n            acts["tokens"'), says="it moves the weight of experts, of layer 1"),
+    changed("repair_experts", "tokens made by hand", ('            out = model.expert(layer, acts["tokens", layer]', '            from lib import Tokens\n            acts["tokens", layer] = Tokens(layer, model.LAYERS, range(model.BATCHES), model.BATCHES, [model.rank], model.RANKS)\n            out = model.expert(layer, acts["tokens", layer]'), says="is made up"),
+    changed("repair_experts", "final weights of rank 0 only", (SET_FINAL, "        if model.rank == 0:\n    " + SET_FINAL), says="the final weight is not complete"),
+    changed("repair_zigzag", "gradients of weights not summed", ("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.grad_weights.pop(layer)"), says="of some slices of the sequence only"),
+    changed("repair_zigzag", "the loss of a slice, not said", (", sliced=True", ""), says="model.loss(out, sliced=True)"),
+    changed("repair_zigzag", "the gradient of keys and values stays", ("await model.scatterreduce(kv_grad, layer)", "kv_grad"), says="the gradient of keys and values is of another slice"),
+    changed("repair_zigzag", "own keys first, and then all", (KEYS_GATHERED, '        acts["att", layer] = model.attend(layer, acts["att", layer], acts["kv", layer])\n' + KEYS_GATHERED), says="have attended to slice {0, 7} of 8 before"),
+    changed("repair_zigzag", "one slice for all ranks", (IN_ZIGZAG, "inp.shard(0, n)"), says="a shard comes twice"),
+    changed("repair_zigzag", "keys of the first layer in every backward", ('acts.pop(("kv", layer)), layer)', 'acts["kv", 0], 0)'), says="kv is of layer 0"),
+    changed("repair_zigzag", "slices in order", (IN_ZIGZAG, "inp.shard(r, n)"), says="over the target: 12.55 ticks"),
+    changed("repair_zigzag", "every rank trains the whole sequence", base="grad_accum", says="over the target: 25 ticks"),
+    changed("repair_zigzag", "queries made complete by hand", ("        acts[layer + 1] = model.rest", '        from lib import Attended\n        acts["att", layer] = Attended(layer, model.LAYERS, [0], 1, [r, 2 * n - 1 - r], 2 * n, range(2 * n - r), 2 * n)\n        acts[layer + 1] = model.rest'), says="is made up"),
+    changed("repair_zigzag", "the gradient of keys made complete by hand", ("        model.grad_weights[layer], grads", '        from lib import KeysValuesGrad\n        grads["kv"] = KeysValuesGrad(layer, model.LAYERS, [0], 1, [r, 2 * n - 1 - r], 2 * n, range(r, 2 * n), 2 * n)\n        model.grad_weights[layer], grads'), says="is made up"),
+    changed("repair_zigzag", "gradients made up", ("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.fake_grad(layer, [0])"), says="is made up"),
+    changed("repair_zigzag", "final weights of rank 0 only", (SET_FINAL, "        if model.rank == 0:\n    " + SET_FINAL), says="ends without the final weight of layer 0"),
     changed("repair_straggler", "as it is", (MINE, "range(model.rank, model.BATCHES, model.RANKS)"), says="over the target: 50.1 ticks"),
     changed("repair_straggler", "nothing for the warm rank to do", (MINE, "range(model.rank - 1, model.BATCHES, model.RANKS - 1) if model.rank else []"), ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = await model.allreduce(model.grad_weights.pop(layer, None) or model.fake_grad(layer, []), layer)"), says="over the target: "),
     changed("repair_straggler", "a micro-batch left out", (MINE, "range(model.RANKS - 1 - model.rank, model.BATCHES - 1, model.RANKS)"), says="missing micro-batch"),
