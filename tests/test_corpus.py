@@ -349,6 +349,8 @@ DECIDING = [
     "record/shards",
     "machine/simulator",
     "machine/network",
+    "machine/advice/misfit",
+    "machine/advice/stuck",
     "machine/rank_state",
     "learner/storage",
     "record/collectives",

@@ -19,8 +19,8 @@ from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
 from ..learner.model import written
+from ..machine.advice.circle import first_round, round_in_words, rounds_of
 from ..machine.check import TRAINED, check_finals
-from ..machine.circle import first_round, round_in_words, rounds_of
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts

@@ -19,7 +19,7 @@ from ..course.outlines import (
     solution_work,
 )
 from ..course.specs import Puzzle
-from ..machine.circle import first_round
+from ..machine.advice.circle import first_round
 from ..machine.outcome import Outcome
 from ..machine.past import Step, dealt
 from ..record.chain import MESSAGES, Chain

@@ -10,7 +10,7 @@ interface     the narrow interface to all that decides
 past          what a rank has done before, for rules and errors that ask
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's links
-circle        ranks that wait for each other's messages, and what should come first
+advice        what to write instead, where that depends on what several ranks do
 log           the log of a rank, whose records are made when they are read
 network       who meets whom, and when
 deferred_memory  memory of a sample that is known only afterwards

@@ -28,7 +28,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
-from .circle import against_rounds
+from .advice.circle import against_rounds
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from ..basics.errors import numbered, show_call, show_set
-from ..record.labels import Labels
-from ..record.shards import NONE
-from ..record.table import OPERATIONS, SEND
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
-from .in_flight import InFlight, Message, RankLinks
-from .past import Asked, Step
+from ...basics.errors import numbered, show_call, show_set
+from ...record.labels import Labels
+from ...record.shards import NONE
+from ...record.table import OPERATIONS, SEND
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
+from ..in_flight import InFlight, Message, RankLinks
+from ..past import Asked, Step
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""

@@ -1,0 +1,350 @@
+"""What to write where a collective cannot be held: its tensors do not fit, or its ranks do not call the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from typing import cast
+
+from ...basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_call, show_layers
+from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from ...record.kinds import KINDS
+from ...record.labels import same_pieces
+from ...record.table import sums
+from ...record.training import BACKWARD
+from ..in_flight import InFlight, Meeting
+from ..mesh import Axis, Mesh
+from ..rank_state import RankState, TensorState
+
+EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
+SHARD, CUT_ALONG = "shard", ("hybrid_sharded", "replica_sharded")
+"""The axis along which weights are cut, and the layouts of puzzles in which they are."""
+WHOLE_ALREADY = {
+    "whole": "here each rank has all of the weight: use it as it is, without a gather",
+    "states_sharded": "each rank has all of the weight, until it is updated: gather the pieces that update gives, "
+    "await model.allgather(piece, layer)",
+}
+"""What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
+
+
+# -- tensors that do not fit ----------------------------------------------------------------------------------------
+
+
+def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[TensorState], mesh: Mesh) -> None:
+    """Give the error of a collective that these tensors of a layer do not allow its place, and what to write instead,
+    which is found out when the run has ended."""
+    axis = meeting.op[0]
+    error.place = held_at(meeting, layer, error.place)
+    plain = error.fix or _which_axis(mesh, axis) or EACH_ITS_OWN * (meeting.row is ALLGATHER)
+    if axis is not None:  # a rank's place in such a group is not its number
+        place, size = f"model.axis_index({show_axis(axis)})", f"model.axis_size({show_axis(axis)})"
+        plain = plain.replace("model.rank, model.RANKS", f"{place}, {size}")
+    pieces = partial(_first_of, partial(_pieces, mesh, meeting, layer, brought), _whole_already(meeting, brought))
+    others = {} if mesh.axes else dict(error.fix_for)  # setting a fix takes these away
+
+    def otherwise() -> str:
+        return (
+            _different_experts(meeting, layer, brought)
+            or pieces()
+            or _cut_by_place(meeting, layer, brought)
+            or _over_axes(meeting, layer, brought)
+            or _summed_before(meeting, layer, brought)
+            or plain
+        )
+
+    error.fix = otherwise
+    error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
+    if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
+        error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
+    if axis == SHARD:
+        own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
+        error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
+
+
+def held_at(meeting: Meeting, layer: int, place: Place) -> Place:
+    """Return a place with what is known of a collective that cannot be held, because of the tensors of this layer."""
+    first = cast(InFlight, meeting.calls[0])
+    among = f", in one call for {show_layers(first.layers)}" if first.layers else ""
+    detail = f"of {meeting.group}{among}"
+    return place._replace(operation=meeting.row.kind, layer=layer, tick=first.rank.tick, detail=detail)
+
+
+def _first_of(known: Fix, otherwise: Fix) -> str:
+    """Return the first of two fixes that says something."""
+    return _text(known) or _text(otherwise)
+
+
+def _text(fix: Fix) -> str:
+    return fix() if callable(fix) else fix
+
+
+def _pieces(mesh: Mesh, meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a gather of weights in which a piece comes twice, by what the ranks have loaded; an
+    empty text for another collective, and where they have loaded what they bring as they should."""
+    labels = [one.labels for one in brought]
+    if meeting.row is not ALLGATHER or any(one.kind != "Weight" or one.layer != layer for one in labels):
+        return ""
+    ranks = [one.rank for one in brought if one.rank is not None]
+    loaded = [rank.has_brought_what_it_loaded(one.labels) for rank, one in zip(ranks, brought, strict=False)]
+    axis, right = meeting.op[0], ranks[0].axis_of_pieces(layer, labels[0].adapter) if ranks else None
+    if right is None or right == (axis or "") or any(one.is_whole() for one in labels):
+        whole = [rank for rank, one in zip(ranks, labels, strict=False) if one.is_whole()]
+        if whole and all(rank.has_gathered(labels[0].changed(shards=frozenset({0}), total=1)) for rank in whole):
+            key = f"model.weights[{layer}]"
+            return (
+                "it was gathered before, and is whole already: keep the piece that each rank has loaded, "
+                f"weight = await model.allgather({key}, {layer}), and store nothing else in {key}"
+            )
+        if any(loaded) or whole:
+            return ""
+    elif any(loaded):
+        over = f"along axis={show_axis(right)}" if right else "over all ranks"
+        call = f"await model.allgather(..., {layer}" + (f", axis={show_axis(right)})" if right else ")")
+        pieces = [(one.shards, one.total) for one in labels]
+        twice = next((one for one in pieces if pieces.count(one) > 1), pieces[0])
+        same = numbered("rank", [rank.rank for rank, one in zip(ranks, pieces, strict=False) if one == twice])
+        return f"{same} hold the same shard, as they have loaded it; the shards differ {over}: {call}"
+    index = "model.rank, model.RANKS"
+    if axis:
+        index = f"model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)})"
+    fix = f"each rank of the group brings another piece of the whole weight: weight.shard({index})"
+    for name, size in mesh.axes.items():
+        places = [mesh.group(rank.rank, name).position[rank.rank] for rank in ranks]
+        cuts = zip(labels, places, strict=False)
+        if name != axis and all(one.shards == {at} and one.total == size for one, at in cuts):
+            call = f'await model.allgather(..., {layer}, axis="{name}")'
+            return f'these are cut along axis="{name}": gather them along it, {call}; or {fix}'
+    return fix
+
+
+def _cut_along(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return how weights are loaded that are gathered over an axis, where they are cut along another one; an empty text
+    where they are not."""
+    first, axis = brought[0], meeting.op[0]
+    if meeting.row is not ALLGATHER or first.labels.kind != "Weight" or first.rank is None:
+        return ""
+    if first.rank.axis_of_pieces(layer) in (None, axis):
+        return ""
+    piece = f"model.load_weights({layer}, model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)}))"
+    return f"here the ranks along axis={show_axis(axis)} have the pieces of a weight: each loads its own, {piece}"
+
+
+def _whole_already(meeting: Meeting, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a sum of activations, or of their gradients, that are whole already; an empty text for
+    others."""
+    first, labels = brought[0], brought[0].labels
+    if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.extra.of != 1 or labels.total != 1:
+        return ""
+    if first.brought:
+        enough = "model.allreduce adds up, model.scatterreduce adds up and cuts, and one of the two is enough"
+        return f"a call has given all of it already: {enough}"
+    if labels.kind == "ActivationGrad" and labels.layer == labels.layers - 1:
+        return "model.loss gives all of it, on every rank: use it as it is"
+    return ""
+
+
+def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a reduction in which the micro-batch of a gradient comes twice, by what the ranks have
+    run; an empty text for another one, and where a rank brings what has been summed before."""
+    ranks = [(one.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
+    if not sums(meeting.row.kind) or any(one.layer != layer for _, one in ranks):
+        return ""
+    summed = not all(one.batches <= rank.with_gradients(layer) for rank, one in ranks)
+    if summed and meeting.op[0] and (over_all := ranks[0][0].summed_over_all(layer)):
+        return over_all
+    seen, twice = set[int](), set[int]()
+    for _, one in ranks:
+        twice |= seen & one.batches
+        seen |= one.batches
+    return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
+
+
+def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about gradients of different experts that are to be summed; an empty text for others."""
+    labels = [one.labels for one in brought]
+    rank = brought[0].rank
+    if rank is None or not sums(meeting.row.kind) or any(one.kind != "WeightGrad" or not one.batches for one in labels):
+        return ""
+    alike = all(same_pieces(one, labels[0]) for one in labels)
+    return "" if alike else rank.different_experts(layer)
+
+
+def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return how gradients are cut that are summed over an axis, where each rank has cut its own by its place along
+    that axis, or by its number; an empty text for others."""
+    axis, rank = cast(Axis, meeting.op[0]), brought[0].rank
+    mine = [(one.rank.rank, one.labels) for one in brought if one.rank is not None and one.labels.kind == "WeightGrad"]
+    others = [] if rank is None else [name for name in rank.mesh.axes if name not in rank.mesh.names(axis)]
+    if (
+        meeting.row is not ALLREDUCE
+        or rank is None
+        or not axis
+        or not others
+        or len(mine) < len(brought)
+        or rank.is_cut(layer)
+    ):
+        return ""
+    position, size = rank.mesh.group(rank.rank, axis).position, rank.mesh.along(axis)
+    by = ""
+    if all(one.shards == {position[number]} and one.total == size for number, one in mine):
+        by = f"its place along axis={show_axis(axis)}"
+    if all(one.shards == {number} and one.total == rank.mesh.ranks for number, one in mine):
+        by = "its number among all ranks"
+    if not by:
+        return ""
+    other = next((name for name in others if name in rank.summed_over(layer, meeting.op)), others[-1])
+    same = f"{numbered('rank', [number for number, _ in mine])} are to bring the same piece, and each is cut by {by}"
+    cut = f"cut by model.axis_index({show_axis(other)}), model.axis_size({show_axis(other)})"
+    return (
+        f"{same}: {cut}; or let one call sum and cut, grad = await model.scatterreduce(grad, {layer}, "
+        f"axis={show_axis(other)})"
+    )
+
+
+def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return over which axis gradients are to be summed or gathered that another collective has brought; an empty text
+    for other tensors, and where that is not known."""
+    first = brought[0]
+    rank = first.rank
+    if rank is None or not all(one.brought and one.labels.kind == "WeightGrad" for one in brought):
+        return ""
+    axis, kind = cast(Axis, meeting.op[0]), meeting.row.kind
+    sums = [one.rank.summed_over(layer, meeting.op) for one in brought if one.rank is not None]
+    done = [over for over in sums[0] if all(over in others for others in sums)]
+    if meeting.row is ALLGATHER:
+        return _gathered(rank, axis, layer, brought, sums, done)
+    if None in done:
+        if part := rank.summed_in_part(layer, first.labels):
+            return part
+        if axis and (summed := rank.summed_over_all(layer)):
+            return summed
+        again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
+        return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
+    left = [one for one in rank.mesh.axes if one not in rank.mesh.among(done)]
+    if (
+        done
+        and not left
+        and axis in done
+        and meeting.row is SCATTERREDUCE
+        and not rank.has_cut_over(layer, axis, meeting.op)
+    ):
+        over = f"the gradient of layer {layer} has been summed over axis={show_axis(axis)} before: sum once over each "
+        over += "axis"
+        return f"{over}, so leave one of these two calls out"
+    if done and not left:
+        again = f"the gradient of layer {layer} has been summed over all axes already"
+        if first.labels.is_whole():
+            return f"{again}: reduce each gradient once over each"
+        return (
+            f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
+        )
+    if not done or {*rank.mesh.names(axis)} <= {*left}:
+        return ""  # it is the right sum, of the wrong micro-batches
+    fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
+    fix += f"over {_axes(left)}, "
+    verb = kind if first.labels.is_whole() else ALLREDUCE.kind
+    return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
+
+
+def _gathered(
+    rank: RankState,
+    axis: object,
+    layer: int,
+    brought: Sequence[TensorState],
+    sums: Sequence[Collection[object]],
+    done: Collection[object],
+) -> str:
+    """Return what is wrong with a gather of gradients, over an axis. ``sums``: over which axes each was summed before;
+    ``done``: over which all of them."""
+    over = rank.last_cut(layer)
+    if len({one.labels.batches for one in brought}) > 1:
+        if axis and axis not in done and not over and all(axis not in own for own in sums):
+            sums_and_cuts = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
+            missing = f"these are not summed over axis={show_axis(axis)} yet"
+            return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
+        ranks = [one.rank.rank for one in brought if one.rank is not None]
+        by_rank = dict(zip(ranks, sums, strict=True))
+        some = [one for one in rank.mesh.axes if 0 < sum(one in own for own in by_rank.values()) < len(by_rank)]
+        if not some:
+            return ""
+        only = [one for one, own in by_rank.items() if some[0] in own]
+        return f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
+    if not over or over == f", axis={show_axis(axis)}":
+        return ""
+    cut = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
+    return f"{cut}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
+
+
+def _axes(names: Iterable[object]) -> str:
+    return " and ".join(f"axis={show_axis(name)}" for name in names)
+
+
+# -- calls that are not the same ------------------------------------------------------------------------------------
+
+
+def called_otherwise(meeting: Meeting, calls: Sequence[InFlight], one: InFlight, two: InFlight, mesh: Mesh) -> str:
+    """Return what to do about a group whose ranks call different collectives. ``calls``: all that are known; ``one``
+    and ``two``: two of them that differ."""
+    axis = meeting.op[0]
+    return _which_axis(mesh, axis) or _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
+
+
+def _which_axis(mesh: Mesh, axis: object) -> str:
+    """Return what to write where a mesh has axes, and none was named."""
+    if axis is not None or not mesh.axes:
+        return ""
+    axes = " or ".join(f'axis="{name}"' for name in mesh.axes)
+    return f"without an axis all ranks take part; name the one that is meant, {axes}"
+
+
+def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
+    """Return over which axis ranks share the layers that they bring to a collective over another one; or nothing."""
+    rank, other = one.rank, two.rank
+    if one.kind != two.kind or one.layer is None or two.layer is None or rank.has_loaded(two.layer):
+        return ""
+    right = rank.axis_of_pieces(one.layer)
+    if axis is None or right == axis or other.has_loaded(one.layer):
+        return ""
+    if right:
+        have = f"ranks along axis={show_axis(axis)} have different layers, and those along axis={show_axis(right)} "
+        have += "share them"
+        return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
+    own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
+    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers"
+
+
+def _gone_past(calls: Sequence[InFlight]) -> str:
+    """Return what to do about a collective that some ranks of a group call while the others are in a sum of gradients
+    that comes to these later; an empty text for other calls."""
+    for call in calls:
+        ahead = [one for one in calls if sums(one.kind) and one.labels and one.labels.kind == "WeightGrad"]
+        if sums(call.kind) or not ahead or ahead[0].layer is None or len({one.what for one in calls}) != 2:
+            continue
+        done = [len(one.rank.has_run(BACKWARD.kind, ahead[0].layer)) for one in (call, ahead[0])]
+        if done[0] < done[1]:
+            alone = [one.rank.rank for one in calls if one.what == call.what]
+            past = [one.rank.rank for one in calls if one.what != call.what]
+            goes = "goes" if len(past) == 1 else "go"
+            last = ", each at its own last micro-batch" * (done[1] > 1)
+            who, others = numbered("rank", alone), numbered("rank", past)
+            return (
+                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*call.what)}, and {others} {goes} past it: "
+                f"a condition above it is true on {who} only. Make it true on every rank{last}"
+            )
+    return ""
+
+
+def _same_for_all(one: InFlight, two: InFlight) -> str:
+    """Return what to do about two ranks of a group that are in different collectives."""
+    if one.kind == two.kind and (one.layers or two.layers):
+        return "every rank brings a list of the same layers in the same order; a list meets lists only"
+    alone = [call for call in (one, two) if call.layer is not None and not call.rank.others_have(call.layer)]
+    if one.kind == two.kind and sums(one.kind) and len(alone) == 2:
+        layers = " and ".join(f"layer {call.layer}, rank {call.rank.rank}" for call in alone)
+        return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
+    if one.kind == two.kind:
+        return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+    return (
+        "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
+        "sum brings model.fake_grad(layer, [])"
+    )

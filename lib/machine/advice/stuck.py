@@ -1,0 +1,288 @@
+"""The report of a deadlock: what each rank waits for, and what may be done about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ...basics.errors import NO_OTHERS, Deadlock, numbered, show_call
+from ...record.kinds import KINDS
+from ...record.labels import DEALT
+from ...record.training import BACKWARD, FORWARD, LOSS
+from ..in_flight import InFlight, Message, RankLinks
+from ..mesh import Mesh
+from ..rank_state import RankState
+from .circle import Circle, Mailboxes, after, against_rounds, carried, missing_send, send_to, unsent_of
+
+MOST_ROWS, ALIKE = 32, 4
+"""Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
+first, and the ranks of the others."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+class Stuck:
+    """A machine in which nobody can go on: its links, and the messages that no receive has taken, by receiver."""
+
+    def __init__(self, mesh: Mesh, links: dict[int, RankLinks], mailboxes: Mapping[int, Mailboxes]) -> None:
+        self.mesh, self.links, self.mailboxes = mesh, links, mailboxes
+
+    def report(self, lines: Mapping[int, str], ended: frozenset[int]) -> Deadlock:
+        """Return the report. ``lines``: where each rank stands; ``ended``: the ranks that have finished."""
+        waiting = {
+            rank: [call for call in links.open.values() if call.awaited and call.end is None]
+            for rank, links in sorted(self.links.items())
+        }
+        stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
+        for rank, calls in waiting.items():
+            line = f" [{lines[rank]}]" if lines.get(rank) else ""
+            others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
+            for what in [f"{call}{after(call)}{line}" for call in calls[:3]] or [others]:
+                stands.setdefault(what, []).append(rank)
+        alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
+        for what, ranks in stands.items():
+            place = f" [{lines.get(ranks[0], '')}]"
+            alike.setdefault(_NUMBER.sub("0", what.removesuffix(place)) + place, []).append(what)
+        rows = list[str]()
+        for several in alike.values():
+            shown = several if len(several) <= ALIKE else several[:1]
+            rows += [_row(what, stands[what]) for what in shown]
+            if more := {rank for what in several[len(shown) :] for rank in stands[what]}:
+                rows.append(f"{len(more)} more, {numbered('rank', more)}, wait in the same way, each for its own")
+        rows += self._unread()
+        if len(rows) > MOST_ROWS:
+            rows = [*rows[:MOST_ROWS], f"and {len(rows) - MOST_ROWS} more like these"]
+        waits = [call for calls in waiting.values() for call in calls]
+        senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
+        order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
+        fix, fix_for = self._way_out(waits, ended), {DEALT: order} if order else NO_OTHERS
+        problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
+        deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
+        deadlock.lines = lines
+        return deadlock
+
+    def _unread(self) -> list[str]:
+        """Return a row for each pair of ranks with messages that no receive has taken."""
+        return [
+            f"a message from rank {sender} to rank {rank} is not received yet: {carried(mailbox[0])}"
+            if len(mailbox) == 1
+            else f"{len(mailbox)} messages from rank {sender} to rank {rank} are not received yet, "
+            f"first {carried(mailbox[0])}"
+            for rank, mailboxes in sorted(self.mailboxes.items())
+            for sender, mailbox in sorted(mailboxes.items())
+            if mailbox
+        ]
+
+    def _way_out(self, waits: Sequence[InFlight], ended: frozenset[int]) -> str:
+        """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
+        for call in waits:
+            if gone := ended.intersection(call.missing()):
+                idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
+                if set(idle) & gone and any(links.rank.layers_loaded() for links in self.links.values()):
+                    nothing = (
+                        f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} loaded no layer, and so have "
+                    )
+                    nothing += "done nothing: is their list of layers empty? "
+                    stage = "With several pipelines it begins with the stage, and not with model.rank"
+                    return f"{nothing}{stage if self.mesh.axes else 'Each rank has a share of model.LAYERS'}"
+                have = "has" if len(gone) == 1 else "have"
+                return (
+                    f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
+                    "also one that has nothing to add"
+                )
+        receives = [call for call in waits if not call.sends and call.group is None]
+        if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
+            return astray
+        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+            return elsewhere
+        if len(receives) < len(waits) and (astray := self._astray(receives)):
+            return astray
+        if quiet := ended.intersection(call.peer for call in receives if call.peer is not None):
+            have = "has" if len(quiet) == 1 else "have"
+            fix = f"{numbered('rank', quiet)} {have} finished without the pass_to that others wait for"
+            return fix + next(filter(None, [self._one_more(call) for call in receives if call.peer in quiet]), "")
+        by_rank = {call.rank.rank: call for call in reversed(waits)}
+        if receives and any(call.group for call in waits):
+            return self._of_other_copy(receives) or _both_ways(receives, by_rank)
+        if any(call.missing() for call in waits):
+            return "let every rank of the group call the same collectives in the same order"
+        if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
+            first = unsent_of(receives) or [Circle(receives, self.links, self.mailboxes).no_input()]
+            first = ["all wait to receive, and nobody has sent: some rank has to send before it receives", *first]
+            if self.mesh.hosts:
+                first.append("a device sends gradients, model.pass_to(model.host, grad), and its host updated weights")
+            return "; ".join(filter(None, first))
+        if receives:
+            return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
+        return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _of_other_copy(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about messages to a rank that takes these from another one, while a rank that has the same
+        layer waits for that one, which sends it nothing: stages of several pipelines are mixed up; or an empty text."""
+        for receiver, mailboxes in sorted(self.mailboxes.items()):
+            for sender, mailbox in sorted(mailboxes.items()):
+                labels = mailbox[0].labels if mailbox else None
+                if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
+                    continue
+                calls = [
+                    call
+                    for call in receives
+                    if call.peer not in (None, sender)
+                    and call.peer in self.links
+                    and call.rank.rank != receiver
+                    and call.rank.has_loaded(labels.layer)
+                    and self.links[receiver].rank.has_loaded(labels.layer)
+                    and self.links[call.peer].sent.get(receiver)
+                    and not self.links[call.peer].sent.get(call.rank.rank)
+                ]
+                if calls:
+                    call = min(calls, key=lambda one: abs(one.rank.rank - sender))
+                    right, peer = call.rank.rank, call.peer
+                    sent = (
+                        f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which has its own from rank "
+                    )
+                    sent += (
+                        f"{peer}, and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its "
+                    )
+                    sent += f"own neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
+                    return f"{sent}model.receive(src={sender}) on rank {right}"
+        return ""
+
+    def _one_more(self, call: InFlight) -> str:
+        """Return how often the sender that a receive waits for has sent already, if it has."""
+        rank, peer = call.rank.rank, call.peer
+        sent = self.links[peer].sent.get(rank, 0) if peer in self.links else 0
+        many = "once" if sent == 1 else f"{sent} times"
+        return f"; rank {peer} has sent to rank {rank} {many}, which waits for one more" if sent else ""
+
+    def _sent_by_another(self, call: InFlight) -> str:
+        """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
+        been received; an empty text where that is not so."""
+        rank, peer = call.rank.rank, call.peer
+        if peer is None or peer not in self.links or self.links[peer].sent.get(rank):
+            return ""
+        for sender, mailbox in sorted(self.mailboxes.get(rank, {}).items()):
+            if mailbox and len(mailbox) == self.links[sender].sent[rank]:
+                right = mailbox[0].labels is None or self.links[rank].rank.has_loaded(mailbox[0].labels.layer)
+                for other, links in sorted(self.links.items()):
+                    if not right and sender in links.receives and not self.links[sender].sent.get(other):
+                        have = f"rank {other} waits for rank {sender}, which has sent to rank {rank}"
+                        return f"{have}: await model.pass_to({other}, ...) on rank {sender}"
+                have = f"rank {sender} has sent to rank {rank}, and rank {peer} has not"
+                return f"{have}: await model.receive(src={sender}) on rank {rank}"
+        return ""
+
+    def _is_what_it_needs(self, call: InFlight, sent: Message) -> bool:
+        """Return whether a message is a gradient for a layer that the receiving rank has run, and that the rank from
+        which it wants to receive cannot have."""
+        labels, peer = sent.labels, self.links[call.peer].rank if call.peer is not None else None
+        if labels is None or peer is None or labels.kind != "ActivationGrad":
+            return False
+        after = peer.has_run(FORWARD.kind, labels.layer + 1)
+        return labels.batches <= call.rank.has_run(FORWARD.kind, labels.layer) and not labels.batches <= after
+
+    def _astray(self, receives: Sequence[InFlight]) -> str:
+        """Return what to do about a message that no receive has taken: its receiver needs it and waits for another
+        rank, or it has gone to a rank of the sender's own stage, or it is the gradient of a layer that its receiver has
+        not run; an empty text where there is none. ``receives``: those for which ranks wait."""
+        for wait in receives:
+            to, peer = wait.rank.rank, wait.peer
+            for sender, mailbox in sorted(self.mailboxes.get(to, {}).items()):
+                if mailbox and peer in self.links and self._is_what_it_needs(wait, mailbox[0]):
+                    have = f"rank {sender} has sent {carried(mailbox[0])} to rank {to}, which waits for rank {peer}"
+                    return f"{have}: await model.receive(src={sender}) on rank {to}"
+        return self._not_for_it(receives)
+
+    def _not_for_it(self, receives: Sequence[InFlight], of_its_stage: bool = False) -> str:
+        """Return what to do about a message that no receive has taken, and that its receiver cannot use: it has run the
+        layer itself that made this, or is to get the gradient of a layer that it has not run; an empty text where there
+        is none. ``of_its_stage``: the first of these alone."""
+        left = [(sender, receiver) for receiver, mailboxes in self.mailboxes.items() for sender in mailboxes]
+        for sender, receiver in sorted(left):
+            mailbox = self.mailboxes[receiver][sender]
+            labels = mailbox[0].labels if mailbox else None
+            if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
+                continue
+            reads, rank = labels.layer, self.links[receiver].rank
+            made = reads + 1 if labels.kind == "ActivationGrad" else reads - 1
+            too, useless = rank.has_run(FORWARD.kind, made), labels.kind == "ActivationGrad"
+            if rank.has_run(FORWARD.kind, reads) or not (too or (useless and not of_its_stage)):
+                continue
+            runs = f"runs layer {made} too" if too else f"does not run layer {reads}"
+            waits = next((call.rank.rank for call in receives if call.peer == sender), None)
+            if waits is not None:
+                return send_to(sender, carried(mailbox[0]), receiver, runs, waits)
+            sent = f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which {runs}"
+            if too and (stage := self._stage_of(made)):
+                return f"{sent}: {stage}"
+            right = f"send it to the rank that runs layer {reads} on {numbered('micro-batch', labels.batches)}"
+            return f"{sent}: {right}, and let that one receive from rank {sender}"
+        return ""
+
+    def _stage_of(self, layer: int) -> str:
+        """Return how the ranks of a stage send to those of the next one, where their numbers follow one another;
+        an empty text where they have not."""
+        ranks = [one for one, links in sorted(self.links.items()) if links.rank.has_run(FORWARD.kind, layer)]
+        many = len(ranks)
+        if many < 2 or ranks[-1] - ranks[0] != many - 1 or self.mesh.ranks % many:
+            return ""
+        stages = self.mesh.ranks // many
+        number = f"for neighbors to be on different stages, let model.rank % {stages} be the stage, and "
+        number += f"model.rank // {stages} the pipeline"
+        steps = f"send to model.rank + {many}, receive from model.rank - {many}, and gradients the other way round"
+        return f"{numbered('rank', ranks)} are all on that stage: {number}; or {steps}"
+
+
+def _row(what: str, ranks: Sequence[int]) -> str:
+    """Return what some ranks wait for, as a row of the report of a deadlock."""
+    one, who = len(ranks) == 1, numbered("rank", ranks)
+    if what == "finished":
+        return f"{who} {'has' if one else 'have'} finished"
+    return f"{who} {'waits' if one else 'wait'} for {what}"
+
+
+def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> str:
+    """Return what to do where some ranks wait for a message, and others in a collective."""
+    for call in receives:
+        other = None if call.peer is None else waits.get(call.peer)
+        if other is not None and call.rank.rank in other.missing():
+            rank, verb = call.rank.rank, show_call(*other.what)
+            waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
+            if unsent := unsent_of([other]):
+                ends = (
+                    f". If the layers of rank {call.peer} end there, it sends that before this collective. If they go "
+                )
+                ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end"
+                return waits_for + unsent[0] + ends
+            last = call.rank.layers - 1
+            if call.rank.has_run(FORWARD.kind, last) - call.rank.has_run(LOSS.kind, last + 1):
+                makes = f"rank {rank} has run the last layer, {last}: model.loss makes the first gradient there"
+                none = [one.rank for one in call.rank.ranks.values() if not one.layers_run() and not one.is_host]
+                too = f"; {numbered('rank', none)} {'has' if len(none) == 1 else 'have'} run no layer: are all layers "
+                return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
+            if backward := _in_forward_order(call.rank, other.layer):
+                return waits_for + backward
+            begun = bool(call.rank.layers_run())
+            turn = "in the backward pass, of the last layer" if begun else "of the first layer"
+            no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
+            no_input += "model.get_activation(...)"
+            ranks = call.rank.mesh.ranks
+            if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
+                no_input += f" (model.LAYERS // model.RANKS would be 0 here, {call.rank.layers} // "
+                no_input += f"{call.rank.mesh.ranks}: a stage has model.LAYERS // stages layers)"
+            return (
+                f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
+                f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"
+                + no_input
+                * (not begun)
+            )
+    return "some wait in a collective, others for a message: let all ranks do both in the same order"
+
+
+def _in_forward_order(rank: RankState, layer: int | None) -> str:
+    """Return what to do where a rank has come back to a layer for its backward, and no rank has run the backward of the
+    next layer; an empty text where that is not so."""
+    if layer is None or layer + 1 >= rank.layers or not rank.has_run(FORWARD.kind, layer):
+        return ""
+    if any(one.has_run(BACKWARD.kind, layer + 1) for one in rank.ranks.values()):
+        return ""
+    return "the backward of the layers goes from the last one down to the first, reversed(range(model.LAYERS))"
