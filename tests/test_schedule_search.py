@@ -9,8 +9,9 @@ import pytest
 
 from drawing.sweep import draw_sweep
 from lib import Cost, PuzzleError, run, schedule, search
-from lib.schedules.figures import Prices, figures
-from lib.schedules.moves import Rule, by_rule, moved
+from lib.schedules.figures import SENT, Prices, figures
+from lib.schedules.moves import Rule, by_rule, moved, with_another_send
+from lib.schedules.sent import written
 from lib.schedules.task import PLACEMENTS, Rows, Task
 from solutions import build
 from solutions.p13_one_f_one_b import one_f_one_b
@@ -22,8 +23,13 @@ FREE = Cost(send=0, receive=0)
 PRICES = (
     FREE,
     Cost(send=0.1, receive=0.3),
+    Cost(send=1.5, receive=0),
     Cost(forward=2, backward=5, backward_input=2, backward_weight=3, loss=0.4, update=0.7, activation_elements=7),
 )
+
+
+BUSY = Cost(forward=1, backward=2, backward_input=1, backward_weight=1, send=1.5, receive=0)
+"""Prices at which links are busy."""
 
 
 def rows_of(task: Task, seed: int, moves: int = 30) -> Rows:
@@ -46,8 +52,7 @@ def test_figures_are_those_of_a_run_and_none_is_below_the_bound(
     task = Task(placement, ranks, batches, cost, halves, None)
     for seed in range(2):
         rows = rows_of(task, seed)
-        text = "\n".join(",".join(f"{stage}{kind}{mb}" for kind, stage, mb in row) for row in rows)
-        plan = schedule(text, receives="at once")
+        plan = schedule(written(rows, task.rank_of, right_before=True), receives="at once")
         done = run(plan, **plan.sizes, cost=cost)
         time, memory = figures(rows, task.rank_of, Prices.of(cost)) or (0, 0)
         assert (time / cost.per_tick, memory) == (pytest.approx(done.time, rel=1e-12), done.memory)
@@ -58,6 +63,37 @@ def test_figures_are_those_of_a_run_and_none_is_below_the_bound(
 def test_rows_that_come_to_no_end_have_no_figures() -> None:
     rows = [[("F", 0, 0), ("B", 0, 0), ("F", 0, 1), ("B", 0, 1)], [("F", 1, 1), ("B", 1, 1), ("F", 1, 0), ("B", 1, 0)]]
     assert figures(rows, [0, 1], Prices.of(FREE)) is None
+
+
+def test_when_to_send_matters_where_links_are_busy() -> None:
+    """In the same order of work, it is faster if some results let others go first; a run confirms it, however messages
+    are received."""
+    task = Task("ring", 2, 4, BUSY, True, None)
+    random = Random(11)
+    rows = next(rows for _ in range(9) if (rows := by_rule(task, Rule.drawn(task.ranks, random))) is not None)
+    best = rows
+    for _ in range(400):
+        place = random.randrange(task.ranks)
+        if (row := with_another_send(task, best[place], random)) is not None:
+            best = min(best, [*best[:place], row, *best[place + 1 :]], key=task.score)
+    assert [[work for work in row if work[0] not in SENT] for row in best] == rows, "the order of work is the same"
+    at_once, later = (task.score(one)[1] / BUSY.per_tick for one in (rows, best))
+    assert later <= at_once - 1
+    for right_before, receives in ((True, "at once"), (False, "at use")):
+        plan = schedule(written(best, task.rank_of, right_before), receives)
+        done = run(plan, **plan.sizes, cost=BUSY)
+        assert done.verify().startswith("Correct")
+        assert done.time == later
+    assert not Task("ring", 2, 4, FREE, True, None).late, "where messages take no time, nothing is gained"
+
+
+def test_with_little_memory_backwards_are_whole() -> None:
+    """Halves hold an input and a gradient for longer: 52.5 ticks, where only they are tried."""
+    [found] = search("line", cost=FREE, memory=1_179_648, tries=1500).found
+    assert found.run.time <= 44.5
+    assert found.bound > Task("line", 4, 8, FREE, True, None).bound()
+    with pytest.raises(PuzzleError):
+        Task("line", 4, 8, FREE, True, 500_000).bound()
 
 
 SIZE = {"ranks": 4, "layers": 4, "batches": 8}

@@ -16,9 +16,13 @@ from ..machine.cost import Cost
 from ..record.score import idle_share
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
+from ..schedules.sent import written
 from ..schedules.task import PLACEMENTS, Rows, Task
 from .run import Run, run
 from .sweep import BAR, Sweep, Trial
+
+WHOLE = 5
+"""Of so many rows that are tried, one has whole backwards only, though halves are allowed."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ def search(
     ``"v"`` two, the second ones dealt in the opposite order. A stage is one layer. ``memory``: how many elements a rank
     may hold at most, or several such caps, each of which is looked at; None for no cap. ``halves``: whether a backward
     may be done in two halves, I and W. ``tries``: rows that are tried for each cap, about a thousand in a second;
-    ``seed``: of what is drawn at random. Messages are sent as soon as there is something to send.
+    ``seed``: of what is drawn at random. A result is sent as soon as it is made, or later, if others should go first:
+    a rank sends one message after the other. It is received where it is read, or as soon as it is sent, for the whole
+    schedule whichever is faster.
 
     Each schedule that is found is a ``Schedule`` and has run on the machine. A bound of its time is proved for all
     schedules in that memory; the search proves nothing, so what lies between is open. Raises PuzzleError for a cap
@@ -107,11 +113,22 @@ def search(
     known: list[Rows] = []  # what holds little may be the best of what may hold more
     for at, cap in enumerate(sorted(caps, key=lambda cap: math.inf if cap is None else cap)):
         task = Task(placement, ranks, batches, prices, halves, cap)
+        if halves:  # whole backwards hold less, which may be all that fits
+            known += _with_whole_backwards(task, tries // WHOLE, seed)
         rows = look(task, tries, Random(seed), partial(_progress, len(caps) * tries, at * tries), known)
         known.append(rows)
         found.append(_run(task, rows))
     _progress(1, 0, 1)
     return Search(found, prices)
+
+
+def _with_whole_backwards(task: Task, tries: int, seed: int) -> list[Rows]:
+    """Return the best rows without halves of backwards, if any were found that hold as little as they may."""
+    whole = Task(task.placement, task.ranks, task.batches, task.cost, False, task.cap)
+    try:
+        return [look(whole, tries, Random(seed), lambda done: None)]
+    except PuzzleError:
+        return []
 
 
 def _is_cap(cap: object) -> bool:
@@ -120,9 +137,9 @@ def _is_cap(cap: object) -> bool:
 
 def _run(task: Task, rows: Rows) -> Found:
     """Run rows that were found, and receive at once or at use, whatever is faster within the cap."""
-    text = "\n".join(",".join(f"{stage}{kind}{mb}" for kind, stage, mb in row) for row in rows)
     done: list[tuple[float, Elements, int, Found]] = []
     for receives in AWAITED:
+        text = written(rows, task.rank_of, receives == AWAITED[1])
         plan = schedule(text, receives)
         plan.__name__ = task.placement + ("" if task.cap is None else f" in {task.cost.size_unit.show(task.cap)}")
         ran = run(plan, plan.ranks, plan.stages, plan.micro_batches, cost=task.cost, timeout=None)

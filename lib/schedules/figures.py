@@ -1,8 +1,8 @@
 """Time and memory of rows of work, in a small part of what a run of them takes: a search looks at thousands of rows.
 
-It is the machine's arithmetic for one kind of program: stages of a layer each, without a mesh, whose messages are sent
-at once and received at their use, ``schedule(rows, receives="at once")``. A test holds that a run gives the same time
-and the same memory, to the last element.
+It is the machine's arithmetic for one kind of program: stages of a layer each, without a mesh, whose messages are
+received at their use, ``schedule(rows, receives="at once")``, and sent at once, or where a row says ``SEND_F`` or
+``SEND_B``. A test holds that a run gives the same time and the same memory, to the last element.
 """
 
 from bisect import bisect_left
@@ -14,10 +14,12 @@ from ..basics.units import Elements
 from ..machine.cost import Cost, TimeUnits
 from ..record import training
 from ..record.labels import Labels
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, SEND_B, SEND_F
 
 Work = tuple[str, int, int]
-"""F, B, I or W, a stage, and a micro-batch."""
+"""F, B, I or W, a stage, and a micro-batch; or SEND_F or SEND_B for a result that is not sent at once."""
+SENT = {SEND_F: FORWARD, SEND_B: BACKWARD}
+"""Whose result a send carries; a backward for the input counts as a backward."""
 Plan = Sequence[Sequence[Work]]
 """A row of work for each rank."""
 VERBS = {
@@ -79,6 +81,7 @@ class _Rank:
         self.coming: dict[int, deque[tuple[Work, TimeUnits]]] = {}  # by sender
         self.there = set[Work]()  # what it has made or received, and not read
         self.summed = set[int]()  # stages with a gradient
+        self.waits = {(SENT[kind], stage, mb) for kind, stage, mb in row if kind in SENT}  # what is not sent at once
 
     def works(self, length: TimeUnits) -> None:
         """An operation of the compute stream."""
@@ -114,6 +117,13 @@ class Figures:
     def _does(self, place: int, rank: _Rank, kind: str, stage: int, mb: int) -> bool:
         """Carry out a piece of work, if what it reads is there."""
         size, prices = self.prices.activation, self.prices
+        if kind in SENT:
+            made = SENT[kind], stage, mb
+            if made not in rank.there:
+                return False
+            rank.there.remove(made)
+            self._send(place, rank, made, stage + (1 if kind == SEND_F else -1))
+            return True
         if kind == FORWARD:
             if not stage:
                 rank.held += size
@@ -167,16 +177,20 @@ class Figures:
         """Give a result to the stage that reads it, if there is one."""
         if reader > self.last:
             return
-        receiver, made = self.rank_of[reader], (kind, stage, mb)
-        if receiver == place:
+        made = kind, stage, mb
+        if self.rank_of[reader] == place or made in rank.waits:
             rank.there.add(made)
-            return
+        else:
+            self._send(place, rank, made, reader)
+
+    def _send(self, place: int, rank: _Rank, made: Work, reader: int) -> None:
+        """Send a result to the rank of the stage that reads it, after all that was sent before."""
         rank.clocks.append(rank.clock)
         rank.samples.append(rank.held)
         rank.held -= self.prices.activation
         rank.link = max(rank.link, rank.clock) + self.prices.send
         rank.carried.append((len(rank.clocks), rank.link))
-        self.ranks[receiver].coming.setdefault(place, deque()).append((made, rank.link))
+        self.ranks[self.rank_of[reader]].coming.setdefault(place, deque()).append((made, rank.link))
 
     def _peak(self, rank: _Rank) -> Elements:
         """Return the most that a rank holds as an operation begins, with what is on its way."""

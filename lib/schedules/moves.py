@@ -4,8 +4,10 @@ The rule: what can begin first begins first; a backward for the input, which oth
 backward for the weight may stand back; a forward is done if there is memory left for it. How much they push and stand
 back, and how much memory is left free for the second stage of a rank, is drawn at random for each set of rows.
 
-Then a piece of work moves to another place in its row. What is better is kept; what is a little worse is kept as well
-now and then, less and less often, so as not to be caught where no single move helps (simulated annealing).
+Then a piece of work moves to another place in its row. Where a message takes time, a link may be busy with one that
+nobody waits for yet; so a send may also be put off until after other work, or be at once again. What is better is kept;
+what is a little worse is kept as well now and then, less and less often, so as not to be caught where no single move
+helps (simulated annealing).
 """
 
 import math
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 from ..machine.cost import TimeUnits
 from .actions import BACKWARD_WEIGHT, FORWARD
-from .figures import Work
+from .figures import SENT, Work
 from .task import Rows, Score, Task
 
 BEST = 4
@@ -24,6 +26,8 @@ HEAT = 0.005
 """What is worse by this part of the time is kept now and then, in the beginning."""
 FARTHEST = 12
 """How many places a piece of work moves at most."""
+SENDS_FIRST = 0.3
+"""The part of all moves that change when something is sent, where a message takes time."""
 
 
 class Rule(NamedTuple):
@@ -142,7 +146,11 @@ def moved(
         progress(done)
         heat = HEAT * best[1] * (1 - done / tries) ** 2
         place = random.randrange(task.ranks)
-        if (row := _with_a_move(rows[place], random)) is None:
+        if task.late and random.random() < SENDS_FIRST:
+            row = with_another_send(task, rows[place], random)
+        else:
+            row = _with_a_move(rows[place], random)
+        if row is None:
             continue
         changed = [*rows[:place], row, *rows[place + 1 :]]
         other = task.score(changed)
@@ -164,14 +172,35 @@ def _with_a_move(row: list[Work], random: Random) -> list[Work] | None:
     """Return a row in which one piece of work stands elsewhere, or None if it cannot."""
     at = random.randrange(len(row))
     way, steps = random.choice((-1, 1)), 1 + int(random.random() ** 2 * FARTHEST)
-    kind, stage, mb = work = row[at]
-    to = at
-    while steps and 0 <= to + way < len(row):
-        other, its_stage, its_mb = row[to + way]
-        if its_stage == stage and (other == kind or its_mb == mb):
-            break
+    return _moved_to(row, at, way, steps)
+
+
+def _moved_to(row: list[Work], at: int, way: int, steps: int) -> list[Work] | None:
+    """Return a row in which the work at a place stands so many places later, or earlier, or as many as it can."""
+    work, to = row[at], at
+    while steps and 0 <= to + way < len(row) and not _ordered(work, row[to + way]):
         to, steps = to + way, steps - 1
     if to == at:
         return None
     left = [*row[:at], *row[at + 1 :]]
     return [*left[:to], work, *left[to:]]
+
+
+def _ordered(one: Work, other: Work) -> bool:
+    """Whether two pieces of work have to stay in their order: of one stage those of a kind, and those of a micro-batch,
+    but a weight half and a send."""
+    (kind, stage, mb), (other_kind, other_stage, other_mb) = one, other
+    if stage != other_stage:
+        return False
+    apart = BACKWARD_WEIGHT in (kind, other_kind) and (kind in SENT or other_kind in SENT)
+    return kind == other_kind or (mb == other_mb and not apart)
+
+
+def with_another_send(task: Task, row: list[Work], random: Random) -> list[Work] | None:
+    """Return a row in which one result is sent later than it is made, or at once again; None if it cannot."""
+    at, steps = random.randrange(len(row)), 1 + int(random.random() ** 2 * FARTHEST)
+    if row[at][0] in SENT:
+        return [*row[:at], *row[at + 1 :]]
+    if (send := task.send_of(row[at])) is None or send in row:
+        return None
+    return _moved_to([*row[: at + 1], send, *row[at + 1 :]], at + 1, 1, steps)

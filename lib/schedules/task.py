@@ -3,18 +3,18 @@
 The bounds are proved, and know of memory. A rank can begin only when a micro-batch has come to it, and then has all its
 work to do. The first layer's last work waits until a micro-batch is back. And what a rank holds of a micro-batch it
 holds for as long as that takes to go up to the last stage and come back: if so many fit at a time, so many go through
-in that time, and no more (Little's law).
+in that time, and no more (Little's law). See ``Task._bound_with_gradients`` for what a gradient leaves of the room.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..machine.cost import Cost, TimeUnits
-from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from .actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, SEND_B, SEND_F
 from .figures import Prices, Work, figures
 
 Rows = list[list[Work]]
@@ -30,15 +30,24 @@ PLACEMENTS: dict[str, Callable[[int], list[int]]] = {
 
 class Task:
     """Where the stages lie, how many micro-batches there are, at which prices, and how much a rank may hold (None: any
-    amount). ``halves``: whether a backward is done in two halves."""
+    amount). ``halves``: whether a backward is done in two halves. ``late``: whether a result may be sent later than it
+    is made, which is of use only where a message takes time."""
 
     def __init__(
-        self, placement: str, ranks: int, batches: int, cost: Cost, halves: bool, cap: Elements | None
+        self,
+        placement: str,
+        ranks: int,
+        batches: int,
+        cost: Cost,
+        halves: bool,
+        cap: Elements | None,
+        late: bool = True,
     ) -> None:
         self.placement, self.ranks, self.batches, self.cost, self.cap = placement, ranks, batches, cost, cap
         self.rank_of = PLACEMENTS[placement](ranks)
         self.prices, self.stages = Prices.of(cost), len(self.rank_of)
         self.back = (BACKWARD_INPUT, BACKWARD_WEIGHT) if halves else (BACKWARD,)
+        self.late = late and self.prices.send > 0
         self.mine = [[at for at, rank in enumerate(self.rank_of) if rank == place] for place in range(ranks)]
 
     def room(self, place: int, gradients: bool = True) -> float:
@@ -55,6 +64,16 @@ class Task:
             return math.inf, math.inf, math.inf
         beyond = 0 if self.cap is None else max(0, found[1] - self.cap)
         return float(beyond), float(found[0]), float(found[1])
+
+    def send_of(self, work: Work) -> Work | None:
+        """Return the send of what a piece of work makes, if the stage that reads it is on another rank."""
+        kind, stage, mb = work
+        reader = stage + 1 if kind == FORWARD else stage - 1
+        if kind not in (FORWARD, BACKWARD, BACKWARD_INPUT) or not 0 <= reader < self.stages:
+            return None
+        if self.rank_of[reader] == self.rank_of[stage]:
+            return None
+        return (SEND_F if kind == FORWARD else SEND_B), stage, mb
 
     def too_small(self) -> PuzzleError:
         """Return the error for a cap under which nothing was found."""
@@ -92,8 +111,31 @@ class Task:
                 (last - stage + 1) * forward + prices.loss + (last - stage) * to_input + 2 * self._hops(stage, last)
                 for stage in mine
             ]
-            found.append(begins + Fraction(self.batches * sum(trip + whole for trip in trips), room) + prices.update)
+            holds = [trip + whole for trip in trips]
+            found.append(begins + Fraction(self.batches * sum(holds), room) + prices.update)
+            found.append(begins + self._bound_with_gradients(place, holds, room) + prices.update)
         return max(found)
+
+    def _bound_with_gradients(self, place: int, holds: Sequence[TimeUnits], room: int) -> Fraction:
+        """Return what a rank needs at least from its first forward to its last backward, in time units. ``holds``: for
+        how long it holds an input of each of its stages; ``room``: for how many at a time, without any gradient.
+
+        Proof. Nothing is let go before its first weight gradient is made, by which time one micro-batch has gone up and
+        come back to the highest of its stages. Till then it has begun with ``before`` inputs at most: all but one are
+        still there beside the gradient. The gradient stays; so of all others, of which each is held for its time, no
+        more than ``after`` are there at once.
+        """
+        stages, prices = self.mine[place], self.prices
+        left = Fraction(self.cap or 0) - len(stages) * Fraction(prices.kept) - Fraction(prices.grad)
+        after = math.floor(left / Fraction(prices.activation)) - 1
+        if after < 1:
+            return Fraction(0)
+        before = min(room, after + 2)
+        first = (self.stages - stages[0]) * prices.work[FORWARD] + prices.loss + self._backward()
+        first += (self.stages - 1 - stages[-1]) * self._to_input()
+        first += self._hops(stages[0], self.stages - 1) + self._hops(stages[-1], self.stages - 1)
+        others = sorted((hold for hold in holds for _ in range(self.batches)), reverse=True)[before:]
+        return first + Fraction(sum(others), after)
 
     def _backward(self) -> TimeUnits:
         """The least time of a backward, both of its halves together."""
