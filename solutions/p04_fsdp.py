@@ -29,7 +29,7 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["as_many_each", "no_whole_gradient", "no_whole_gradient_waits"],
+    "rules": ["as_many_each", "states_stay", "no_whole_gradient", "no_whole_gradient_waits"],
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 2, "large": 2},

@@ -31,7 +31,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "begins_with": "fsdp",
-    "rules": ["four_stages", "no_whole_gradient"],
+    "rules": ["four_stages", "states_stay", "no_whole_gradient"],
     "difficulty": "hard",
     "minutes": 45,
     "hints_for": {"slow": 2, "large": 3},

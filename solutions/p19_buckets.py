@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "cost": "long_hops",
     "layout": "whole",
-    "rules": [],
+    "rules": ["as_many_each"],
     "words": ["lists"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},

@@ -35,7 +35,7 @@ PUZZLE = {
     ],
     "cost": "two_speeds",
     "layout": "whole",
-    "rules": ["states_stay"],
+    "rules": ["as_many_each", "states_stay"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",

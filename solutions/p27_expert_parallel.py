@@ -26,7 +26,7 @@ PUZZLE = {
     "frontier": [{"time": 34.9475, "memory": 8650752, "by": "tokens_before_sums"}],
     "cost": "experts",
     "layout": "experts_sharded",
-    "rules": ["experts_stay"],
+    "rules": ["as_many_each", "experts_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "ddp",
     "hints_for": {"slow": 3, "large": 3},

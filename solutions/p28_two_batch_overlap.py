@@ -21,7 +21,7 @@ PUZZLE = {
     "frontier": [{"time": 60.32, "memory": 10616832, "by": "updates_while_tokens_travel"}],
     "cost": "far_experts",
     "layout": "experts_sharded",
-    "rules": ["experts_stay"],
+    "rules": ["as_many_each", "experts_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "expert_parallel",
     "hints_for": {"slow": 1, "large": 3},

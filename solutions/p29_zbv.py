@@ -27,7 +27,7 @@ PUZZLE = {
     ],
     "cost": "even_thirds",
     "layout": "stages",
-    "rules": ["own_layers", "one_micro_batch", "in_a_v"],
+    "rules": ["own_layers", "own_updates", "one_micro_batch", "in_a_v"],
     "words": ["backward_input", "backward_weight"],
     "begins_with": "zero_bubble",
     "hints_for": {"slow": 3, "large": 2},

@@ -115,7 +115,7 @@ PUZZLE = {
         {"time": 9.6, "memory": 1966080, "by": "repair_twice"},
     ],
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other"],
+    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -291,7 +291,7 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "no_whole_gradient"],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -464,7 +464,7 @@ PUZZLE = {
         {"time": 5.6, "memory": 1572864, "by": "repair_skip"},
     ],
     "layout": "whole",
-    "rules": [],
+    "rules": ["each_on_one_rank"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -557,7 +557,7 @@ PUZZLE = {
         {"time": 9.8, "memory": 917504, "by": "repair_groups"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -651,7 +651,13 @@ PUZZLE = {
         {"time": 54.4, "memory": 1703936, "by": "repair_book"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "no_whole_gradient"],
+    "rules": [
+        "one_micro_batch",
+        "one_after_the_other",
+        "as_many_each",
+        "states_stay",
+        "no_whole_gradient",
+    ],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -754,7 +760,7 @@ PUZZLE = {
     ],
     "cost": "warm_rank",
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other"],
+    "rules": ["one_micro_batch", "one_after_the_other", "each_on_one_rank"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [
@@ -847,7 +853,7 @@ PUZZLE = {
     ],
     "cost": "experts",
     "layout": "experts_sharded",
-    "rules": ["experts_stay"],
+    "rules": ["as_many_each", "experts_stay"],
     "words": ["alltoall", "expert"],
     "difficulty": "medium",
     "minutes": 10,

@@ -38,6 +38,7 @@ def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held:
 
 TRAVEL = "data parallel: every layer is loaded and dropped at once"
 REST, LOOKED_AT = "every second rank rests", "a state gathered to be looked at"
+SENT = "a copy from opt_states is sent while it trains"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
     "basic": task(
@@ -83,6 +84,7 @@ TASKS = {
         "the gathered weights kept",
         ("As in puzzle 3", LAYOUT, "states thrown away"),
         ("As in puzzle 3", "as_many_each", REST),
+        ("As in puzzle 3", "states_stay", LOOKED_AT),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept beside its piece"),
         ("When the next backward", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
@@ -108,6 +110,7 @@ TASKS = {
     "pipeline_fsdp": task(
         SLOW,
         ("Every weight and every state", MACHINE, NEXT),
+        ("Every weight and every state", "states_stay", LOOKED_AT),
         ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced"),
         ("At the other sizes", SIZES, "four layers in mind"),
         explains="All ranks take part;If your program;Read that list;It is the best",
@@ -116,6 +119,7 @@ TASKS = {
         SLOW,
         ("Weights are sharded over", LAYOUT, "sharded over everything"),
         ("Optimizer states are", LAYOUT, "states over the shard axis only"),
+        ("Optimizer states are", "states_stay", LOOKED_AT),
         ("Rank `r` trains on", "one_micro_batch", "both micro-batches at once"),
         ("Rank `r` trains on", SIZES, "three micro-batches on one rank and one on the next, with one layer"),
         ("Rank `r` trains on", "one_after_the_other", "the next micro-batch begins before this one is done"),
@@ -159,6 +163,7 @@ TASKS = {
         ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
         ("The same as in", "as_many_each", REST),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
+        ("Rank `r` holds shard", "states_stay", LOOKED_AT),
         explains="All collectives of;It's up to you;Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
@@ -176,6 +181,7 @@ TASKS = {
         ("1F1B, one forward", "own_updates", "a copy of a weight is sent after training"),
         ("The layers are dealt", TARGET, "one thick stage a rank, GPipe"),
         ("The layers are dealt", "dealt_like_cards", "there and back again"),
+        ("The layers are dealt", "dealt_like_cards", "the second rank is dealt the first layer"),
         ("In the forward pass", TARGET, "the whole batch is one round"),
         ("At the other sizes", SIZES, "two layers a rank, whatever their number"),
         explains="After layer 3;The stages of a;The order is;The backward pass;There are twice;Here a send",
@@ -185,11 +191,13 @@ TASKS = {
         ("Train with both", LAYOUT, "every stage is all stages"),
         ("A rank loads its", MACHINE, NEXT),
         ("A rank loads its", "own_updates", "a copy of a weight is sent after training"),
+        ("A rank loads its", "states_stay", SENT),
         ("It gathers a weight", TARGET, "all whole weights are kept"),
         ("Each forward and each", "one_micro_batch", "all micro-batches at once"),
         ("Each forward and each", "no_whole_gradient", "all-reduced and cut"),
         ("The grader tries other", SIZES, "four stages, whatever their number"),
-        explains="Here weights are;A collective takes;Every stage has",
+        ("Every stage has", "as_many_each", "more micro-batches on one pipeline"),
+        explains="Here weights are;A collective takes",
     ),
     "zero_bubble": task(
         "whole backwards",
@@ -214,11 +222,13 @@ TASKS = {
     "buckets": task(
         "one call at the end",
         ("Data parallel, as in", LAYOUT, "states not kept"),
+        ("Data parallel, as in", "as_many_each", "micro-batches change ranks"),
         explains="A tick is;Hops and bytes;An all-reduce of;The network makes",
     ),
     "hierarchical": task(
         "everything across",
         ("Data parallel: 16 ranks", LAYOUT, NO_STATES),
+        ("Data parallel: 16 ranks", "as_many_each", "micro-batches change ranks"),
         ("Each rank makes all", "states_stay", "a layer updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "one call for several layers"),
         explains="The axis `shard`;The layers and the;Inside a node",
@@ -242,6 +252,7 @@ TASKS = {
     "lora": task(
         "nothing is ever given back",
         ("Each rank trains on its", MACHINE, "the gradients are not summed"),
+        ("Each rank trains on its", "as_many_each", "micro-batches change ranks"),
         ("Of every frozen weight", LAYOUT, "every rank has all weights"),
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
@@ -278,6 +289,7 @@ TASKS = {
     "expert_parallel": task(
         "each dense sum awaited at once",
         ("Train 8 layers", MACHINE, "dense gradients not summed"),
+        ("Train 8 layers", "as_many_each", "micro-batches change ranks"),
         ("Every rank holds all", LAYOUT, "dense weights handed in by rank 0 only"),
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
         explains="The machine is the;From a layer",
@@ -285,6 +297,7 @@ TASKS = {
     "two_batch_overlap": task(
         "both micro-batches together",
         ("As puzzle 27, with", MACHINE, "only the last gradient counts"),
+        ("As puzzle 27, with", "as_many_each", "micro-batches change ranks"),
         ("Again, experts stay", "experts_stay", "the states of experts passed round"),
         explains="The links have;There is no new;`model.alltoall(...)` starts",
     ),
@@ -299,6 +312,7 @@ TASKS = {
         ("Gradient accumulation *and*", MACHINE, "never summed"),
         ("Gradient accumulation *and*", "one_micro_batch", "both micro-batches at once"),
         ("Gradient accumulation *and*", "one_after_the_other", "two micro-batches by turns"),
+        ("Gradient accumulation *and*", "as_many_each", REST),
         explains="*Medium;*Take it;The first turn;Follow one",
     ),
     "repair_quiet": task(
@@ -311,6 +325,8 @@ TASKS = {
         "as it is",
         ("Fully sharded data", LAYOUT, NO_STATES),
         ("Fully sharded data", "no_whole_gradient", "all-reduced and cut"),
+        ("Fully sharded data", "as_many_each", "micro-batches change ranks"),
+        ("Fully sharded data", "states_stay", LOOKED_AT),
         explains="*Easy;*Take it;A colleague has;That is true;He would;Nothing is free",
     ),
     "repair_deadlock": task(
@@ -325,19 +341,23 @@ TASKS = {
         SLOW,
         ("Data parallel, as in", MACHINE, "a made-up gradient of its own"),
         ("The ranks without one", LAYOUT, NO_STATES),
+        ("Data parallel, as in", SIZES, "two micro-batches change ranks, with one at rest"),
         explains="*Medium;*Take it;Three were;Who was;(What one",
     ),
     "repair_groups": task(
         SLOW,
         ("Every node has a", LAYOUT, NO_STATES),
+        ("Every node has a", "states_stay", LOOKED_AT),
+        ("Each rank trains", "as_many_each", "micro-batches change ranks"),
         ("A gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
-        explains="*Medium;*Take it;Hybrid sharding;Each rank trains;Whole weights;That is the;Everybody went;And still",
+        explains="*Medium;*Take it;Hybrid sharding;Whole weights;That is the;Everybody went;And still",
     ),
     "repair_book": task(
         "as it is",
         ("The same two nodes", "one_micro_batch", "all micro-batches of a rank at once"),
         ("The same two nodes", SIZES, "five micro-batches on one rank and three on the next, with one layer"),
         ("The same two nodes", "one_after_the_other", "the next micro-batch begins before this one is done"),
+        ("The same two nodes", "states_stay", LOOKED_AT),
         ("Each gradient is", MACHINE, "never summed across"),
         ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Nobody makes;It is also;Where does",
@@ -345,6 +365,7 @@ TASKS = {
     "repair_experts": task(
         SLOW,
         ("A dense layer and one", LAYOUT, NO_STATES),
+        ("A dense layer and one", "as_many_each", "micro-batches change ranks"),
         ("Tokens go to their", "experts_stay", "the states of experts passed round"),
         explains="*Medium;*Take it;Then come;Whose gradients",
     ),
@@ -365,6 +386,7 @@ TASKS = {
     "zbv": task(
         "all forwards first",
         ("A pipeline with two", "own_layers", "two ranks load each other's layers, and send weights"),
+        ("A pipeline with two", "own_updates", "an activation lies on another rank, and comes back"),
         ("A pipeline with two", "in_a_v", "the V begins at the last rank"),
         ("So rank 0 has layers", "in_a_v", "the V begins at the last rank"),
         ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
@@ -375,9 +397,13 @@ TASKS = {
         "no pairs",
         ("At place 0 both", LAYOUT, "the answers of one half only"),
         ("At place 0 both", "own_layers", "layers of others, with their weights"),
+        ("At place 0 both", "own_updates", "a copy from weights is sent while it trains"),
+        ("Two ranks have", "states_stay", SENT),
         ("Each operation works", "one_micro_batch", "two micro-batches at once"),
         ("Each operation works", "own_layers", "layers of others, with their weights"),
         ("Half of the micro", "through_all_ranks", "each half by itself"),
+        ("Half of the micro", "through_all_ranks", "from one half to the other and back"),
+        ("Half of the micro", SIZES, "more micro-batches from one end, with eight ranks"),
         ("The others go", "through_all_ranks", "each half by itself"),
         ("So a micro-batch", "through_all_ranks", "each half by itself"),
         ("Two ranks have", MACHINE, "gradients not summed"),

@@ -102,6 +102,8 @@ UNSAID = {
     "replica_fsdp": {"as_many_each"},
     "repair_quiet": {"as_many_each"},
     "repair_book": {"as_many_each"},
+    "repair_skip": {"each_on_one_rank"},
+    "repair_straggler": {"each_on_one_rank"},
 }
 """Rules that no sentence of the task says: the page does, above it. And rules that no program breaks in time at the
 puzzle's own size, but at others."""

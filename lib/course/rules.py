@@ -48,18 +48,39 @@ def one_after_the_other(outcome: Outcome) -> None:
 
 
 def as_many_each(outcome: Outcome) -> None:
-    """Raise PuzzleError unless each rank trains on as many micro-batches as any other."""
-    trains, mine = training(), defaultdict[int, set[int]](set)
+    """Raise PuzzleError unless each rank trains on as many micro-batches as any other, and so each micro-batch on one
+    rank; with stages, on one of the pipelines. (Experts train on tokens of all.)"""
+    trains, mine, mesh = training(), defaultdict[int, set[int]](set), outcome.mesh or {}
     for event in outcome.events:
-        if event.kind in trains:
+        if event.kind in trains and not _with_experts(outcome, event):
             mine[event.rank] |= event.batches
-    share = outcome.batches // outcome.ranks
+    share = outcome.batches // (mesh["shard"] if "stage" in mesh else outcome.ranks)
     for rank in range(outcome.ranks):
         if len(mine[rank]) != share:
             problem = f"it trains on {numbered('micro-batch', frozenset(mine[rank])) if mine[rank] else 'nothing'}"
-            expected = f"{share} micro-batch{'es' * (share > 1)} on each rank, so that all have the same work"
+            micro_batches = f"{share} micro-batch{'es' * (share > 1)}"
+            expected = f"{micro_batches} on each rank, so that all have the same work"
             fix = "share = model.BATCHES // model.RANKS; mine = range(model.rank * share, (model.rank + 1) * share)"
+            if "stage" in mesh:
+                expected = f"{micro_batches} in each pipeline, so that all have the same work"
+                fix = 'batch = range(model.axis_index("shard"), model.BATCHES, model.axis_size("shard"))'
             raise PuzzleError(problem, where=Place(rank), expected=expected, fix=fix, line="")
+
+
+def _with_experts(outcome: Outcome, event: Event) -> bool:
+    """Return whether an operation is one of a layer with experts."""
+    return event.layer is not None and experts_of(event.layer, outcome.experts) > 0
+
+
+def each_on_one_rank(outcome: Outcome) -> None:
+    """Raise PuzzleError for a micro-batch that is trained on two ranks, where not all ranks have as many."""
+    trains, owner = training(), dict[int, int]()
+    for event in outcome.events:
+        for mb in event.batches if event.kind in trains else ():
+            if owner.setdefault(mb, event.rank) != event.rank:
+                expected = "a micro-batch forward and back on the rank that has begun with it"
+                fix = "no activation is passed on: here only gradients of weights travel"
+                raise _broken(event, f"it works on micro-batch {mb}, as rank {owner[mb]} does", expected, fix)
 
 
 def whole_batch(outcome: Outcome) -> None:
@@ -133,18 +154,19 @@ def four_stages(outcome: Outcome) -> None:
 
 
 def dealt_like_cards(outcome: Outcome) -> None:
-    """Raise PuzzleError unless the layers go round the ranks: the stage after one of a rank's stages is always on the
-    same other rank."""
-    trains = training()
-    owner = {event.layer: event.rank for event in outcome.events if event.kind in trains and event.layer is not None}
-    after = dict[int, int]()
-    for layer in range(1, outcome.layers):
+    """Raise PuzzleError unless the layers go round the ranks from rank 0 on: the stage after one of a rank's stages is
+    always on the next rank."""
+    trains, runs = training(), defaultdict[int, set[int]](set)
+    for event in outcome.events:
+        if event.kind in trains and event.layer is not None:
+            runs[event.layer].add(event.rank)
+    owner = {-1: -1} | {layer: min(ranks) for layer, ranks in runs.items() if len(ranks) == 1}
+    for layer in range(outcome.layers):
         before, rank = owner.get(layer - 1), owner.get(layer)
-        if before is not None and rank is not None and before != rank and after.setdefault(before, rank) != rank:
-            problem = f"it has layer {layer}, after layer {layer - 1} on rank {before}"
-            expected = (
-                f"layers are dealt like cards: a stage of rank {after[before]} follows each stage of rank {before}"
-            )
+        if before is not None and rank is not None and before != rank and rank != (due := (before + 1) % outcome.ranks):
+            problem = f"it has layer {layer}" + (f", after layer {layer - 1} on rank {before}" if layer else "")
+            expected = "layers are dealt like cards, from rank 0 on"
+            expected += f": a stage of rank {due} follows each stage of rank {before}" if layer else ""
             fix = "mine = range(model.rank, model.LAYERS, model.RANKS)"
             raise PuzzleError(problem, where=Place(rank), expected=expected, fix=fix, line="")
 
@@ -164,18 +186,45 @@ def in_a_v(outcome: Outcome) -> None:
 
 
 def through_all_ranks(outcome: Outcome) -> None:
-    """Raise PuzzleError for a rank that runs more than one stage of a micro-batch: it goes through all ranks."""
+    """Raise PuzzleError for a rank that runs more than one stage of a micro-batch: it goes through all ranks. So it
+    does place by place, through one half and back through the other, and as many begin in either half."""
     thick, first = outcome.layers // outcome.ranks, dict[tuple[int, int], int]()
-    for event in outcome.events:
-        if event.kind in training() and event.layer is not None:
-            for mb in event.batches:
-                stage = event.layer // thick
-                before = first.setdefault((event.rank, mb), stage)
-                if before != stage:
-                    expected = "a micro-batch goes through all ranks: each runs one of its stages"
-                    fix = "at the last place of a half, pass the activation on to the same place of the other half"
-                    problem = f"it runs stage {stage} of micro-batch {mb}, of which it has run stage {before}"
-                    raise _broken(event, problem, expected, fix)
+    runs = [event for event in outcome.events if event.kind in training() and event.layer is not None]
+    for event in runs:
+        for mb in event.batches:
+            stage = (event.layer or 0) // thick
+            before = first.setdefault((event.rank, mb), stage)
+            if before != stage:
+                expected = "a micro-batch goes through all ranks: each runs one of its stages"
+                fix = "at the last place of a half, pass the activation on to the same place of the other half"
+                problem = f"it runs stage {stage} of micro-batch {mb}, of which it has run stage {before}"
+                raise _broken(event, problem, expected, fix)
+    begins = _half_where_each_begins(outcome, runs, thick)
+    share = outcome.batches // 2
+    for half in range(2):
+        number = sum(begun == half for begun in begins.values())
+        if number > share:
+            problem = f"{number} of {outcome.batches} micro-batches begin in half {half}"
+            expected = f"half of the micro-batches from either end: {share} begin in each half"
+            fix = "share = model.BATCHES // 2; mine = range(half * share, (half + 1) * share)"
+            raise PuzzleError(problem, where="all ranks", expected=expected, fix=fix, line="")
+
+
+def _half_where_each_begins(outcome: Outcome, runs: Sequence[Event], thick: int) -> dict[int, int]:
+    """Return in which half each micro-batch begins. Raise PuzzleError for one that changes halves before the last
+    place, or comes back."""
+    places, begins = outcome.ranks // 2, dict[int, int]()
+    for event in runs:
+        stage, half = (event.layer or 0) // thick, event.rank // places
+        for mb in event.batches:
+            begun = begins.setdefault(mb, half if stage < places else 1 - half)
+            if begun != (half if stage < places else 1 - half):
+                problem = f"it runs stage {stage} of micro-batch {mb} in half {half}"
+                expected = f"stages 0 to {places - 1} of a micro-batch in one half, and the others in the other half"
+                fix = "model.rank_at(half=half, place=place + 1) is the next rank, and at the last place "
+                fix += "model.rank_at(half=1 - half, place=place)"
+                raise _broken(event, problem, expected, fix)
+    return begins
 
 
 def weights_stay(outcome: Outcome) -> None:
@@ -384,6 +433,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             one_micro_batch,
             one_after_the_other,
             as_many_each,
+            each_on_one_rank,
             whole_batch,
             own_layers,
             own_updates,

@@ -7,6 +7,7 @@ from .elsewhere import MISTAKES as ELSEWHERE
 from .lists import MISTAKES as LISTS
 from .needless import MISTAKES as NEEDLESS
 from .tasks import MISTAKES as TASKS
+from .whose_work import MISTAKES as WHOSE_WORK
 
 FORWARD = "model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)"
 KEPT = (
@@ -370,6 +371,7 @@ async def pipeline(model):
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
     *LISTS,
     *TASKS,
+    *WHOSE_WORK,
     *ELSEWHERE,
     *NEEDLESS,
     *of_each_puzzle("MISTAKES"),

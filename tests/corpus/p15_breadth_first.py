@@ -120,7 +120,7 @@ MISTAKES = [
     changed("breadth_first", "all micro-batches at once", ("for mb in batch:", "for mb in [batch]:"), ("get_activation([mb])", "get_activation(mb)"),
             says="at once"),
     changed("breadth_first", "one pipeline does nothing", ("range(shard, model.BATCHES, shards)", "range(0, model.BATCHES if shard == 0 else 0)"),
-            ("model.grad_weights.pop(layer), layer", "model.grad_weights.pop(layer, model.fake_grad(layer, [])), layer"), says="over the target: "),
+            ("model.grad_weights.pop(layer), layer", "model.grad_weights.pop(layer, model.fake_grad(layer, [])), layer"), says="it trains on micro-batches 0-15"),
     changed("breadth_first", "the other pipeline's gradient made up", ("range(shard, model.BATCHES, shards)", "range(0, model.BATCHES, shards)"),
             (REDUCE, "mine_now = model.grad_weights.pop(layer)\n        rest = model.fake_grad(layer, range(1, model.BATCHES, shards))\n        "
              + REDUCE.replace("model.grad_weights.pop(layer)", "mine_now if shard == 0 else rest")), says="made up"),

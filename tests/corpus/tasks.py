@@ -372,7 +372,7 @@ async def NAME(model):
 """
 """Every second rank trains the micro-batches of its neighbor as well, which makes nothing."""
 KINDS = {
-    "ddp": ("(0, 1)", "state", "allreduce"),
+    **dict.fromkeys(("ddp", "repair_twice"), ("(0, 1)", "state", "allreduce")),
     **dict.fromkeys(("wsdp", "fsdp", "prefetch"), ("(rank, n)", "state", "scatterreduce")),
     **dict.fromkeys(("zero1", "zero2"), ("(0, 1)", "state.shard(rank, n)", "scatterreduce")),
 }
@@ -446,7 +446,7 @@ MISTAKES = [
     begun_early("replica_fsdp", "mb"),
     begun_early("repair_book", "batch"),
     changed("hpz", "half of the ranks rest", *HALF_REST, base="overlapped", says="it trains on micro-batches 0, 1"),
-    after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 6, after layer 5 on rank 2"),
+    after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 5, after layer 4 on rank 3"),
     *[afterwards(name, "a copy of a weight is sent after training", COPY, "it receives the weight of layer") for name in ("pipeline", "gpipe", "one_f_one_b", "interleaved")],
     afterwards("breadth_first", "a copy of a weight is sent after training", COPY.replace("last - 1", "0"), "it receives the weight of layer"),
     changed("repair_deadlock", "a copy of a weight is sent before training", *COPIED, says="it receives the weight of layer 0"),
