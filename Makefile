@@ -70,7 +70,7 @@ $(STAMP): pyproject.toml $(PINS)
 test: $(STAMP) ## run the tests but the slowest (SLOW=lab,random for some kinds of these)
 	@SLOW_TESTS=$(SLOW) $(PYTEST) $(WORKERS)
 
-quick: $(STAMP) ## half of the tests, in a minute or two: without those that take long, or start processes or a browser
+quick: $(STAMP) ## a third of the tests, in a minute or two: no processes, no browser, nothing long, an eighth of many cases
 	@SLOW_TESTS=none $(PYTEST) $(PROCESSORS) -m "not process and not browser and not long"
 
 test-all: SLOW := all

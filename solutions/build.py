@@ -29,7 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 import jupytext
@@ -147,6 +147,7 @@ BEGIN = """\
 """Below each blank. With ``lib.``, since the first cell imports that in every notebook."""
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class BuildError(Exception):
@@ -670,14 +671,19 @@ def products(root: Path) -> dict[Path, str]:
     made = tables(root, found)
     use_tables({path.name: text for path, text in made.items()})
     try:
-        notebooks = {
-            Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
-            for path in sources(root / "solutions")
-        }
-        figures_of = {Path("lib", "figures.json"): as_text(_of_solutions(root), indent=1)}
-        return made | figures_of | notebooks | dict(_front(root, found))
+        return made | shown_with_tables(root, found)
     finally:
         use_tables({})
+
+
+def shown_with_tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
+    """Every file but the tables of lib, whose figures these show: notebooks, pictures, the gallery and documents."""
+    notebooks = {
+        Path("puzzles", notebook_name(path)): as_text(notebook(path), indent=1)
+        for path in sources(root / "solutions")
+    }
+    figures_of = {Path("lib", "figures.json"): as_text(_of_solutions(root), indent=1)}
+    return figures_of | notebooks | dict(_front(root, found))
 
 
 def _of_solutions(root: Path) -> dict[str, dict[str, str]]:
@@ -739,35 +745,36 @@ def tables(root: Path, found: Sequence[Json]) -> dict[Path, str]:
     for puzzle in _changed_first(root, found):
         for point in puzzle["frontier"]:
             _prove(root, puzzle, point, found)
-    kept = {}
-    for puzzle in found:
-        kept[puzzle["name"]] = outline_row(root, puzzle, found)
-    teaches, opened = _taught(root, found), dict(_opened(root / "solutions"))
-    overview = (root / "solutions" / "index.py").exists()
-    ideas = gallery.sentences(root / "solutions") if overview else {}
+    kept = {puzzle["name"]: outline_row(root, puzzle, found) for puzzle in found}
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(one, separators=(',', ':'))}"
         for name, one in kept.items()
     )
     return {
-        Path("lib", "specs.json"): as_text(
-            {
-                puzzle["name"]: {
-                    **_with_hints(root, puzzle),
-                    "teaches": teaches[puzzle["name"]],
-                    **({"idea": ideas[puzzle["name"]]} if puzzle["name"] in ideas else {}),
-                    **(
-                        {"comes_after": opened[number]}
-                        if (number := puzzle["number"]) in opened
-                        else {}
-                    ),
-                }
-                for puzzle in found
-            },
-            indent=2,
-        ),
+        Path("lib", "specs.json"): table_of_puzzles(root, found),
         Path("lib", "outlines.json"): f"{{\n{lines}\n}}\n",
     }
+
+
+def table_of_puzzles(root: Path, found: Sequence[Json]) -> str:
+    """The table of the puzzles: their figures, what their notebooks teach, and where they stand in the course."""
+    teaches, opened = _taught(root, found), dict(_opened(root / "solutions"))
+    overview = (root / "solutions" / "index.py").exists()
+    ideas = gallery.sentences(root / "solutions") if overview else {}
+    rows = {
+        puzzle["name"]: {
+            **_with_hints(root, puzzle),
+            "teaches": teaches[puzzle["name"]],
+            **({"idea": ideas[puzzle["name"]]} if puzzle["name"] in ideas else {}),
+            **(
+                {"comes_after": opened[number]}
+                if (number := puzzle["number"]) in opened
+                else {}
+            ),
+        }
+        for puzzle in found
+    }
+    return as_text(rows, indent=2)
 
 
 def outline_row(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
@@ -823,7 +830,7 @@ def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> J
     """What is said of a goal's program where another is slower or larger (see ``grading.slowness`` and ``holding``)."""
     highest = peak_event(played.device_events)
     assert highest is not None
-    noted = run_of(function, puzzle, partial(run, _watched=highest.rank)).peak
+    noted = found_by(partial(run, _watched=highest.rank), function, puzzle).peak
     assert noted is not None
     chain = chain_of(played.events)
     late = late_messages(played, {*chain.events})
@@ -884,9 +891,9 @@ def _elsewhere(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
     solution, own = solution_of(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
     for size in other_sizes(puzzle["other_sizes"], own):
-        played = run_of(solution, {**puzzle, "size": size}, run)
+        time, memory = found_by(figures.taken, solution, {**puzzle, "size": size})
         changed = {key: size[key] for key in size if size[key] != own.get(key)}
-        rows.append([changed, played.time, math.ceil(played.memory)])
+        rows.append([changed, time, math.ceil(memory)])
     peaks = [[math.ceil(_played(root, puzzle).memory), *(row[2] for row in rows)]]
     for program in _roomy(root, puzzle, others):
         with suppress(BuildError):
@@ -924,12 +931,13 @@ def _roomy(
 
 def _peaks(program: Callable[[Model], Any], puzzle: Json) -> list[int]:
     """The memory of a program at a puzzle's own size, and at every other one. Raise BuildError if it does not pass."""
-    spec, found = Puzzle(**puzzle), list[int]()
-    for size in (spec.size, *other_sizes(spec.other_sizes, spec.size)):
-        played = run_of(program, {**puzzle, "size": size}, run)
-        if not found and over_target(played, spec):
-            raise BuildError(f"{puzzle['file']}.py: it is over the target")
-        found.append(math.ceil(played.memory))
+    spec, played = Puzzle(**puzzle), run_of(program, puzzle)
+    if over_target(played, spec):
+        raise BuildError(f"{puzzle['file']}.py: it is over the target")
+    found = [math.ceil(played.memory)]
+    for size in other_sizes(spec.other_sizes, spec.size):
+        _, memory = found_by(figures.taken, program, {**puzzle, "size": size})
+        found.append(math.ceil(memory))
     return found
 
 
@@ -968,10 +976,13 @@ def _played(root: Path, puzzle: Json) -> Run:
     return run_of(solution_of(root, puzzle), puzzle)
 
 
-def run_of(
-    function: Callable[[Model], Any], puzzle: Json, runs: Callable[..., Run] = figures.once
-) -> Run:
+def run_of(function: Callable[[Model], Any], puzzle: Json) -> Run:
     """Return a run of a program at a puzzle's own size, on its own machine."""
+    return found_by(figures.once, function, puzzle)
+
+
+def found_by(runs: Callable[..., T], function: Callable[[Model], Any], puzzle: Json) -> T:
+    """Return what ``runs`` finds out of a program at a puzzle's own size, on its own machine."""
     cost = cost_named(puzzle.get("cost", "default"))
     try:
         return runs(function, **puzzle["size"], cost=cost)
@@ -1007,8 +1018,10 @@ def _front(root: Path, found: Sequence[Json]) -> Iterator[tuple[Path, str]]:
             readme, fill(readme.read_text(encoding="utf-8"), published(root)), {}
         )
         yield Path("README.md"), with_puzzles(text, puzzles, folder) if overview else text
-    for page in sorted((root / "docs").glob("*.md")) if overview else ():
-        text = _documented(page, page.read_text(encoding="utf-8"), _for_docs(root, found))
+    pages = sorted((root / "docs").glob("*.md")) if overview else []
+    given = _for_docs(root, found) if pages else {}
+    for page in pages:
+        text = _documented(page, page.read_text(encoding="utf-8"), given)
         yield page.relative_to(root), text
     if overview:
         known = {puzzle["name"]: puzzle for puzzle in found}

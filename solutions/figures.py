@@ -171,9 +171,7 @@ asked: list[Run] = []
 
 def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
     """Run a program, as ``lib.run`` does. The same program at the same size is run once in a build."""
-    key: Any = None
-    with suppress(TypeError):  # a cost or a program that cannot be compared
-        key = _key(function), _key(sizes), _key(options)
+    key = _same(function, sizes, options)
     found = _done.get(key) if key else None
     if found is None:
         found = lib.run(function, *sizes, **options)
@@ -181,6 +179,25 @@ def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
         _done[key] = found
     asked.append(found)
     return found
+
+
+_taken: dict[Any, tuple[Any, Any]] = {}
+
+
+def taken(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
+    """Return time and memory of such a run. At the many other sizes of a puzzle nothing else is kept of it."""
+    key = _same(function, (), options)
+    if key is None or key not in _taken:
+        done = (_done.get(key) if key else None) or lib.run(function, **options)
+        _taken[key] = done.time, done.memory
+    return _taken[key]
+
+
+def _same(function: Callable[..., Any], sizes: Any, options: Any) -> Any:
+    """Return something that is equal for equal runs, or nothing where a cost or a program cannot be compared."""
+    with suppress(TypeError):
+        return _key(function), _key(sizes), _key(options)
+    return None
 
 
 def _key(value: Any) -> Any:

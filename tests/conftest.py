@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
-from tests.turns import chosen, summary
+from tests.turns import beyond_quick, chosen, summary, waits
 
 # jsonschema, of which nbformat makes use, does without these grammars, which take three seconds to be made.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
@@ -75,20 +75,52 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     guard.check()
 
 
-LONGEST = """test_lab test_engine_processes test_corpus test_referee test_colab test_notebooks test_passes test_fuzz
-test_recording test_browser test_browser_player"""
+LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_shell test_referee test_colab
+test_notebooks test_passes test_used test_whole_gradient test_fixes test_represent test_tasks test_fuzz test_peak
+test_slowness test_sizes test_recording test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
 test_recording_floods test_page_figures test_recording test_whole_gradient test_drawing_picture test_drawing_compare
 test_colab test_closed_forms test_lives test_priced test_repairs
 test_drawing_strikes test_palette test_task_sentences"""
 """Files that go through all programs, all sizes or hundreds of random programs, or build all notebooks."""
+LONG_TESTS = """
+test_schedules_of_torch_are_right_by_value test_the_table_in_the_docs_is_true
+test_the_same_seed_gives_the_same_variants_and_another_others
+test_a_variant_is_another_machine_with_figures_that_were_run test_words_lead_to_the_fix_at_real_size
+test_it_finds_what_is_known_in_its_own_memory test_what_lies_between_is_a_front
+test_a_solution_that_does_one_needless_thing_at_other_sizes_does_not_pass
+test_with_one_rank_that_differs_they_are_the_same_or_none test_verdicts_are_the_same_with_them
+test_each_change_is_made_to_some_call_of_the_solutions_and_every_program_is_another_one
+test_what_is_told_is_written_down test_accumulation_is_faster_than_a_pipeline_where_it_fits
+test_the_program_of_a_plan_is_a_function_that_runs test_few_ranks_of_a_large_machine_give_the_figures_of_all
+test_programs_that_make_room_pass test_a_task_has_the_files_of_its_layout
+test_the_reference_trains_low_rank_factors_and_leaves_the_weight
+test_where_more_time_is_lost_to_communication_than_to_waiting_rows_say_how_much_they_compute
+test_each_change_is_what_comes_out_if_it_is_made test_whatever_shows_a_run_that_failed_tells_seconds_and_bytes
+test_nobody_waits_where_nobody_does test_each_notebook_is_valid_short_and_has_fixed_ids
+test_where_there_is_one_bound_only_one_is_told test_the_code_of_a_page_runs
+test_an_agent_gets_neither_solutions_nor_hints test_wrong_programs_stay_wrong test_each_puzzle_hides_its_solution
+test_each_notebook_says_how_hard_its_puzzles_are test_the_gradient_of_a_frozen_weight_is_not_even_computed
+test_the_best_so_far_is_kept test_the_place_is_told_in_fields test_a_star_is_shown_wherever_a_verdict_is
+test_what_is_as_fast_as_the_fastest_is_sorted_by_memory test_long_sequences_and_experts_have_axes_of_their_own
+test_a_pass_without_its_star_is_told_what_the_star_does_otherwise test_ranks_of_two_levels_stand_for_others
+test_they_are_those_of_the_whole_machine test_who_is_too_slow_is_told_what_to_look_at
+test_many_ranks_that_are_alike_share_one_strip test_what_meets_the_bound_hears_so test_of_any_rank
+test_cells_that_may_fail_are_tagged_so_that_those_below_are_run test_costs_of_all_kinds_are_tried
+test_it_finds_zb_v_in_its_own_memory test_many_narrow_operations_are_shares_of_a_column
+test_a_picture_that_would_be_crowded_folds_ranks_that_do_the_same_from_eight_on
+test_a_pass_tells_which_programs_to_repair_are_open_now test_no_program_of_the_page_beats_the_star
+test_the_verdict_at_a_shell_has_the_same_list_with_lines test_a_file_with_a_wrong_value_is_read_or_refused
+test_sizes_that_nothing_divides test_bounds_are_below_what_runs_give
+"""
+"""Tests that take a second or more of processor time by themselves, in files that are quick."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first. Mark what looks in a browser, what starts processes by its fixtures, and what takes
     long: ``make quick`` leaves them out. Leave out slow tests whose turn it is not."""
-    first, long = {name: place for place, name in enumerate(LONGEST.split())}, LONG.split()
+    first, long = {name: place for place, name in enumerate(LONGEST.split())}, {*LONG.split(), *LONG_TESTS.split()}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
@@ -96,14 +128,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("browser")
         if names & FIXTURES:
             item.add_marker("process")
-        if item.path.stem in long or any(name in item.name for name in SMALLER):
+        if {item.path.stem, item.name.partition("[")[0]} & long or any(name in item.name for name in SMALLER):
             item.add_marker("long")
-    waiting = [item for item in items if any(mark.args[0] not in chosen() for mark in item.iter_markers("slow"))]
-    config.hook.pytest_deselected(items=waiting)
-    items[:] = [item for item in items if item not in set(waiting)]
+    _leave_out(config, items, lambda item: any(mark.args[0] not in chosen() for mark in item.iter_markers("slow")))
+    later = waits([item.nodeid for item in items])
+    _leave_out(config, items, lambda item: item.nodeid in later)
+    beyond = beyond_quick([item.nodeid for item in items])
+    for item in items:
+        if item.nodeid in beyond:
+            item.add_marker("long")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def _leave_out(config: pytest.Config, items: list[pytest.Item], which: Callable[[pytest.Item], bool]) -> None:
+    left_out = {item for item in items if which(item)}
+    config.hook.pytest_deselected(items=[*left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say which of the slow tests were left out."""
-    if said := summary():
+    if said := summary(quick="not long" in config.option.markexpr):
         terminalreporter.write_line(said, yellow=True, bold=True)

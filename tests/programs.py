@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,17 @@ def layers_of(fn: Callable[[Model], Any], size: dict[str, Any]) -> tuple[str, ..
 def solved(name: str, cost: Cost | None = None, small: bool = False) -> Run:
     """The run of a puzzle's reference function, or of a program that is repaired, at the puzzle's own size. ``small``:
     at a smaller size in place of a large one."""
+    if name in SMALLER and not small and cost is None:
+        return of_real_size(name)
     puzzle = puzzles()[name]
     program = getattr(importlib.import_module(f"solutions.{puzzle.file}"), name)
     return run(program, **(small_size(name) if small else puzzle.size), cost=cost or cost_named(puzzle.cost))
+
+
+@cache
+def of_real_size(name: str) -> Run:
+    """The run of a large puzzle's solution, which takes seconds: tests that only look at it share it."""
+    return solved(name, cost_named(puzzles()[name].cost))
 
 
 SLACK = ("ddp", "wsdp", "fsdp", "pipeline", "gpipe", "pipeline_fsdp")

@@ -26,7 +26,8 @@ from lib.course.specs import COSTS
 from lib.lab import copies
 from lib.lab import shell as front
 from solutions import build, colab
-from tests.programs import COURSE, REPAIRS
+from tests.programs import COURSE, REPAIRS, SMALLER
+from tests.turns import examples
 
 ROOT = build.ROOT
 SOURCES = build.sources(ROOT / "solutions")
@@ -359,6 +360,7 @@ def test_what_needs_no_run_is_looked_at_before_anything_runs(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build, "run", None)
+    monkeypatch.setattr(build.figures.lib, "run", None)
     (tree / "solutions" / "index.py").write_text("# %% [markdown]\n# # All\n", encoding="utf-8")
     assert build.main([], tree) == 2
     assert capsys.readouterr().err == "build: index.py: a line with a link is needed for fsdp\n"
@@ -394,9 +396,39 @@ def test_notebooks_are_made_from_the_tables_of_the_same_build(tree: Path) -> Non
 # --- the build, as it stands ---------------------------------------------------------------------
 
 
+TODAY = [
+    pytest.param(name, marks=pytest.mark.slow("large") if name in SMALLER else ())
+    for name in examples([*specs.puzzles()], "course", 3)
+]
+"""Puzzles whose rows in outlines.json are made today: these take all their programs at all sizes."""
+
+
+@pytest.fixture(scope="module")
+def all_specs() -> list[build.Json]:
+    return build.checked(ROOT)
+
+
+@pytest.mark.slow("course")
 @pytest.mark.long
 def test_the_files_in_the_project_are_what_the_build_makes() -> None:
     assert list(build.differences(ROOT, build.products(ROOT))) == []
+
+
+@pytest.mark.long
+def test_all_but_the_outlines_is_what_the_build_makes(all_specs: list[build.Json]) -> None:
+    """That the programs of the frontier take what it says is in test_passes.py."""
+    table = {Path("lib", "specs.json"): build.table_of_puzzles(ROOT, all_specs)}
+    assert list(build.differences(ROOT, table | build.shown_with_tables(ROOT, all_specs))) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TODAY)
+def test_the_outlines_are_what_the_build_makes(name: str, all_specs: list[build.Json]) -> None:
+    """With what a solution holds at its peak, what costs it time, and what it takes at all other sizes."""
+    kept = json.loads((ROOT / "lib" / "outlines.json").read_text(encoding="utf-8"))
+    assert [*kept] == [spec["name"] for spec in all_specs]
+    [own] = [spec for spec in all_specs if spec["name"] == name]
+    assert json.loads(json.dumps(build.outline_row(ROOT, own, all_specs))) == kept[name]
 
 
 def test_the_course_is_complete() -> None:

@@ -119,7 +119,7 @@ def test_what_is_most_above_the_solution_is_named_where_a_tensor_is_kept_too_lon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("puzzle", SMALL, ids=[puzzle.name for puzzle in SMALL])
+@pytest.mark.parametrize("puzzle", TODAY, ids=[puzzle.name for puzzle in TODAY])
 def test_what_is_most_above_the_solution_is_named_of_every_program_of_the_course(puzzle: Puzzle) -> None:
     tried = 0
     for fn in programs_of_the_course():

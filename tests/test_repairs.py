@@ -170,12 +170,17 @@ def test_they_count_at_a_shell_where_they_are(
 
 
 @pytest.mark.process
-def test_a_student_without_them_is_not_asked_for_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("asked", "many"), [("repair_skip", 1), pytest.param("repair", len(REPAIRS), marks=pytest.mark.slow("course"))]
+)
+def test_a_student_without_them_is_not_asked_for_them(
+    tmp_path: Path, asked: str, many: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(SOURCE.parent, tmp_path / "ann", ignore=lambda _, names: set(names) - {"repairs.py"})
     (tmp_path / "bob.py").write_text("def basic(model):\n    return model\n")
-    assert main(["grade", "--each", str(tmp_path), "-k", "basic or repair"]) == 1
+    assert main(["grade", "--each", str(tmp_path), "-k", f"basic or {asked}"]) == 1
     said = capsys.readouterr().out
-    assert f"ann: {len(REPAIRS)} of {len(REPAIRS) + 1} puzzles pass" in said and "bob: 0 of 1 puzzle passes" in said
+    assert f"ann: {many} of {many + 1} puzzles pass" in said and "bob: 0 of 1 puzzle passes" in said
 
 
 def test_each_has_a_message_to_look_for() -> None:

@@ -10,6 +10,7 @@ import pytest
 from lib import PuzzleError, run
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading.judge import check
+from tests.programs import SMALLER
 from tools.search import (
     Found,
     Schedule,
@@ -156,7 +157,9 @@ def test_no_known_program_beats_the_star_unless_its_idea_is_taught_later(puzzle:
     assert {*better} <= programs_of(later).keys()
 
 
-@pytest.mark.parametrize("puzzle", STARS, ids=[puzzle.name for puzzle in STARS])
+@pytest.mark.parametrize("puzzle", [
+    pytest.param(one, id=one.name, marks=pytest.mark.slow("large") if one.name in SMALLER else ()) for one in STARS
+])  # fmt: skip
 def test_no_program_of_the_page_beats_the_star(puzzle: Puzzle) -> None:
     """Known programs are those that the page has, too, on the frontier or not."""
     right = 0

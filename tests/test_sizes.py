@@ -22,6 +22,7 @@ from solutions import build
 from solutions.room import ROOM
 from tests.allowed_sizes import allowed, pairs_of_comparisons
 from tests.programs import SMALLER, solutions
+from tests.turns import examples
 
 SOLUTIONS = {spec["name"]: fn for fn, spec in solutions()}
 OF_CHOICE = {puzzle.other_sizes: puzzle for puzzle in puzzles().values()}
@@ -165,7 +166,7 @@ def fails(name: str, kind: str, place: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", WRONG)
-@pytest.mark.parametrize("name", [name for name in SOLUTIONS if name not in SMALLER])
+@pytest.mark.parametrize("name", examples([name for name in SOLUTIONS if name not in SMALLER], "course", 3))
 def test_wrong_at_one_size_is_wrong(name: str, kind: str) -> None:
     many = len(sizes_of(puzzles()[name]))
     fails_at(name, kind, range(1, many, max(1, many // 4)))
@@ -239,7 +240,13 @@ def test_a_solution_with_one_tensor_more_at_a_size_fails_unless_another_of_our_p
     assert points > 900 and passing <= NOT_TIGHT
 
 
-@pytest.mark.parametrize("name", ROOM)
+TODAY = [
+    pytest.param(name, marks=pytest.mark.slow("large") if name in SMALLER else ())
+    for name in examples([*ROOM], "course", 3)
+]
+
+
+@pytest.mark.parametrize("name", TODAY)
 def test_programs_that_make_room_pass(name: str) -> None:
     puzzle = puzzles()[name]
     spec, others = puzzle._asdict(), [one._asdict() for one in puzzles().values()]

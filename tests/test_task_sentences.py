@@ -20,6 +20,7 @@ from tests.corpus.mistakes import MISTAKES
 from tests.task_sentences import FINALS, HELD, LAYOUT, MACHINE, SIZES, TARGET, TASKS, WORDS, Row
 from tests.tasks import sentences
 from tests.test_corpus import LONG_RUNS, function, in_a_notebook
+from tests.turns import examples
 
 KNOWN = ("Target", "The star:")
 """How sentences begin that say the target or the star."""
@@ -109,7 +110,7 @@ UNSAID = {
 puzzle's own size, but at others."""
 
 
-@pytest.mark.parametrize(("name", "row"), slow_ones(ROWS + OVER))
+@pytest.mark.parametrize(("name", "row"), examples(slow_ones(ROWS + OVER), "course", 3))
 def test_only_what_holds_a_sentence_stops_its_program(name: str, row: Row) -> None:
     program = PROGRAMS[name, row.program]
     verdict, _ = in_a_notebook(program)

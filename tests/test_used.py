@@ -112,7 +112,7 @@ def sweep(name: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if sweep(name)])
 def test_a_solution_that_does_one_needless_thing_at_other_sizes_does_not_pass(name: str) -> None:
     """Everywhere and in every way, a few of them a day."""
-    puzzle, every, many = puzzles()[name], sweep(name), 16 if "random" in chosen() else 6
+    puzzle, every, many = puzzles()[name], sweep(name), 16 if "random" in chosen() else 3
     for turn in range(many):
         place, kind = every[(date.today().toordinal() * many + turn) % len(every)]
         names: dict[str, Any] = {}

@@ -77,10 +77,11 @@ def test_a_cost_with_other_prices() -> None:
 
 
 def test_the_same_seed_gives_the_same_variants_and_another_others(folder: Path, unused: None, tmp_path: Path) -> None:
-    chosen = [OWN[name] for name in ("fsdp", "gpipe")]
+    names = examples(["fsdp", "gpipe"], "course", 2)
+    chosen = [OWN[name] for name in names]
     first = json.loads((folder / "variants.json").read_text())
     again, _ = variants.table(chosen, SEED)
-    for name in ("fsdp", "gpipe"):
+    for name in names:
         assert json.loads(json.dumps(again["specs.json"][name])) == first["specs.json"][name]
         assert json.loads(json.dumps(again["outlines.json"][name])) == first["outlines.json"][name]
     others = [variants.varied(OWN["fsdp"], seed) for seed in ("a", "b", "c")]

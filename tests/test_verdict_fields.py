@@ -26,6 +26,7 @@ from lib.referee import shell
 from lib.referee.files import as_json
 from tests.corpus import Program, changed
 from tests.corpus.mistakes import MISTAKES, SUM
+from tests.programs import solved
 from tests.test_corpus import function, near, titles
 from tests.test_grading import SOLUTIONS
 
@@ -206,7 +207,7 @@ def test_a_program_that_is_not_too_large_is_told_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("puzzle", [puzzles()[name] for name in SOLUTIONS], ids=list(SOLUTIONS))
 def test_what_the_solutions_do_is_known(puzzle: Puzzle) -> None:
-    played = run(SOLUTIONS[puzzle.name], **puzzle.size, cost=cost_named(puzzle.cost))
+    played = solved(puzzle.name)
     known = solution_work(puzzle)
     counts = work(played.events, played.node_size).items()
     assert {what: effort.times for what, effort in known.items()} == {

@@ -14,6 +14,7 @@ from lib.course.rules import RULES
 from lib.course.specs import puzzles
 from lib.grading.judge import check
 from tests.programs import solutions
+from tests.turns import examples
 
 Reduce = Callable[[Model, int], Awaitable[None]]
 """Takes the rank's own gradient of a layer, ``model.grad_weights["own"]``, and leaves in its place the sum of all, or
@@ -262,14 +263,20 @@ def sharded(reduce: Reduce, each: int = 1, at_the_end: str = "", cut: bool = Fal
     return fsdp
 
 
-def sizes(name: str) -> list[Size]:
+def every_size(name: str) -> list[Size]:
     """The puzzle's own size, and all others."""
     puzzle = puzzles()[name]
     others = [there.size for there in figures_elsewhere(puzzle)]
     return [puzzle.size, *[size for size in others if size["ranks"] > 1]]  # one rank receives nothing
 
 
-TWO_EACH = sizes("zero1")[::3]
+def sizes(name: str) -> list[Size]:
+    """The puzzle's own size, and those of all others whose day it is."""
+    own, *others = every_size(name)
+    return [own, *examples(others, "course", 3)]
+
+
+TWO_EACH = every_size("zero1")[::3]
 """Sizes with two micro-batches a rank."""
 
 

@@ -13,6 +13,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from datetime import date
+from hashlib import sha256
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,9 +26,16 @@ KINDS = {
     "random": "random examples beyond today's tenth",
     "honest": "honest programs at all sizes, in a notebook and at a shell, beyond one of each puzzle and today's tenth",
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
-    "course": "all puzzles where some have their day: notebooks in kernels, programs of others, mistakes at a shell",
+    "course": "all puzzles and sizes where some have their day: notebooks in kernels, programs of others, mistakes at "
+    "a shell, outlines of the build",
+    "cases": "all cases of tests that have many, where a half is drawn each day",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
+
+
+MANY, EIGHTH = 24, 8
+"""Cases of a test: of one that has more than so many a half is run each day, or by ``make quick`` an eighth."""
+QUICK = "NOT RUN BY QUICK: what takes long, and 7 of 8 cases of tests with more than 8 (make test runs them). "
 
 
 def chosen() -> frozenset[str]:
@@ -44,11 +52,40 @@ def examples(everything: Sequence[T], kind: str = "random", days: int = 10) -> S
     return everything if kind in chosen() else everything[date.today().toordinal() % days :: days]
 
 
-def summary() -> str:
-    """Return what was left out, loudly, or an empty text."""
+def many_cases(nodeids: Sequence[str], least: int = MANY) -> dict[str, list[str]]:
+    """Return the cases of each test that has many of them, in their order."""
+    cases: dict[str, list[str]] = {}
+    for one in nodeids:
+        if "[" in one:
+            cases.setdefault(one.partition("[")[0], []).append(one)
+    return {name: own for name, own in cases.items() if len(own) > least}
+
+
+def waits(nodeids: Sequence[str]) -> frozenset[str]:
+    """Return the cases whose day it is not: of tests with many cases a half is run, drawn anew each day."""
+    if "cases" in chosen():
+        return frozenset()
+    return frozenset(one for own in many_cases(nodeids).values() for one in own if _drawn(one))
+
+
+def _drawn(case: str) -> bool:
+    """A half, by chance: with a period, it might never meet those of ``examples`` whose day it is."""
+    return sha256(f"{date.today()} {case}".encode()).digest()[0] % 2 == 0
+
+
+def beyond_quick(nodeids: Sequence[str]) -> frozenset[str]:
+    """Return the cases that ``make quick`` leaves out: of a test with several cases all but an eighth, by days."""
+    day = date.today().toordinal() % EIGHTH
+    several = many_cases(nodeids, least=EIGHTH).values()
+    return frozenset(one for own in several for at, one in enumerate(own) if at % EIGHTH != day)
+
+
+def summary(quick: bool = False) -> str:
+    """Return what was left out, loudly, or an empty text. ``quick``: that much more was, as by ``make quick``."""
     left = [f"{kind} ({KINDS[kind]})" for kind in KINDS if kind not in chosen()]
     run = f"; run: {', '.join(sorted(chosen()))}" if chosen() else ""
-    return f"SLOW TESTS NOT RUN: {'; '.join(left)}{run}. make test-all runs all of them." if left else ""
+    more = QUICK if quick else ""
+    return more + (f"SLOW TESTS NOT RUN: {'; '.join(left)}{run}. make test-all runs all of them." if left else "")
 
 
 def of_commit() -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -106,20 +107,25 @@ def left_out(key: Callable[[Row], object]) -> Errors:
     """Return how far rows are off if none with the same ``key`` was seen: both numbers of each stack are fitted on all
     other rows of its cluster, one key after the other. What is as far off as with our own numbers follows from no fit
     to single rows. By the prices alone, as in ``estimated``."""
-    every = rows()
+    every, off = rows(), _off_with_other_numbers()
+    tried, found = [*off[0]], []
+    for kept, cluster in {(key(row), row.cluster) for row in every}:
+        seen = [off[at] for at, row in enumerate(every) if row.cluster == cluster and key(row) != kept]
+        best = min(tried, key=lambda one, seen=seen: median(abs(each[one]) for each in seen))  # type: ignore[misc]
+        found += [off[at][best] for at, row in enumerate(every) if row.cluster == cluster and key(row) == kept]
+    return errors("", found)
+
+
+@cache
+def _off_with_other_numbers() -> list[dict[tuple[float, float], float]]:
+    """Return how far each row is off with each pair of numbers that might be fitted to a stack."""
     tried = [(more, back) for more in (-0.06, -0.04, -0.02, 0, 0.02, 0.04, 0.06) for back in (0.26, 0.28, 0.3, 0.32)]
 
     def priced(row: Row, more: float, back: float) -> float:
         cluster = replace(row.cluster, reached=row.cluster.reached + more, attention_back_reached=back)
         return estimated(row._replace(cluster=cluster))
 
-    off = [{one: priced(row, *one) for one in tried} for row in every]
-    found = []
-    for kept, cluster in {(key(row), row.cluster) for row in every}:
-        seen = [off[at] for at, row in enumerate(every) if row.cluster == cluster and key(row) != kept]
-        best = min(tried, key=lambda one, seen=seen: median(abs(each[one]) for each in seen))  # type: ignore[misc]
-        found += [off[at][best] for at, row in enumerate(every) if row.cluster == cluster and key(row) == kept]
-    return errors("", found)
+    return [{one: priced(row, *one) for one in tried} for row in rows()]
 
 
 def fits(row: Row) -> bool:
