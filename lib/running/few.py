@@ -152,7 +152,8 @@ class Proved(Run):
     def final_states(self) -> tuple[FinalState, ...]:  # type: ignore[override]
         """What each rank begins and ends with."""
         try:
-            return tuple(self._symmetry.states(self._own_states))
+            with collector_off():
+                return tuple(self._symmetry.states(self._own_states))
         except Unlike:
             return self.whole.final_states
 
