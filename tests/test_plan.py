@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -22,7 +24,7 @@ from lib.real import (
 )
 from lib.running import plan as module
 from lib.running import planned
-from lib.running.plan import ALIKE, OURS, Search
+from lib.running.plan import ALIKE, OF_ADAPTERS, OURS, Search
 from lib.running.sweep import beats
 from lib.running.ways import Ways
 from solutions.p12_prefetch import prefetch
@@ -38,20 +40,27 @@ YOURS: dict[str, Any] = {"sharded": prefetch, "pipeline": one_f_one_b, "interlea
 # -- the programs that are tried -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("hosts", [False, True], ids=["", "hosts"])
+@pytest.mark.parametrize("train", ["weights", "adapters"])
 @pytest.mark.parametrize(
-    ("fn", "mesh", "layers", "batches"),
+    ("name", "mesh", "layers", "batches"),
     [
-        (planned.sharded, {"replica": 1, "shard": 8}, 6, 16),
-        (planned.sharded, {"replica": 2, "shard": 4}, 3, 24),
-        (planned.sharded_with_copies, {"node": 2, "shard": 4}, 6, 16),
-        (planned.pipelined, {"replica": 1, "stage": 4}, 4, 6),
-        (planned.pipelined, {"replica": 2, "stage": 4}, 12, 16),
-        (planned.pipelined, {"replica": 4, "stage": 2}, 6, 16),
+        ("sharded", {"replica": 1, "shard": 8}, 6, 16),
+        ("sharded", {"replica": 1, "shard": 1}, 3, 2),
+        ("hybrid", {"replica": 2, "shard": 4}, 3, 24),
+        ("copies", {"node": 2, "shard": 4}, 6, 16),
+        ("pipeline", {"replica": 1, "stage": 4}, 4, 6),
+        ("interleaved", {"replica": 2, "stage": 4}, 12, 16),
+        ("interleaved", {"replica": 4, "stage": 2}, 6, 16),
     ],
 )
-def test_its_programs_train_the_model(fn: Any, mesh: dict[str, int], layers: int, batches: int) -> None:
-    done = run(fn, prod(mesh.values()), layers, batches, mesh=mesh, node_size=4)
+def test_its_programs_train_the_model(
+    name: str, mesh: dict[str, int], layers: int, batches: int, train: str, hosts: bool
+) -> None:
+    programs, ranks = {"weights": OURS, "adapters": OF_ADAPTERS}[train], prod(mesh.values())
+    done = run(programs[name], ranks, layers, batches, mesh=mesh, node_size=4, train=train, hosts=ranks * hosts)
     done.verify()
+    assert {event.rank >= ranks for event in done.events if event.kind == "update"} == {hosts}
 
 
 def test_one_forward_one_backward_takes_what_the_formula_says() -> None:
@@ -102,6 +111,87 @@ def test_long_sequences_and_experts_have_axes_of_their_own() -> None:
     assert {way.expert_parallel for way in ways(sparse)} == {1, 2, 4}
     found = plan(replace(MIXTRAL_8X7B, layers=4, sequence=4096), replace(H100_DGX, gpus=16, memory=40e9), 16)
     assert found.best.expert_parallel > 1
+
+
+def agrees(one: Plan, rel: float = 0.03) -> None:
+    """Its figures are those of a run of its program."""
+    assert one.program is not None and one.cost is not None
+    done = run(one.program, **one.size, timeout=None)
+    assert done.seconds == pytest.approx(one.seconds, rel=rel), one
+    assert done.bytes == pytest.approx(one.bytes, rel=rel), one
+    if one.states_on_hosts:
+        assert one.cost.cluster.gpus_per_box * done.host_memory == pytest.approx(one.host_bytes, rel=rel), one
+
+
+@pytest.mark.parametrize("given", [{"adapter_rank": 16}, {"adapter_rank": 64, "frozen_bits": 4}], ids=["16 bits", "4"])
+def test_adapters_are_planned_and_take_what_a_run_takes(given: dict[str, Any]) -> None:
+    made, whole = plan(SMALL, TWO_NODES, 16, **given), plan(SMALL, TWO_NODES, 16)
+    search, seen = Search(SMALL, TWO_NODES, 16, **given), set[tuple[str, bool]]()
+    for way in search.ways():
+        if way.tensor == 2 and (kind := (way.name, way.replicas > 1)) not in seen:
+            seen.add(kind)
+            one = search.run(way)
+            assert one.program in OF_ADAPTERS.values() and one.size["train"] == "adapters"
+            assert search.least_seconds(way) <= one.seconds and search.least_bytes(way) <= one.bytes
+            agrees(one)
+    assert {name for name, _ in seen} == set(OF_ADAPTERS) and len(seen) > 5
+    assert made.best.seconds < 0.85 * min(one.seconds for one in whole.plans)
+    assert min(one.bytes for one in made.plans) < min(one.bytes for one in whole.plans)
+    run(made.best.program, **{name: value for name, value in made.best.size.items() if name != "represent"}).verify()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch", [40, 44])
+def test_pipelines_with_slow_messages_are_known_from_two_short_runs(batch: int) -> None:
+    """Single micro-batches do not take equally long there, rounds of as many as there are stages do."""
+    search = Search(SMALL, TWO_NODES, batch)
+    for way in search.ways():
+        if way.stages == 4 and way.recompute == "selective" and way.micro_batch == 1 and not way.split:
+            agrees(search.run(way))
+
+
+def test_fewer_frozen_bits_take_less_memory() -> None:
+    four, sixteen = (plan(SMALL, EIGHT, 16, adapter_rank=16, frozen_bits=bits) for bits in (4, None))
+    for one in four.plans[:5]:
+        for other in sixteen.plans:
+            if one.choice == other.choice:
+                assert one.bytes < other.bytes and one.seconds <= other.seconds
+
+
+def test_states_on_hosts_take_what_a_run_takes() -> None:
+    search = Search(SMALL, replace(TWO_NODES, host_bandwidth=2e12), 16, hosts=True)
+    seen = set()
+    for way in search.ways():
+        kind = way.name, way.replicas > 1
+        if way.states_on_hosts and not way.offload and way.tensor == 2 and kind not in seen:
+            seen.add(kind)
+            there, here = search.run(way), search.run(way._replace(states_on_hosts=False))
+            agrees(there)
+            assert there.bytes < here.bytes and there.host_bytes > 0 == here.host_bytes
+            assert search.least_seconds(way) <= there.seconds and search.least_bytes(way) <= there.bytes
+    assert {name for name, _ in seen} == {"sharded", "hybrid", "copies", "pipeline", "interleaved"} and len(seen) > 5
+
+
+def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
+    tight = replace(EIGHT, memory=1.1e9)
+    with pytest.raises(PuzzleError, match=r"instead: +(.|\n)*hosts=True"):
+        plan(SMALL, tight, 16)
+    found = plan(SMALL, tight, 16, hosts=True)
+    assert found.best.states_on_hosts and "states on hosts" in str(found)
+    agrees(found.best)
+    assert all(one.states_on_hosts for one in found.plans) and found.best.host_bytes > 4e9
+    with pytest.raises(PuzzleError, match="no mesh of 8 GPUs holds small"):
+        plan(SMALL, replace(tight, host_memory=4e9), 16, hosts=True)
+
+
+def test_norms_are_shared_or_not() -> None:
+    def of(**given: Any) -> Plan:
+        search = Search(SMALL, EIGHT, 16, **given)
+        return search.run(next(way for way in search.ways() if way.name == "pipeline" and way.tensor == 4))
+
+    shared, whole = of(), of(sequence_parallel=False)
+    assert (
+        shared.bytes < whole.bytes and not plan(SMALL, EIGHT, 16, sequence_parallel=False).best.cost.sequence_parallel
+    )  # type: ignore[union-attr]
 
 
 def test_what_goes_to_hosts_is_not_in_memory() -> None:
@@ -228,6 +318,11 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
         (lambda: plan(SMALL, H100_DGX, 16), r"plan needs the number of GPUs(.|\n)*replace\(cluster, gpus=64\)"),
         (lambda: plan(SMALL, EIGHT, 0), "batch must be a whole number from 1 up"),
         (lambda: plan(SMALL, EIGHT, 16, hosts="yes"), "hosts"),  # type: ignore[arg-type]
+        (lambda: plan(SMALL, EIGHT, 16, sequence_parallel=1), "sequence_parallel=True, or False"),  # type: ignore[arg-type]
+        (lambda: plan(SMALL, EIGHT, 16, adapter_rank=0), "adapter_rank must be a whole number from 1 up"),
+        (lambda: plan(SMALL, EIGHT, 16, frozen_bits=4), r"so few bits are not trained(.|\n)*adapter_rank=16"),
+        (lambda: plan(SMALL, EIGHT, 16, adapter_rank=4, frozen_bits=99), "frozen_bits must be the bits of a number"),
+        (lambda: plan(SMALL, EIGHT, 16, gradients=0), "gradients must be the bytes of a number"),
         (lambda: plan(SMALL, EIGHT, 16, optimizer="lion"), "there is no such optimizer"),
         (lambda: plan(SMALL, EIGHT, 16, sharded="fsdp"), "run takes a function of one model"),  # type: ignore[arg-type]
         (
@@ -241,6 +336,75 @@ def test_numbers_that_do_not_divide_have_neighbors_that_do() -> None:
 def test_what_cannot_be_planned_is_refused_with_what_would_do(make: Any, said: str) -> None:
     with pytest.raises(PuzzleError, match=said):
         make()
+
+
+# -- what a refusal advises ------------------------------------------------------------------------------
+
+
+def followed(advice: str, model: Transformer, cluster: Any, batch: int, given: dict[str, Any]) -> Plans:
+    """Do what one piece of advice says."""
+    for part in advice.split(" with "):
+        if found := re.fullmatch(r"(?:more GPUs \()?([\d,]+)(?: GPUs|\))", part):
+            cluster = replace(cluster, gpus=int(found[1].replace(",", "")))
+        elif found := re.fullmatch(r"a batch of ([\d,]+)", part):
+            batch = int(found[1].replace(",", ""))
+        elif part == "no programs of yours":
+            given = {name: value for name, value in given.items() if name not in YOURS}
+        else:
+            name, value = part.split("=")
+            given = {**given, name: literal_eval(value)}
+    return plan(model, cluster, batch, **given)
+
+
+def advised(model: Transformer, cluster: Any, batch: int, given: dict[str, Any]) -> list[str]:
+    """Return each piece of advice of a refusal; none if there is a plan."""
+    try:
+        plan(model, cluster, batch, **given)
+    except PuzzleError as error:
+        assert "fits nowhere" in error.problem or "no mesh of" in error.problem
+        return re.split(r", or | or |, ", error.fix)
+    return []
+
+
+LONG = replace(SMALL, sequence=65_536, attention="flash", gated=True, tied=False, name="long")
+SPARSE = replace(SMALL, gated=True, attention="flash", experts=8, chosen=2, expert_hidden=2048, layers=6, name="sparse")
+REFUSED: list[Any] = [
+    (SMALL, 7, 80e9, 16, {"sharded": prefetch}),
+    (SMALL, 8, 80e9, 1, {"pipeline": one_f_one_b}),
+    (SMALL, 1, 2e9, 4, {}),
+    (SMALL, 2, 2e9, 4, {}),
+    (SMALL, 6, 1e9, 12, {}),
+    (SMALL, 8, 0.4e9, 16, {"optimizer": "sgd"}),
+    pytest.param(SMALL, 8, 0.3e9, 16, {"hosts": True}, marks=pytest.mark.slow("large")),
+    (SMALL, 8, 0.1e9, 16, {"adapter_rank": 16}),
+    (SMALL, 16, 0.5e9, 48, {"pipeline": one_f_one_b}),
+    (SMALL, 13, 80e9, 5, {}),
+    pytest.param(SMALL, 64, 0.1e9, 64, {}, marks=pytest.mark.slow("large")),
+    (LONG, 4, 2e9, 8, {}),
+    pytest.param(SPARSE, 4, 2e9, 16, {}, marks=pytest.mark.slow("large")),
+    (SPARSE, 3, 0.7e9, 7, {"gradients": 2}),
+]
+
+
+@pytest.mark.parametrize(("model", "gpus", "memory", "batch", "given"), REFUSED)
+def test_what_a_refusal_advises_gives_a_plan(
+    model: Transformer, gpus: int, memory: float, batch: int, given: dict[str, Any]
+) -> None:
+    cluster = replace(A100_MEGATRON, gpus=gpus, memory=memory)
+    said = advised(model, cluster, batch, given)
+    assert said
+    for one in said:
+        assert followed(one, model, cluster, batch, given).plans, one
+
+
+@pytest.mark.slow("large")
+@pytest.mark.parametrize("batch", [17, 64])
+@pytest.mark.parametrize("gpus", [8, 17, 24])
+def test_what_is_advised_for_70_billion_parameters_gives_a_plan(gpus: int, batch: int) -> None:
+    """Seventeen GPUs have room for all states, and not for what is computed."""
+    cluster = replace(H100_DGX, gpus=gpus)
+    for one in advised(LLAMA_3_70B, cluster, batch, {}):
+        assert followed(one, LLAMA_3_70B, cluster, batch, {}).plans, one
 
 
 def test_ways_count_what_they_leave_out() -> None:

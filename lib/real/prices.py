@@ -34,6 +34,8 @@ from .layer import Layer
 from .transformer import BACKWARD_MOVES, FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
+LORA_RANK, FEW_BITS = 16, 4
+"""Adapters, and frozen weights beside them, as they are advised where nothing else fits."""
 GRADIENT_TOUCHED = 8
 """How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
 PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE, *STEPS, *OF_EXPERTS)
@@ -586,6 +588,7 @@ class Cluster(Hardware):
         adapter_rank: int | None = None,
         frozen_bits: float | None = None,
         mfu: str = "megatron",
+        states_on_hosts: bool = False,
     ) -> RealCost:
         """Return the prices of a model on this cluster, in seconds and bytes: ``run(..., cost=cluster.cost(model))``.
 
@@ -603,7 +606,8 @@ class Cluster(Hardware):
         reduced, in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
         ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
         ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
-        counts what training all weights takes, ``"megatron"`` or ``"palm"``. Raises PuzzleError for what cannot be.
+        counts what training all weights takes, ``"megatron"`` or ``"palm"``; ``states_on_hosts``: whether your program
+        keeps the optimizer's states on hosts, and GPUs need no room for them. Raises PuzzleError for what cannot be.
         """
         instance_of("model", model, Transformer, "cluster.cost(GPT_175B), with GPT_175B from lib.real")
         instance_of("sequence_parallel", sequence_parallel, bool, "sequence_parallel=True, or False")
@@ -611,7 +615,7 @@ class Cluster(Hardware):
         whole_number("micro_batch", micro_batch)
         _check_parallel(self, model, micro_batch, context, expert_parallel, experts)
         split = None if split is None else _checked_split(model, split)
-        for name, flag in (("fp8", fp8), ("overlap", overlap)):
+        for name, flag in (("fp8", fp8), ("overlap", overlap), ("states_on_hosts", states_on_hosts)):
             instance_of(name, flag, bool, f"{name}=True, or False")
         for name, part in (("recompute_part", recompute_part), ("offload", offload)):
             if isinstance(part, bool) or not isinstance(part, (int, float, Fraction)) or not 0 <= part <= 1:
@@ -627,10 +631,8 @@ class Cluster(Hardware):
         if frozen_bits is not None:
             check_widths("bits", frozen_bits=frozen_bits)
         self.check_gpus(tensor * context, "tensor" if context == 1 else "tensor x context")
-        states = model.state_bytes(
-            stored=stored, gradients=gradients, optimizer=optimizer, adapter_rank=adapter_rank, bits=frozen_bits
-        )
-        self.check_room(sum(states.values()), model.name)
+        known = {"stored": stored, "gradients": gradients, "optimizer": optimizer, "bits": frozen_bits}
+        self._check_states(model, {**known, "adapter_rank": adapter_rank}, states_on_hosts)
         return RealCost(
             cluster=self, model=model, micro_batch=micro_batch, tensor=tensor, context=context,
             expert_parallel=expert_parallel, experts=experts, split=split, sequence_parallel=sequence_parallel,
@@ -638,6 +640,22 @@ class Cluster(Hardware):
             optimizer=optimizer, stored=stored, gradients=gradients, gathered=gathered, reduced=reduced,
             adapter_rank=adapter_rank, frozen_bits=frozen_bits, formula=mfu,
         )  # fmt: skip
+
+    def _check_states(self, model: Transformer, known: dict[str, Any], on_hosts: bool) -> None:
+        """Raise PuzzleError if the states of a model fit on no number of this cluster's GPUs, with what would do."""
+
+        def size(**other: Any) -> float:
+            states = model.state_bytes(**{**known, **other})
+            return sum(states.values()) - (states["OptState"] if on_hosts else 0)
+
+        others = {}
+        if known["adapter_rank"] is None:
+            others = {f'optimizer="{name}"': size(optimizer=name) for name in ("momentum", "sgd")}
+            others |= {f"adapter_rank={LORA_RANK}": size(adapter_rank=LORA_RANK)}
+        if known["bits"] is None and not any(map(self.has_room, others.values())):
+            fewer = {"adapter_rank": known["adapter_rank"] or LORA_RANK, "bits": FEW_BITS}
+            others[f"adapter_rank={fewer['adapter_rank']} with frozen_bits={FEW_BITS}"] = size(**fewer)
+        self.check_room(size(), model.name, others)
 
 
 def _check_parallel(

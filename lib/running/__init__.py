@@ -16,6 +16,7 @@ search     faster pipelines in less memory: the order of the work on each rank
 ways       which meshes, micro-batches and recomputation a planner tries
 planned    the programs that it tries unless it is given others
 plans      what it has found, as a table
+instead    what could be given to it instead, where nothing fits
 plan       the best way to train a model: programs on all meshes of a cluster
 =========  ======================================================================
 """

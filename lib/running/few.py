@@ -17,7 +17,7 @@ from typing import cast
 from ..basics.errors import PuzzleError, witnessed
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.check import check_finals
+from ..machine.check import TRAINED, check_finals
 from ..machine.cost import Cost, Shape
 from ..machine.interface import AnySimulator, FinalState
 from ..machine.mesh import Mesh
@@ -181,11 +181,20 @@ class Proved(Run):
 
 
 def time_few(
-    fn: Callable[[Model], object], *, ranks: int, layers: int, batches: int, mesh: Mapping[str, int], cost: Cost
+    fn: Callable[[Model], object],
+    *,
+    ranks: int,
+    layers: int,
+    batches: int,
+    mesh: Mapping[str, int],
+    cost: Cost,
+    train: str = TRAINED[0],
+    hosts: int = 0,
+    represent: object = True,
 ) -> Run:
     """Run some ranks that stand for all others, of a program that is known to do the same on all: nothing is proved."""
-    shape = Shape.of(ranks, mesh, cost=cost)
-    return timed(fn, shape, Workload(layers, batches), Settings(timeout=None, follow=False), True)
+    shape, work = Shape.of(ranks, mesh, cost=cost, hosts=hosts), Workload(layers, batches, train=train)
+    return timed(fn, shape, work, Settings(timeout=None, follow=False), represent)
 
 
 def timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:

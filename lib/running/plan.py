@@ -10,12 +10,16 @@ from typing import Any
 from ..basics.arguments import describe, instance_of, whole_number
 from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
+from ..machine.check import TRAINED
 from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
+from ..record.training import BACKWARD, BACKWARD_INPUT
 from . import planned
+from .few import time_few
+from .instead import WAYS, around, what_would_do
 from .plans import ALIKE as ALIKE
 from .plans import Plans as Plans
-from .run import check_function, run, time_few
+from .run import check_function, run
 from .sweep import show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
@@ -28,12 +32,17 @@ OURS: dict[str, Program] = {
     PIPELINE: planned.pipelined, INTERLEAVED: planned.pipelined,
 }  # fmt: skip
 """The programs that are tried unless others are given."""
+OF_ADAPTERS: dict[str, Program] = {
+    SHARDED: planned.sharded_adapters, HYBRID: planned.sharded_adapters, COPIES: planned.sharded_adapters_with_copies,
+    PIPELINE: planned.pipelined_adapters, INTERLEAVED: planned.pipelined_adapters,
+}  # fmt: skip
+"""The same where adapters are trained."""
+SAFE = 0.93
+"""A way that fills at most so much of the room by its lower bound mostly fits."""
 HIDDEN = 1.02
 """Plain FSDP that takes so many times what it computes hides what it sends."""
 FEW_LAYERS = (6, 8)
 """Of so many layers it is run to know what another micro-batch takes: that grows evenly with the layers."""
-NEAR = 0.3
-"""How far from the GPUs, or from the batch, the nearest is looked for that can be divided."""
 
 
 def plan(
@@ -47,7 +56,10 @@ def plan(
     optimizer: str = "adam",
     gradients: float = GRADIENTS,
     reduced: float = 2,
+    adapter_rank: int | None = None,
+    frozen_bits: float | None = None,
     hosts: bool = False,
+    sequence_parallel: bool = True,
     fp8: bool = False,
     overlap: bool = False,
 ) -> Plans:
@@ -59,15 +71,20 @@ def plan(
     of yours like that of puzzle 4, in which each rank trains a micro-batch; ``pipeline`` and ``interleaved``: programs
     like those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
     are tried then. With long sequences GPUs may share them, with experts replicas may divide them. ``optimizer``,
-    ``gradients``, ``reduced``, ``fp8`` and ``overlap``: those of ``cluster.cost``; ``hosts``: whether what forward
-    leaves behind may go to the hosts. The time of many micro-batches is known from two short runs. What cannot fit, or
-    cannot be fast, is not run. Raises PuzzleError for what is no model or cluster, for a cluster that does not say how
-    many GPUs it has, and if nothing fits.
+    ``gradients``, ``reduced``, ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``,
+    adapters being trained where their rank is given; ``hosts``: whether what forward leaves behind may go to the hosts,
+    and the optimizer's states may be there, and be updated there; ``sequence_parallel``: whether GPUs that share layers
+    share their norms and residuals, too. The time of many micro-batches is known from two short runs. What cannot fit,
+    or cannot be fast, is not run. Raises PuzzleError for what is no model or cluster, for a cluster that does not say
+    how many GPUs it has, and if nothing fits; then it names what would do, each of which was tried.
     """
     instance_of("model", model, Transformer, "plan(GPT_175B, ...), with GPT_175B from lib.real")
     instance_of("cluster", cluster, Cluster, "replace(A100_MEGATRON, gpus=64), with A100_MEGATRON from lib.real")
     batch = whole_number("batch", batch)
-    instance_of("hosts", hosts, bool, "hosts=True, or False")
+    for name, flag in (("hosts", hosts), ("sequence_parallel", sequence_parallel)):
+        instance_of(name, flag, bool, f"{name}=True, or False")
+    if adapter_rank is not None:
+        whole_number("adapter_rank", adapter_rank)
     if cluster.gpus is None:
         fix = "replace(cluster, gpus=64), with replace from dataclasses"
         raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), fix=fix)
@@ -75,8 +92,10 @@ def plan(
     for fn in programs.values():
         if fn is not None:
             check_function(fn)
-    given = {"optimizer": optimizer, "gradients": gradients, "reduced": reduced, "fp8": fp8, "overlap": overlap}
-    search = Search(model, cluster, batch, programs, hosts=hosts, **given)
+    given: dict[str, Any] = {"optimizer": optimizer, "gradients": gradients, "reduced": reduced}
+    given |= {"adapter_rank": adapter_rank, "frozen_bits": frozen_bits, "fp8": fp8, "overlap": overlap}
+    replace(cluster, gpus=None).cost(model, **given)  # which refuses what cannot be
+    search = Search(model, cluster, batch, programs, hosts=hosts, sequence_parallel=sequence_parallel, **given)
     return search.found()
 
 
@@ -91,14 +110,17 @@ class Search:
         programs: dict[str, Program | None] | None = None,
         *,
         hosts: bool = False,
+        sequence_parallel: bool = True,
         **given: Any,
     ) -> None:
         own = {name: fn for name, fn in (programs or {}).items() if fn is not None}
         self.model, self.cluster, self.batch = model, cluster, batch
-        self.programs: dict[str, Program] = own or OURS
-        self.yours = bool(own)
         self.given = {"gradients": GRADIENTS, "reduced": 2, **given}
-        self.every = Ways(model, cluster, batch, self.programs, hosts=hosts)
+        self.adapters, self.hosts, self.sequence_parallel = bool(given.get("adapter_rank")), hosts, sequence_parallel
+        self.programs: dict[str, Program] = own or (OF_ADAPTERS if self.adapters else OURS)
+        self.yours = bool(own)
+        self.states_on_hosts = hosts and not self.yours and not self.adapters  # those of adapters are small
+        self.every = Ways(model, cluster, batch, self.programs, hosts=hosts, states_on_hosts=self.states_on_hosts)
         self.gpus = self.every.gpus
         self._costs: dict[tuple[object, ...], RealCost] = {}
 
@@ -117,6 +139,8 @@ class Search:
     def found(self) -> Plans:
         """Return the plans that fit."""
         drop = self.every.drop
+        if not self.states_fit():
+            self._refuse_states()
         least = {way: self.least_seconds(way) for way in self.ways()}
         ways = sorted(least, key=lambda way: (least[way], way.name in (HYBRID, COPIES)))
         if not ways:
@@ -126,7 +150,9 @@ class Search:
         fastest = float("inf")
         for count, way in enumerate(ways, 1):
             said = f"{way.name} of {way.replicas} x {way.stages} x {way.tensor}"
-            if (size := self.least_bytes(way)) > room:
+            if (there := self.least_on_host(way)) > self.cluster.host_memory:
+                drop("more memory than the hosts of a node have, even at the least", f"{said}: {show_bytes(there)}")
+            elif (size := self.least_bytes(way)) > room:
                 smallest = min(smallest, size)
                 drop("more memory than a GPU has, even at the least", f"{said}: {show_bytes(size)}")
             elif least[way] > HOPELESS * fastest:
@@ -138,19 +164,18 @@ class Search:
             else:
                 done = self.run(way)
                 smallest = min(smallest, done.bytes)
-                if done.bytes <= room:
+                if self.fits(done):
                     found.append(done)
                     fastest = min(fastest, done.seconds)
                 else:
-                    drop("ran, and does not fit", f"{said}: {show_bytes(done.bytes)}")
+                    here, beside = show_bytes(done.bytes), show_bytes(done.host_bytes)
+                    drop(
+                        "ran, and does not fit",
+                        f"{said}: {here}" + f", {beside} on the hosts of a node" * (done.host_bytes > 0),
+                    )
             show_progress(count, len(ways))
         if not found:
-            problem = f"no mesh of {self.gpus:,} GPUs holds {self.model.name} with a batch of {self.batch:,}"
-            expected, fix = f"at most {show_bytes(room)} on a GPU", "more GPUs, a smaller batch, or "
-            fix += "all of sharded=, pipeline= and interleaved=" if self.yours else 'hosts=True, or optimizer="sgd"'
-            raise PuzzleError(
-                problem, where="plan", expected=expected, got=f"{show_bytes(smallest)} at the least", fix=fix
-            )
+            self._refuse_room(smallest)
         self._say_what_is_near()
         left_out = {why: (many, self.every.example[why]) for why, many in self.every.dropped.items()}
         return Plans(found, len(ways), left_out)
@@ -161,16 +186,6 @@ class Search:
         if SHARDED in self.programs and not any(way.stages == 1 for way in self.every.all()):
             near = self._near({SHARDED})
             self.every.drop("no FSDP: its ranks do not divide the batch", f"{near} would do" if near else "none near")
-
-    def _refuse_meshes(self) -> None:
-        """Raise PuzzleError: nothing divides these GPUs and this batch. Name the nearest numbers that do."""
-        problem = f"no mesh of {self.gpus:,} GPUs trains {self.model.name} with a batch of {self.batch:,}"
-        near = self._near(self.programs)
-        got = "no mesh into which layers and batch can be divided"
-        why = next(iter(self.every.dropped), "")
-        expected = f"{why} ({self.every.example[why]})" if why else "a mesh"
-        fix = near or "fewer GPUs, or a larger batch"
-        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=fix)
 
     def _near(self, kinds: Collection[str]) -> str:
         """Return the nearest numbers of GPUs, and of sequences, with which there is a way of these kinds, as text."""
@@ -183,20 +198,84 @@ class Search:
 
     def _nearest(self, number: int, sizes: Any, kinds: Collection[str]) -> int | None:
         """Return the number nearest to this one with which there is a way."""
-        for off in range(1, round(NEAR * number) + 2):
-            for near in (number - off, number + off):
-                if near < 1:
-                    continue
-                gpus, batch = sizes(near)
-                ways = Ways(self.model, replace(self.cluster, gpus=gpus), batch, kinds)
-                if any(True for _ in ways.all()):
-                    return near
+        for near in around(number):
+            gpus, batch = sizes(near)
+            ways = Ways(self.model, replace(self.cluster, gpus=gpus), batch, kinds)
+            if any(True for _ in ways.all()):
+                return near
         return None
+
+    # -- what would do instead ------------------------------------------------------------------
+
+    def _refuse_states(self) -> None:
+        """Raise PuzzleError: nothing holds so large states. Say what would do."""
+        problem = (
+            f"{self.model.name} fits nowhere on {self.cluster.name}: its states alone are more than the memory of "
+        )
+        problem += "all GPUs"
+        states = self._states(self.model.size)
+        got = sum(states.values()) - (states["OptState"] if self.states_on_hosts else 0)
+        expected = f"at most {self.gpus} x {show_bytes(self.cluster.room)}"
+        raise PuzzleError(problem, where="plan", expected=expected, got=show_bytes(got), fix=what_would_do(self))
+
+    def _refuse_meshes(self) -> None:
+        """Raise PuzzleError: nothing divides these GPUs and this batch. Say what would do."""
+        problem = f"no mesh of {self.gpus:,} GPUs trains {self.model.name} with a batch of {self.batch:,}"
+        got = "no mesh into which layers and batch can be divided"
+        why = next(iter(self.every.dropped), "")
+        expected = f"{why} ({self.every.example[why]})" if why else "a mesh"
+        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=what_would_do(self))
+
+    def _refuse_room(self, smallest: float) -> None:
+        """Raise PuzzleError: nothing fits. Say what would do."""
+        problem = f"no mesh of {self.gpus:,} GPUs holds {self.model.name} with a batch of {self.batch:,}"
+        expected, got = f"at most {show_bytes(self.cluster.room)} on a GPU", f"{show_bytes(smallest)} at the least"
+        if smallest <= self.cluster.room:
+            expected, got = (
+                f"at most {show_bytes(self.cluster.host_memory)} on the hosts of a node",
+                "more at the least",
+            )
+        raise PuzzleError(problem, where="plan", expected=expected, got=got, fix=what_would_do(self))
+
+    def with_others(self, **changed: Any) -> Search:
+        """Return the search with other arguments of ``plan``."""
+        known: dict[str, Any] = {
+            "gpus": self.gpus,
+            "batch": self.batch,
+            "programs": self.programs if self.yours else {},
+        }
+        known |= {"hosts": self.hosts, "sequence_parallel": self.sequence_parallel, **self.given, **changed}
+        cluster = replace(self.cluster, gpus=known.pop("gpus"))
+        return Search(self.model, cluster, known.pop("batch"), known.pop("programs"), **known)
+
+    def is_possible(self) -> bool:
+        """Return whether a way fits. A few are run: of those that are well below the room even if what is not known is
+        counted, those that are run soonest; then the smallest."""
+        if not self.states_fit():
+            return False
+        room, kept = self.cluster.room, list[tuple[bool, int, float, int, Plan]]()
+        for at, way in enumerate(self.ways()):
+            if (size := self.least_bytes(way)) <= room and self.least_on_host(way) <= self.cluster.host_memory:
+                kept.append((size > SAFE * room, way.stages**2 * way.chunks, size, at, way))
+        return any(self.fits(self.run(way)) for *_, way in sorted(kept)[:WAYS])
+
+    def least_gpus(self) -> int:
+        """Return on how many GPUs there is room for the states alone."""
+        return -int(-sum(self._states(self.model.size).values()) // self.cluster.room)
+
+    def states_fit(self) -> bool:
+        """Return whether states alone fit the memory of all GPUs, without those that may be on hosts."""
+        states = self._states(self.model.size)
+        return self.cluster.has_room(sum(states.values()) - (states["OptState"] if self.states_on_hosts else 0))
+
+    def fits(self, way: Plan) -> bool:
+        """Return whether a way that was run fits the GPUs, and the hosts beside them."""
+        return way.bytes <= self.cluster.room and way.host_bytes <= self.cluster.host_memory
 
     def _is_hidden(self, way: Plan, found: Sequence[Plan]) -> bool:
         """Return whether plain FSDP takes hardly more than what it computes, so that nothing that it sends is seen."""
         cost = self.cost(way)
-        computes = self.batches(way) * (self.model.layers * (cost.forward + cost.backward) + cost.loss)
+        computes = self.batches(way) * (self.model.layers * self._each(cost) + cost.loss)
         like = way._replace(name=SHARDED, mesh=()).choice
         return any(one.choice == like and one.seconds < HIDDEN * computes for one in found)
 
@@ -206,7 +285,7 @@ class Search:
         """Return the prices of a way, or with all layers alike."""
         if way.split and not split:
             way = way._replace(split=None)
-        key = (*way.choice[4:7], way.context, way.expert_parallel, way.part, way.split, way.offload)
+        key = (*way.choice[4:7], *way.choice[7:])
         found = self._costs.get(key)
         if found is None:
             found = self._costs[key] = self._prices(way, self.model)
@@ -220,10 +299,11 @@ class Search:
             context=way.context,
             expert_parallel=way.expert_parallel,
             split=way.split,
-            sequence_parallel=way.tensor > 1,
+            sequence_parallel=way.tensor > 1 and self.sequence_parallel,
             recompute=way.recompute,
             recompute_part=way.part,
             offload=way.offload,
+            states_on_hosts=self.states_on_hosts,
             **self.given,
         )
 
@@ -239,9 +319,43 @@ class Search:
         own = self.model.size - between - max(0, ends)
         return own / self.model.layers, between / self.model.layers
 
-    def _states(self, parameters: float) -> dict[str, float]:
+    def _states(self, parameters: float, part: float = 1.0) -> dict[str, float]:
+        """Return the bytes of the states of so many parameters, and with adapters of this part of all of these."""
         known = {"gradients": self.given["gradients"], "optimizer": self.given.get("optimizer", "adam")}
-        return self.model.state_bytes(parameters=max(1, round(parameters)), **known)
+        if not self.adapters:
+            return self.model.state_bytes(parameters=max(1, round(parameters)), **known)
+        beside = part * self.model.adapter_parameters(self.given["adapter_rank"])
+        states = self.model.state_bytes(parameters=max(1, round(beside)), **known)
+        return {**states, "Weight": states["Weight"] + parameters * self._frozen}
+
+    @property
+    def _frozen(self) -> float:
+        """The bytes of a weight that is gathered for each use."""
+        return float(self.given.get("frozen_bits") or 16) / 8
+
+    def _each(self, cost: RealCost) -> float:
+        """Return the seconds of a layer, forward and backward. Beside adapters weights have no gradients."""
+        return float(cost.forward + getattr(cost, BACKWARD_INPUT.kind if self.adapters else BACKWARD.kind))
+
+    def on_host_takes(self, way: Plan) -> float:
+        """Return the seconds of the updates on the hosts at the least."""
+        if not way.states_on_hosts:
+            return 0.0
+        moved = 2 * self._states(1)["OptState"] + 2 + self.given["gradients"]
+        bandwidth = self.cluster.host_bandwidth / self.cluster.gpus_per_box
+        return float(0.9 * self.model.size * self._piece_on_host(way) * moved / bandwidth)
+
+    def least_on_host(self, way: Plan) -> float:
+        """Return a lower bound of what the hosts of a node hold: states, and what goes there of activations."""
+        held = self._offloaded(way, self.cost(way, False))
+        if way.states_on_hosts:
+            held += 0.9 * self._states(self.model.size)["OptState"] * self._piece_on_host(way)
+        return self.cluster.gpus_per_box * held
+
+    def _piece_on_host(self, way: Plan) -> float:
+        """Return which part of the states a host beside a GPU has."""
+        shards = dict(way.mesh).get("shard", 1) * dict(way.mesh).get("node", 1)
+        return 1 / way.tensor / (shards if way.stages == 1 else way.replicas * way.stages)
 
     def least_bytes(self, way: Plan) -> float:
         """Return a lower bound of a GPU's memory: states, and the activations in flight on the first stage."""
@@ -250,6 +364,8 @@ class Search:
             ranks = dict(way.mesh).get("shard", way.replicas)
             ranks = way.replicas if way.name == COPIES else ranks
             states = self._states(self.model.size)
+            if way.states_on_hosts:
+                states["OptState"] = 0.0
             if way.batches == way.replicas:  # its gradients come when activations go
                 states["WeightGrad"] = 0.0
             kept = self.model.layers * kept + self.cost(way, False).held_by_loss
@@ -257,60 +373,76 @@ class Search:
         few = sum(way.split[:: way.stages]) if way.split else self.model.layers / way.stages
         own, of_experts = self._own
         here = few * (own + of_experts / way.expert_parallel) / way.tensor
-        states = self._states(here)
+        states = self._states(here, few / self.model.layers / way.tensor)
         share = 1 if self.yours else 1 / way.replicas
-        held = states["Weight"] + share * states["OptState"]
+        held = states["Weight"] + (0 if way.states_on_hosts else share * states["OptState"])
         if self.batches(way) > way.stages:  # else the first gradient comes when activations go
             held += states["WeightGrad"]
-        flight = 1.0
-        if way.chunks > 1:
-            most = 2 * (way.stages - 1) + (way.chunks - 1) * way.stages + 1
-            flight = min(self.batches(way) * way.chunks, most) / way.stages / way.chunks
-        return held + 0.98 * few * way.stages * kept * flight
+        return held + 0.98 * few * way.stages * kept * self._in_flight(way)
+
+    def _in_flight(self, way: Plan) -> float:
+        """Return for how many micro-batches the first stage of a pipeline keeps its layers, as a part of the stages."""
+        if way.chunks == 1:
+            return 1.0
+        most = 2 * (way.stages - 1) + (way.chunks - 1) * way.stages + 1
+        return min(self.batches(way) * way.chunks, most) / way.stages / way.chunks
 
     def least_seconds(self, way: Plan) -> float:
         """Return a lower bound of a step's time: what each stage computes and, of a pipeline, that of one micro-batch
         through all of them, by 1F1B or interleaved (arXiv 2104.04473); of shards, what their links carry."""
         cost, batches = self.cost(way, False), self.batches(way)
         layers = self.model.layers / way.stages
-        each = cost.forward + cost.backward
+        each, updated = self._each(cost), self.on_host_takes(way)
         once = layers * each
         if way.stages > 1:
             own = [sum(way.split[stage :: way.stages]) for stage in range(way.stages)] if way.split else [layers]
             slowest = max(max(own) * each, own[-1] * each + cost.loss)
-            return float(batches * slowest + 0.98 * (way.stages - 1) / way.chunks * min(own) * each)
+            return float(batches * slowest + 0.98 * (way.stages - 1) / way.chunks * min(own) * each + updated)
         once += cost.loss
-        gathers = (3 if way.name == SHARDED else 1) * batches + (0 if way.name == SHARDED else 1)
         if way.name == HYBRID:
-            return float(once * batches)
+            return float(once * batches + updated)
+        gathers = 2 * batches if way.name == SHARDED else 1
+        reduced = 0 if self.adapters else batches
         across = max(1, self.cluster.gpus_per_box // (way.tensor * way.context))
-        bytes_sent = 2 * self.model.size / way.tensor * (way.replicas - 1) / way.replicas
+        bytes_sent = (gathers * self._frozen + 2 * reduced) * self.model.size / way.tensor
+        bytes_sent *= (way.replicas - 1) / way.replicas
         carried = bytes_sent / self.cluster.bandwidth(way.replicas, min(across, way.replicas))
-        return float(max(once * batches, 0.98 * gathers * carried))
+        return float(max(once * batches, 0.98 * carried) + updated)
 
     # -- runs ---------------------------------------------------------------------------------
 
     def run(self, way: Plan) -> Plan:
         """Return a way with its figures."""
         cost, fn = self.cost(way), self.programs[way.name]
-        seconds, size = self._sharded(way, fn, cost) if way.stages == 1 else self._pipeline(way, fn, cost)
+        if way.stages == 1:
+            seconds, size, there = self._sharded(way, fn, cost)
+        else:
+            seconds, size, there = self._pipeline(way, fn, cost)
+        of_node = self.cluster.gpus_per_box * (there + self._offloaded(way, cost))
         count = self.batch // way.micro_batch
         mfu = cost.mfu(seconds, count, self.gpus // cost.gpus)
-        found = way._replace(seconds=seconds, bytes=size, mfu=float(mfu), program=fn, cost=cost)
+        found = way._replace(
+            seconds=seconds, bytes=size, mfu=float(mfu), program=fn, cost=cost, host_bytes=round(of_node)
+        )
         if self.yours and way.stages > 1:  # its program knows of no replicas
             return found._replace(mesh=())
         return found
 
-    def _sharded(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
-        """Return seconds and bytes of ranks that all do the same, of which a few are run. With accumulation each
-        further micro-batch takes as long as the third, and no more memory than the second."""
+    def _offloaded(self, way: Plan, cost: RealCost) -> float:
+        """Return the bytes of what a GPU's forward leaves behind that are on the host when most is in flight."""
+        flight = self.model.layers if way.stages == 1 else self.model.layers * self._in_flight(way)
+        return way.offload * flight * cost._inner(way.recompute)
+
+    def _sharded(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int, int]:
+        """Return seconds, bytes, and bytes on the host, of ranks that all do the same, of which a few are run. With
+        accumulation each further micro-batch takes as long as the third, and no more memory than the second."""
         size = way._replace(cost=cost).size
         size.pop("represent")
         once = partial(run, timeout=None) if self.yours else time_few
         each = way.batches // way.replicas
         done = once(fn, **{**size, "batches": min(each, 2) * way.replicas})
         if each <= 2:
-            return done.seconds, done.bytes
+            return done.seconds, done.bytes, int(done.host_memory)
 
         def another(layers: int) -> float:
             few = {**size, "layers": layers, "cost": self._prices(way, replace(self.model, layers=layers))}
@@ -323,25 +455,33 @@ class Search:
         else:
             next_one = another(few)
             next_one += (another(more) - next_one) * (self.model.layers - few) / (more - few)
-        return done.seconds + (each - 2) * next_one, done.bytes
+        return done.seconds + (each - 2) * next_one, done.bytes, int(done.host_memory)
 
-    def _pipeline(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int]:
-        """Return seconds and bytes of a pipeline, extrapolated from two short runs. The time grows linearly with the
-        micro-batches, in steps of the number of stages; with more than twice as many, no more are in flight."""
-        few, layers, batches = way.stages, way.stages * way.chunks, self.batches(way)
-        more = few * (2 if way.chunks > 1 else 1) + (way.chunks == 1)
-        size: dict[str, Any] = {"ranks": few, "layers": layers, "cost": cost, "timeout": None}
+    def _pipeline(self, way: Plan, fn: Program, cost: RealCost) -> tuple[float, int, int]:
+        """Return seconds, bytes, and bytes on the host, of a pipeline, extrapolated from two short runs. Each further
+        round of as many micro-batches as there are stages takes as long as the one before, while single ones may not,
+        where messages are slow; with two rounds, no more will be in flight."""
+        stages, layers, batches = way.stages, way.stages * way.chunks, self.batches(way)
+        size: dict[str, Any] = {"ranks": stages, "layers": layers, "cost": cost, "timeout": None}
+        if self.adapters:
+            size["train"] = TRAINED[1]
         if not self.yours:
-            size["mesh"] = {"replica": 1, "stage": few}
-        short = run(fn, batches=few, **size)
-        seconds, held = short.seconds, short.bytes
-        if batches > few:
-            longer = run(fn, batches=more, **size)
-            seconds += (longer.seconds - short.seconds) * (batches - few) / (more - few)
-            held = longer.bytes
-        if way.replicas == 1:
-            return seconds, held
-        return self._of_replicas(way, cost, seconds, held)
+            size["mesh"] = {"replica": 1, "stage": stages}
+        went, times = partial(run, fn, **size), 1
+        if way.states_on_hosts:  # each replica's hosts update a piece
+            times = way.replicas
+            size |= {"ranks": stages * times, "hosts": stages * times, "mesh": dict(way.mesh)}
+            size.pop("timeout")
+            went = partial(time_few, fn, represent="replica", **size)
+        few = stages + batches % stages
+        longer = went(batches=min(batches, few + stages) * times)
+        seconds, held, there = longer.seconds, longer.bytes, int(longer.host_memory)
+        if batches > few + stages:
+            each = longer.seconds - went(batches=few * times).seconds
+            seconds += each * (batches - few - stages) / stages
+        if way.replicas > 1 and times == 1:
+            seconds, held = self._of_replicas(way, cost, seconds, held)
+        return seconds, held, there
 
     def _of_replicas(self, way: Plan, cost: RealCost, seconds: float, held: int) -> tuple[float, int]:
         """Return the same with the sums of the replicas' gradients, which nothing hides on the first stage: an
@@ -350,6 +490,8 @@ class Search:
         whole = sum(self.model.parameters_between(*both) for both in layers)
         of_experts = sum(self.model.experts_between(*both) for both in layers)
         own, ways = (whole - of_experts) / way.tensor, way.expert_parallel
+        if self.adapters:
+            own, of_experts = cost._of_adapter * sum(end - first for first, end in layers), 0
         per_node = max(1, self.cluster.gpus_per_box // (cost.gpus * way.stages))
         stored = float(cost.stored)
         sent = float(cost.gradients if cost.reduced is None else cost.reduced)

@@ -1,16 +1,70 @@
 """The programs that ``plan`` tries unless it is given others: sharded data parallel, and pipelines with replicas.
 
-They are for any mesh with the axes that they name, and run, print and draw as any program does.
+They are for any mesh with the axes that they name, and run, print and draw as any program does. On a machine with a
+host for each rank (``run(..., hosts=ranks)``) the optimizer's states are there, and the hosts make the updates. Those
+for adapters are run with ``train="adapters"``: an adapter is divided, gathered and reduced as its frozen weight is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..learner.model import Model
 from ..learner.tensors import Activation, Weight, WeightGrad
+
+# -- what a rank begins and ends with --------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """Which piece of each layer a rank has: number ``place`` of ``pieces``; and whether adapters are trained."""
+
+    place: int
+    pieces: int
+    adapters: bool
+
+
+def _trained(layer: int, adapters: bool) -> Any:
+    """The key under which what is trained of a layer is stored."""
+    return ("adapter", layer) if adapters else layer
+
+
+def _load(model: Model, layer: int, mine: Piece) -> None:
+    """Load a piece of a layer, and the state of what is trained of it, unless a host beside this rank has that."""
+    weight, state = model.load_weights(layer, mine.place, mine.pieces)
+    if not model.is_host or not mine.adapters:
+        model.weights[layer] = weight
+    if mine.adapters:
+        model.weights["adapter", layer], state = model.load_adapter(layer, mine.place, mine.pieces)
+    if model.is_host or model.host is None:
+        model.opt_states[layer] = state
+
+
+def _update(model: Model, layer: int, weight: Weight, adapters: bool = False) -> Weight:
+    """Update what this rank has the state of."""
+    weight, model.opt_states[layer] = model.update(
+        layer, model.grad_weights.pop(layer), weight, model.opt_states[layer]
+    )
+    model.weights[_trained(layer, adapters)] = weight
+    if not model.is_host:
+        model.set_final_weight(layer, weight)
+    return weight
+
+
+async def _on_host(model: Model, layers: Iterator[int] | range, mine: Piece) -> Model:
+    """Update the layers of a device one after the other, as their gradients come, and send each weight back."""
+    sends = list[Awaitable[Any]]()
+    for layer in layers:
+        _load(model, layer, mine)
+    for layer in layers:
+        model.grad_weights[layer] = await model.receive(model.devices[0])
+        weight = _update(model, layer, model.weights[_trained(layer, mine.adapters)], mine.adapters)
+        sends.append(model.pass_to(model.devices[0], weight))
+    for send in sends:
+        await send
+    return model
+
 
 # -- sharded data parallel -----------------------------------------------------------------------------
 
@@ -28,55 +82,92 @@ async def sharded_with_copies(model: Model) -> Model:
     return await _sharded(model, None)
 
 
-async def _sharded(model: Model, divided: str | None) -> Model:
+async def sharded_adapters(model: Model) -> Model:
+    """The same as ``sharded``, where adapters are trained beside frozen weights (LoRA)."""
+    return await _sharded(model, "shard", adapters=True)
+
+
+async def sharded_adapters_with_copies(model: Model) -> Model:
+    """The same as ``sharded_with_copies``, where adapters are trained beside frozen weights."""
+    return await _sharded(model, None, adapters=True)
+
+
+async def _sharded(model: Model, divided: str | None, adapters: bool = False) -> Model:
     """Train this rank's micro-batches one after the other, everything being ``divided`` along an axis, or all of
     them."""
-    place, pieces = (model.rank, model.RANKS)
-    if divided:
-        place, pieces = model.axis_index(divided), model.axis_size(divided)
+    pieces = model.axis_size(divided) if divided else model.RANKS
+    if model.is_host:
+        mine = Piece(model.devices[0] % pieces, pieces, adapters)
+        return await _on_host(model, range(model.LAYERS - 1, -1, -1), mine)
+    mine = Piece(model.axis_index(divided) if divided else model.rank, pieces, adapters)
     for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, place, pieces)
+        _load(model, layer, mine)
     for mb in range(model.rank, model.BATCHES, model.RANKS):
-        await _there(model, mb, divided)
+        await _there(model, mb, divided, adapters)
         model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-        await _back(model, divided)
-    if divided and model.axis_size("replica") > 1:
-        sums = {
-            layer: model.allreduce(model.grad_weights.pop(layer), layer, "replica") for layer in range(model.LAYERS)
-        }
-        for layer, coming in sums.items():
-            model.grad_weights[layer] = await coming
-            _update(model, layer, model.weights[layer])
-        return model
+        await _back(model, divided, adapters)
     for layer in range(model.LAYERS):
         model.weights.pop(("node", layer), None)
-        _update(model, layer, model.weights[layer])
+    await _step(model, "replica" if divided and model.axis_size("replica") > 1 else None, adapters)
     return model
 
 
-def _gathered(model: Model, layer: int, divided: str | None) -> Awaitable[Weight]:
-    """Ask for a whole weight: of the copy that the node has, if it has one."""
+async def _step(model: Model, axis: str | None, adapters: bool) -> None:
+    """Update all layers with gradients that are complete, or summed along an axis first."""
+    layers, sums = range(model.LAYERS - 1, -1, -1), dict[int, Awaitable[WeightGrad]]()
+    for layer in layers if axis else ():
+        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer, axis)
+    sends = list[Awaitable[Any]]()
+    for layer in layers:
+        key = _trained(layer, adapters)
+        if axis:
+            model.grad_weights[layer] = await sums.pop(layer)
+        if model.host is None:
+            _update(model, layer, model.weights[key], adapters)
+        else:
+            sends.append(model.pass_to(model.host, model.grad_weights.pop(layer)))
+    for layer in layers if model.host is not None else ():
+        key = _trained(layer, adapters)
+        model.weights.pop(key)
+        model.weights[key] = await model.receive(model.host)
+        model.set_final_weight(layer, model.weights[key])
+    for send in sends:
+        await send
+
+
+def _gathered(model: Model, layer: int, divided: str | None, adapters: bool) -> list[Awaitable[Weight]]:
+    """Ask for a whole weight: of the copy that the node has, if it has one; and for its adapter."""
     if ("node", layer) in model.weights:
-        return model.allgather(model.weights["node", layer], layer, "shard")
-    return model.allgather(model.weights[layer], layer, divided)
+        asked = [model.allgather(model.weights["node", layer], layer, "shard")]
+    else:
+        asked = [model.allgather(model.weights[layer], layer, divided)]
+    if adapters:
+        asked.append(model.allgather(model.weights["adapter", layer], layer, divided))
+    return asked
 
 
-async def _there(model: Model, mb: int, divided: str | None) -> None:
+async def _there(model: Model, mb: int, divided: str | None, adapters: bool) -> None:
     """One micro-batch through all layers, each gathered one ahead."""
     model.activations[0] = model.get_activation([mb])
-    ahead = _gathered(model, 0, divided)
+    ahead = _gathered(model, 0, divided, adapters)
     for layer in range(model.LAYERS):
-        weight = model.weights["whole"] = await ahead
+        await _whole(model, ahead)
         if divided is None and ("node", layer) not in model.weights:
             place, pieces = model.axis_index("shard"), model.axis_size("shard")
-            model.weights["node", layer] = weight.shard(place, pieces)
+            model.weights["node", layer] = model.weights["whole"].shard(place, pieces)
         if layer + 1 < model.LAYERS:
-            ahead = _gathered(model, layer + 1, divided)
-        inp = model.activations[layer]
-        model.activations[layer + 1] = model.forward(layer, inp, model.weights.pop("whole"))
+            ahead = _gathered(model, layer + 1, divided, adapters)
+        inp, adapter = model.activations[layer], model.weights.pop("adapter", None)
+        model.activations[layer + 1] = model.forward(layer, inp, model.weights.pop("whole"), adapter=adapter)
 
 
-async def _back(model: Model, divided: str | None) -> None:
+async def _whole(model: Model, asked: list[Awaitable[Weight]]) -> None:
+    """Store a whole weight, and its adapter."""
+    for name, coming in zip(("whole", "adapter"), asked, strict=False):
+        model.weights[name] = await coming
+
+
+async def _back(model: Model, divided: str | None, adapters: bool) -> None:
     """And back. The pieces of several micro-batches' gradients are added up."""
     sums: dict[int, Awaitable[WeightGrad]] = {}
 
@@ -84,28 +175,19 @@ async def _back(model: Model, divided: str | None) -> None:
         piece, so_far = await sums.pop(layer), model.grad_weights.pop(layer, None)
         model.grad_weights[layer] = so_far + piece if so_far else piece
 
-    ahead = _gathered(model, model.LAYERS - 1, divided)
+    ahead = _gathered(model, model.LAYERS - 1, divided, adapters)
     for layer in reversed(range(model.LAYERS)):
-        model.weights["whole"] = await ahead
+        await _whole(model, ahead)
         if layer > 0:
-            ahead = _gathered(model, layer - 1, divided)
+            ahead = _gathered(model, layer - 1, divided, adapters)
         inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, model.weights.pop("whole"))
+        weight, adapter = model.weights.pop("whole"), model.weights.pop("adapter", None)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight, adapter=adapter)
         sums[layer] = model.scatterreduce(grad, layer, divided)
         if layer + 1 in sums:
             await add(layer + 1)
     model.grad_activations.pop(0)
     await add(0)
-
-
-def _update(model: Model, layer: int, weight: Weight) -> Weight:
-    """Update what this rank has the state of."""
-    weight, model.opt_states[layer] = model.update(
-        layer, model.grad_weights.pop(layer), weight, model.opt_states[layer]
-    )
-    model.weights[layer] = weight
-    model.set_final_weight(layer, weight)
-    return weight
 
 
 # -- pipelines -----------------------------------------------------------------------------------------
@@ -115,24 +197,66 @@ async def pipelined(model: Model) -> Model:
     """One-forward-one-backward along ``stage``, interleaved where a rank has several layers, with replicas along
     ``replica``. These divide the optimizer's states (ZeRO-1): each gradient is reduce-scattered at the end of a step,
     each replica updates its piece, and the new weight is gathered."""
-    replica, replicas = model.axis_index("replica"), model.axis_size("replica")
-    for layer in range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage")):
-        model.weights[layer], _ = model.load_weights(layer)
-        _, model.opt_states[layer] = model.load_weights(layer, replica, replicas)
-    batches = [*range(replica, model.BATCHES, replicas)]
-    await _stages(model, batches)
-    for layer in reversed(range(model.axis_index("stage"), model.LAYERS, model.axis_size("stage"))):
-        if replicas == 1:
-            _update(model, layer, model.weights[layer])
+    return await _pipelined(model, adapters=False)
+
+
+async def pipelined_adapters(model: Model) -> Model:
+    """The same, where adapters are trained beside frozen weights (LoRA)."""
+    return await _pipelined(model, adapters=True)
+
+
+async def _pipelined(model: Model, adapters: bool) -> Model:
+    stages, replicas = model.axis_size("stage"), model.axis_size("replica")
+    if model.is_host:
+        replica, stage = divmod(model.devices[0], stages)
+        return await _on_host(model, _top_down(model, stage), Piece(replica, replicas, adapters))
+    stage, replica = model.axis_index("stage"), model.axis_index("replica")
+    for layer in range(stage, model.LAYERS, stages):
+        _load_whole(model, layer, Piece(replica, replicas, adapters))
+    await _stages(model, [*range(replica, model.BATCHES, replicas)], adapters)
+    sends = list[Awaitable[Any]]()
+    for layer in _top_down(model, stage):
+        if replicas > 1:
+            model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer, "replica")
+        if model.host is not None:
+            sends.append(model.pass_to(model.host, model.grad_weights.pop(layer)))
             continue
-        model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer, "replica")
-        weight = _update(model, layer, model.weights[layer].shard(replica, replicas))
-        model.weights[layer] = await model.allgather(weight, layer, "replica")
-        model.set_final_weight(layer, model.weights[layer])
+        piece = model.weights[_trained(layer, adapters)]
+        piece = piece.shard(replica, replicas) if replicas > 1 else piece
+        await _put_together(model, layer, _update(model, layer, piece, adapters), adapters)
+    for layer in _top_down(model, stage) if model.host is not None else ():
+        model.weights.pop(_trained(layer, adapters))
+        await _put_together(model, layer, await model.receive(model.host), adapters)
+    for send in sends:
+        await send
     return model
 
 
-async def _stages(model: Model, batches: list[int]) -> None:
+async def _put_together(model: Model, layer: int, piece: Weight, adapters: bool) -> None:
+    """Gather the pieces that replicas have updated."""
+    if model.axis_size("replica") > 1:
+        piece = await model.allgather(piece, layer, "replica")
+    model.weights[_trained(layer, adapters)] = piece
+    model.set_final_weight(layer, piece)
+
+
+def _top_down(model: Model, stage: int) -> range:
+    """The layers of a stage, from the last one down."""
+    stages = model.axis_size("stage")
+    return range(stage, model.LAYERS, stages)[::-1]
+
+
+def _load_whole(model: Model, layer: int, mine: Piece) -> None:
+    """Load a whole layer, and this replica's piece of the state of what is trained of it."""
+    load = model.load_adapter if mine.adapters else model.load_weights
+    model.weights[layer], _ = model.load_weights(layer)
+    if mine.adapters:
+        model.weights["adapter", layer], _ = model.load_adapter(layer)
+    if model.host is None:
+        _, model.opt_states[layer] = load(layer, mine.place, mine.pieces)
+
+
+async def _stages(model: Model, batches: list[int], adapters: bool) -> None:
     """Take micro-batches through all stages and back. The next message is asked for while this rank computes."""
     stage, stages, top = model.axis_index("stage"), model.axis_size("stage"), model.LAYERS - 1
     before, after = model.rank_at(stage=(stage - 1) % stages), model.rank_at(stage=(stage + 1) % stages)
@@ -153,19 +277,26 @@ async def _stages(model: Model, batches: list[int]) -> None:
             if sources:
                 mail.append(model.receive(sources.pop(0)))
         if forward:
-            out = model.forward(layer, acts[layer, mb], model.weights[layer])
+            out = model.forward(layer, acts[layer, mb], model.weights[layer], adapter=_adapter(model, layer, adapters))
             if layer < top:
                 sends.append(model.pass_to(after, out))
             else:
                 acts[top + 1, mb] = out
             continue
-        grad, grad_in = model.backward(layer, acts.pop((layer, mb)), grads.pop((layer, mb)), model.weights[layer])
+        operands = acts.pop((layer, mb)), grads.pop((layer, mb)), model.weights[layer]
+        grad, grad_in = model.backward(layer, *operands, adapter=_adapter(model, layer, adapters))
+        del operands
         so_far = model.grad_weights.pop(layer, None)
         model.grad_weights[layer] = so_far + grad if so_far else grad
         if layer > 0:
             sends.append(model.pass_to(before, grad_in))
     for send in sends:
         await send
+
+
+def _adapter(model: Model, layer: int, adapters: bool) -> Weight | None:
+    """The adapter of a layer, if adapters are trained."""
+    return model.weights["adapter", layer] if adapters else None
 
 
 def _work(model: Model, batches: int) -> Iterator[tuple[bool, int, int]]:

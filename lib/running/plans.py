@@ -71,5 +71,6 @@ def _mesh(plan: Plan) -> str:
     said = f"{plan.replicas} x {plan.stages} x {plan.tensor}"
     said += f", context {plan.context}" if plan.context > 1 else ""
     said += f", experts {plan.expert_parallel}" if plan.expert_parallel > 1 else ""
-    said += f", offload {100 * plan.offload:.0f}%" if plan.offload else ""
+    said += ", activations on hosts" if plan.offload else ""
+    said += ", states on hosts" if plan.states_on_hosts else ""
     return said + (f", {max(plan.split)} or {min(plan.split)} layers" if plan.split else "")

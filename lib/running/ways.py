@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
+from ..machine.check import TRAINED
 from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer, divisors
 
@@ -26,8 +27,9 @@ class Plan(NamedTuple):
     ``name``: the kind of program; ``chunks``: layers of a run on each stage; ``micro_batch``: sequences; ``recompute``:
     what backward does again, in ``part`` of the layers; ``expert_parallel``: replicas among which experts are divided;
     ``split``: how many layers of the model each layer of the run has, if not all the same; ``offload``: the part of
-    what is kept that goes to hosts. ``program`` is the function that was run, and ``run(plan.program, **plan.size)``
-    runs it again.
+    what is kept that goes to hosts; ``states_on_hosts``: whether these have the optimizer's states, and update;
+    ``host_bytes``: what a node's processors hold. ``program`` is the function that was run, and ``run(plan.program,
+    **plan.size)`` runs it again.
     """
 
     name: str
@@ -45,11 +47,13 @@ class Plan(NamedTuple):
     part: float = 1.0
     split: tuple[int, ...] | None = None
     offload: float = 0.0
+    states_on_hosts: bool = False
     program: Program | None = None
     cost: RealCost | None = None
     layers: int = 0
     batches: int = 0
     mesh: tuple[tuple[str, int], ...] = ()
+    host_bytes: int = 0
 
     @property
     def figures(self) -> tuple[float, int]:
@@ -59,7 +63,7 @@ class Plan(NamedTuple):
     @property
     def choice(self) -> tuple[object, ...]:
         """What was chosen, without what came out."""
-        return (*self[:7], *self[10:15])
+        return (*self[:7], *self[10:16])
 
     @property
     def size(self) -> dict[str, Any]:
@@ -73,6 +77,10 @@ class Plan(NamedTuple):
             found["mesh"] = dict(self.mesh)
         if not alone:
             found["represent"] = True if self.stages == 1 else "replica"
+        if self.cost is not None and self.cost.adapter_rank is not None:
+            found["train"] = TRAINED[1]
+        if self.states_on_hosts:
+            found["hosts"] = ranks
         return found
 
     @property
@@ -82,15 +90,26 @@ class Plan(NamedTuple):
 
 
 class Ways:
-    """All ways to train a model with a batch of so many sequences on a cluster, by programs of these ``kinds``.
+    """All ways to train a model with a batch of so many sequences on a cluster, by programs of these ``kinds``. With
+    ``hosts`` also those in which what forward leaves behind goes to hosts, with ``states_on_hosts`` the states.
 
     ``dropped``: why what was thought of is no way, and how often; ``example``: one of each of these.
     """
 
     def __init__(
-        self, model: Transformer, cluster: Cluster, batch: int, kinds: Collection[str], *, hosts: bool = False
+        self,
+        model: Transformer,
+        cluster: Cluster,
+        batch: int,
+        kinds: Collection[str],
+        *,
+        hosts: bool = False,
+        states_on_hosts: bool = False,
     ) -> None:
-        self.model, self.cluster, self.batch, self.kinds, self.hosts = model, cluster, batch, set(kinds), hosts
+        self.model, self.cluster, self.batch, self.kinds = model, cluster, batch, set(kinds)
+        self.to_hosts = [
+            (part, states) for part in (0.0, 1.0)[: 1 + hosts] for states in (False, True)[: 1 + states_on_hosts]
+        ]
         assert cluster.gpus is not None
         self.gpus = cluster.gpus
         self.dropped: Counter[str] = Counter()
@@ -137,8 +156,8 @@ class Ways:
         """Yield the ways to use so many ranks of ``tensor`` x ``context`` GPUs."""
         for plan in self._meshes(ranks, tensor, context):
             for recompute, part in self._recompute():
-                for offload in (0.0, 1.0) if self.hosts else (0.0,):
-                    yield plan._replace(recompute=recompute, part=part, offload=offload)
+                for offload, states in self.to_hosts:
+                    yield plan._replace(recompute=recompute, part=part, offload=offload, states_on_hosts=states)
 
     def _recompute(self) -> list[tuple[str, float]]:
         if self.model.attention == "scores":
