@@ -250,3 +250,35 @@ def test_errors_are_written_as_a_table() -> None:
         "-1",
         "-1.0",
     ]
+
+
+def test_the_page_has_the_set_ups_and_what_was_measured() -> None:
+    """`make papers` has written it: each row begins with what is published here, and what is not slow is made again."""
+    page = papers.PAGE.read_text(encoding="utf-8")
+    rows = page.split(papers.BEGINS)[1].split(papers.ENDS)[0].strip().splitlines()[2:]
+    found = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows]
+    known = {}
+    for setup in published.CHOSEN:
+        head = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}", f"{setup.batch:,}"
+        known[(*head, papers._chosen(setup.plan), f"{setup.took:.3g} s")] = setup
+    assert [*{cells[:5]: known[cells[:5]].source for cells in found}.values()] == [cells[-1] for cells in found]
+    made = papers.choice(published.CHOSEN[3])
+    assert papers.choices_page([made]).splitlines()[2] in rows
+
+
+def test_the_page_says_how_far_each_set_is_off() -> None:
+    """`make papers` has written it."""
+    page = papers.PAGE.read_text(encoding="utf-8")
+    rows = page.split(papers.ERRORS_BEGIN)[1].split(papers.ERRORS_END)[0].strip().splitlines()[2:]
+    found = {cells[1].strip(): cells[2:-1] for cells in (row.split("|") for row in rows)}
+    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 6
+    assert all(len(figures) == 4 for figures in found.values())
+    for stack in papers.stacks():
+        assert int(found[stack.name][0]) == len(stack.rows) - 1  # without the one that is fitted
+    ratios = found["ratios in which nothing is fitted"]
+    assert abs(int(ratios[2])) <= 100 * AIM and int(ratios[0]) == 10
+    said = papers.errors_page([foundry.errors("one", [0.1, -0.3, 0.02])]).splitlines()
+    assert said[2] == "| one | 3 | 10.0 | -30 | +2.0 |"
+    with_both = f"a{papers.ERRORS_BEGIN}\nold\n{papers.ERRORS_END}b"
+    made = papers.between(with_both, papers.ERRORS_BEGIN, papers.ERRORS_END, "new")
+    assert made == f"a{papers.ERRORS_BEGIN}\nnew\n{papers.ERRORS_END}b"

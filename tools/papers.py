@@ -470,6 +470,68 @@ def choices_text(choices: Sequence[Choice]) -> str:
     return "\n".join(lines)
 
 
+PAGE = Path(__file__).parent.parent / "docs" / "real-machines.md"
+BEGINS, ENDS = "<!-- set-ups, made by `make papers` -->", "<!-- end of set-ups -->"
+HEAD = (
+    "model",
+    "GPUs",
+    "sequences",
+    "they chose",
+    "measured",
+    "ours",
+    "memory",
+    "`plan` chooses",
+    "ours",
+    "memory",
+    "source",
+)
+
+
+def choices_page(choices: Sequence[Choice]) -> str:
+    """Return choices as a table of a page: what was measured, and what our machine says of theirs and of the plan's."""
+    rows = [HEAD, ("---",) * len(HEAD)]
+    for each in choices:
+        setup, theirs, first = each.setup, each.theirs, each.first
+        name, gpus = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}"
+        measured = f"{setup.took:.3g} s"
+        figures = [(_chosen(one), f"{one.seconds:.3g} s", show_bytes(one.bytes)) for one in (theirs, first)]
+        rows.append(
+            (name, gpus, f"{setup.batch:,}", figures[0][0], measured, *figures[0][1:], *figures[1], setup.source)
+        )
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _chosen(one: Plan) -> str:
+    """Return a way to train in words."""
+    mesh, micro = f"{one.replicas} x {one.stages} x {one.tensor}", f"micro-batch {one.micro_batch}"
+    chunks = f", {one.chunks} chunks" * (one.chunks > 1)
+    return f"{one.name} {mesh}{chunks}, {micro}, recompute {one.recomputed}"
+
+
+def between(page: str, begins: str, ends: str, table: str) -> str:
+    """Return the text of a page with another table between two marks."""
+    before, rest = page.split(begins)
+    return f"{before}{begins}\n{table}\n{ends}{rest.split(ends)[1]}"
+
+
+ERRORS_BEGIN, ERRORS_END = "<!-- errors, made by `make papers` -->", "<!-- end of errors -->"
+
+
+def errors_page(sets: Sequence[foundry.Errors]) -> str:
+    """Return how far sets are off as a table of a page, in percent."""
+    rows: list[tuple[str, ...]] = [("set", "rows", "median", "worst", "median with its sign"), ("---",) * 5]
+    for one in sets:
+        figures = (f"{100 * one.median:.1f}", f"{100 * one.worst:+.0f}", f"{100 * one.signed:+.1f}")
+        rows.append((one.name, f"{one.rows}", *figures))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write_page(sets: Sequence[foundry.Errors], choices: Sequence[Choice], path: Path = PAGE) -> None:
+    """Write both tables into the page on real machines."""
+    page = between(path.read_text(encoding="utf-8"), BEGINS, ENDS, choices_page(choices))
+    path.write_text(between(page, ERRORS_BEGIN, ERRORS_END, errors_page(sets)), encoding="utf-8")
+
+
 # -- text, CSV and a picture -----------------------------------------------------------------------------------
 
 
@@ -542,6 +604,7 @@ def main(arguments: Sequence[str]) -> None:
     found = [*ratios()]
     print(f"Ratios: nothing is fitted. The last figure is what comes out without the idea\n\n{text(found)}\n")
     done += found
+    of_page = [foundry.errors("ratios in which nothing is fitted", (line.residual for line in found))]
     print(
         "Seconds: one number for each stack is fitted on one row. Below each table: the worst of the other rows,\n"
         "for each row on which it could be fitted\n"
@@ -555,6 +618,7 @@ def main(arguments: Sequence[str]) -> None:
         print()
         done += rows
         sets.append(foundry.errors(stack.name, (time_off(row) for row in rows if not row.fitted)))
+    of_page += sets
     said("LLM Foundry's rows")
     open_rows = [foundry.done(row) for row in foundry.rows()]
     sets += foundry.groups(open_rows)
@@ -566,7 +630,9 @@ def main(arguments: Sequence[str]) -> None:
     said("what fits")
     print(f"Does it fit?\n\n{room_text([*room(open_rows)])}\n")
     said("what is only shown")
-    found = [*shown(), *shown_apart()]
+    apart = [*shown_apart()]
+    of_page += (foundry.errors(f"{line.name}, nothing fitted", [time_off(line)]) for line in apart)
+    found = [*shown(), *apart]
     print(f"Shown, without an aim\n\n{text(found)}\n")
     choices = []
     for setup in published.CHOSEN:
@@ -579,6 +645,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     folder = Path(arguments[0]) if arguments else Path("dist")
     save([*done, *found], folder, choices)
+    write_page(of_page, choices)
 
 
 if __name__ == "__main__":

@@ -53,13 +53,16 @@ github.com/calculon-ai/calculon."""
 
 
 class Chosen(NamedTuple):
-    """How a model was trained where it was published. ``plan``: without seconds and bytes."""
+    """How a model was trained where it was published. ``plan``: without seconds and bytes; ``took``: the seconds of a
+    step that were measured, and ``source``, where that stands."""
 
     model: Transformer
     cluster: Cluster
     gpus: int
     batch: int  # sequences of a step
     plan: Plan
+    took: float = 0.0
+    source: str = ""
 
 
 class Sharded(NamedTuple):
@@ -146,14 +149,15 @@ def too_large() -> tuple[tuple[Transformer, RealCost], ...]:
 
 def _sharded_choice(row: Sharded) -> Chosen:
     each = row.gpus * row.micro_batch
-    return Chosen(
-        row.model, row.cluster, row.gpus, each, Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
-    )
+    way = Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
+    took = row.model.tokens(row.micro_batch) / row.tokens
+    return Chosen(row.model, row.cluster, row.gpus, each, way, took, "torchtitan, docs/performance.md and benchmarks")
 
 
 def _foundry_choice(row: foundry.Row) -> Chosen:
     way = Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
-    return Chosen(row.model, row.cluster, row.gpus, row.gpus * row.micro_batch * row.batches, way)
+    batch = row.gpus * row.micro_batch * row.batches
+    return Chosen(row.model, row.cluster, row.gpus, batch, way, row.seconds, "LLM Foundry, scripts/train/benchmarking")
 
 
 CHOSEN = (
@@ -164,6 +168,7 @@ CHOSEN = (
                 "interleaved" if row.chunks > 1 else "pipeline", 1, row.stages, row.chunks, 8, row.micro_batch,
                 "selective",
             ),
+            row.present, "arXiv 2205.05198, table 5",
         )
         for row in MEGATRON[1:]
     ),

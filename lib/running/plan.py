@@ -15,10 +15,11 @@ from ..real.prices import Cluster, RealCost
 from ..real.transformer import Transformer
 from ..record.training import BACKWARD, BACKWARD_INPUT
 from . import planned
+from .few import time_few
 from .instead import WAYS, around, what_would_do
 from .plans import ALIKE as ALIKE
 from .plans import Plans as Plans
-from .run import check_function, run, time_few
+from .run import check_function, run
 from .sweep import show_progress
 from .ways import COPIES, HYBRID, INTERLEAVED, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
