@@ -67,6 +67,7 @@ MEANT = {
     ("pipeline_fsdp_overlapped", "prefetch"): "with as many micro-batches as ranks it has one stage, and that setting",
     ("repair_skip", "ddp"): "with as many micro-batches as ranks nobody is without one",
     ("repair_quiet", "ddp"): "with as many micro-batches as ranks each rank has one",
+    ("repair_straggler", "ddp"): "with as many micro-batches as ranks each rank has one",
     ("repair_straggler", "repair_twice"): "with ranks that are alike, it does not matter which has which micro-batches",
     ("repair_straggler", "repair_quiet"): "with ranks that are alike, it does not matter which has which micro-batches",
     ("repair_quiet", "repair_twice"): "it is the same work, and two micro-batches a rank are one of its sizes",
