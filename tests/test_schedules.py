@@ -535,3 +535,30 @@ def test_a_schedule_trains_real_tensors() -> None:
     plan = schedule("0F0, 0F1, 3F0, 3F1_3I0, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1")
     done = run(plan, ranks=2, layers=4, batches=2, engine="local", dtype="float64")
     assert done.verify().startswith("Correct")
+
+
+PAGE = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+
+
+def test_the_page_can_be_read_from_the_top_and_typed() -> None:
+    """Its code runs as it stands, and names nothing that it has not made before."""
+    names: dict[str, Any] = {}
+    shown = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", PAGE, re.MULTILINE)
+    code = [source for text in shown if "=" in (source := re.sub("^ {4}", "", text, flags=re.MULTILINE).strip())]
+    for source in code:
+        if "search(" not in source:  # its result is on the page, and compared in test_schedule_search.py
+            exec(compile(source, "docs/schedules.md", "exec"), names)
+    assert len(code) == 6
+    assert (names["held_up"].time, names["freed"].time) == (26, 17)
+    assert "takes 26 ticks where" in " ".join(PAGE.split()) and "and 17 where" in " ".join(PAGE.split())
+    assert names["rows"].split() == BLOCKING.split()
+
+
+def test_the_rows_on_the_page_are_as_fast_and_as_small_as_it_says() -> None:
+    [rows] = re.findall(r"(?:^ {4}\dF0,\S*\n){4}", PAGE, re.MULTILINE)
+    plan = schedule(re.sub("^ {4}", "", rows, flags=re.MULTILINE))
+    cost = Cost(backward=2, send=0, send_across=0, receive=0)
+    done = run(plan, **plan.sizes, cost=cost)
+    assert (done.time, done.memory, done.verify()) == (52, 3_014_656, "Correct!")
+    bound = Task("v", 4, 8, cost, True, 3_014_656).bound()
+    assert bound == 52 and "Its bound is 52 ticks as well" in PAGE
