@@ -175,6 +175,8 @@ def desk(tmp_path: Path) -> Path:
     """A folder with what the commands ask for: answers in files, and notebooks, most of them blank."""
     for name in ("my_fsdp.py", "one.py", "two.py"):
         shutil.copy(ROOT / "solutions" / "p04_fsdp.py", tmp_path / name)
+    for name in ("rows.csv", "found.csv"):
+        (tmp_path / name).write_text("0F0,0B0\n1F0,1B0\n", encoding="utf-8")
     mine = tmp_path / "puzzles" / "mine"
     mine.mkdir(parents=True)
     for file in ("p04_fsdp", "p03_wsdp"):
