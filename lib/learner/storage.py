@@ -19,6 +19,7 @@ _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
 
+SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
 MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 
 
@@ -91,7 +92,7 @@ class Storage(dict[Hashable, Any]):
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
-        fix_for = {**fix_for, DEALT: in_rounds}
+        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
         of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
@@ -222,8 +223,15 @@ class Storage(dict[Hashable, Any]):
         meant = self._of_key(key)
         if meant is None:
             return ""
+        if too_far := self._no_such_batch(meant[1]):
+            return too_far
         for other, tensor in self.items():
             labels: Labels = tensor._token.labels
+            if self._is_read_there(meant, other, labels):
+                own = (
+                    f"model.{self._name}[{_written(other)}], the gradient that layer {labels.layer} of this rank reads"
+                )
+                return f"this rank has {own}, and not layer {meant[0]}: is that meant?"
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
             if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
                 layer = labels.layer  # here the gradient of an output has the key of its layer
@@ -233,6 +241,40 @@ class Storage(dict[Hashable, Any]):
                     f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
                 )
         return ""
+
+    def _is_read_there(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
+        """Return whether the gradient of an output is stored under the key of its layer, which is this rank's, and is
+        looked for under that of the layer below, which is not."""
+        if labels.kind != "ActivationGrad" or not isinstance(other, tuple) or other[:1] != (labels.layer,):
+            return False
+        if not 0 <= meant[0] == labels.layer - 1 or meant[1] != labels.batches:
+            return False
+        simulator, rank = self._simulator, self._rank
+        return simulator.has_loaded(rank, labels.layer) and not simulator.has_loaded(rank, meant[0])
+
+    def _no_such_batch(self, batches: frozenset[int]) -> str:
+        """Return what to do about a key with a micro-batch after the last one, where the keys of this dictionary are a
+        layer and a micro-batch; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        own = [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
+        pairs = [(key, labels) for key, labels in own if isinstance(key, tuple) and len(key) == 2]
+        if not batches or max(batches) < rank.batches or not pairs:
+            return ""
+        if any(labels.batches != {key[1]} or key[0] not in (labels.layer, labels.layer + 1) for key, labels in pairs):
+            return ""
+        verbs = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        left = {
+            layer: simulator.has_run(rank, FORWARD.kind, layer).difference(
+                *[simulator.has_run(rank, verb, layer) for verb in verbs]
+            )
+            for layer in self._layers_run()
+        }
+        known = [f"layer {layer} for {numbered('micro-batch', own)}" for layer, own in left.items() if own]
+        to_come = (
+            f". The backward that is left on this rank is that of {', '.join(known[:MOST_LAYERS])}" if known else ""
+        )
+        none = f"there is no micro-batch {max(batches)}: BATCHES is {rank.batches}"
+        return f"{none}, so something is done once too often here{to_come}"
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch."""

@@ -551,6 +551,10 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
     if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
         return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
+    if isinstance(thing, Attended) and kind == "KeysValues":
+        return (
+            "these are queries: keys and values are the second of what model.project gives, and only they are gathered"
+        )
     if isinstance(thing, Attended) and kind == "Activation":
         return (
             f"these are queries: model.rest({thing.layer}, inp, weight, att) gives the output, which goes on from here"

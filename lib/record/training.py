@@ -194,7 +194,10 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
-        return f"{instead}. Or should this rank have layer {labels.layer}?" if its_own else instead
+        goes_on = (
+            f": layer {labels.layer} is its own, and goes on there without a message. Or should this rank have layer"
+        )
+        return f"{instead}{goes_on} {labels.layer}?" if its_own else instead
     if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -291,7 +294,12 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         gather: Fix = functools.partial(rank.whole_from_pieces, weight)
         if experts_of(layer, rank.experts):
             gather = f"tokens go to the experts: await model.alltoall(..., {layer}), and model.expert with this piece"
-        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
+        else:
+            fix_for["experts_sharded"] = (
+                f"here each rank has all of a layer without experts: model.load_weights({layer})"
+            )
+        on_mesh = functools.partial(rank.whole_on_mesh, weight)
+        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded", "sharded_stages"), on_mesh)
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
@@ -570,6 +578,8 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
         cut = f"that is one of {grad.total}: weight.shard(model.rank, model.RANKS), and opt_state.shard alike"
+    if not cut and len(grad.shards) == 1 and not grad.is_whole():
+        cut = f"this one is {rank.numbers_of(grad)}: weight.shard with these two numbers, and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 

@@ -45,6 +45,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
     def otherwise() -> str:
         return (
             _different_experts(meeting, layer, brought)
+            or _of_the_sequence(meeting, layer, brought)
             or pieces()
             or _cut_by_place(meeting, layer, brought)
             or _over_axes(meeting, layer, brought)
@@ -159,6 +160,18 @@ def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState])
     return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
 
 
+def _of_the_sequence(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a gather of keys and values that were gathered before, or of which ranks have the same
+    slices; an empty text for another collective."""
+    rank, labels = brought[0].rank, [one.labels for one in brought]
+    if rank is None or meeting.row is not ALLGATHER or any(one.kind != "KeysValues" for one in labels):
+        return ""
+    if all(one.brought and one.labels.is_whole() for one in brought):
+        own = "they were gathered before, and are whole already: keep what model.project has given this rank stored"
+        return f"{own}, and store what a gather gives under another key, or nowhere"
+    return rank.share_slices(layer, labels[0].batches)
+
+
 def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return what to do about gradients of different experts that are to be summed; an empty text for others."""
     labels = [one.labels for one in brought]
@@ -235,6 +248,9 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         again = f"the gradient of layer {layer} has been summed over all axes already"
         if first.labels.is_whole():
             return f"{again}: reduce each gradient once over each"
+        if rank.axis_of_pieces(layer):
+            once = "sum once over each axis, so leave out one of these two calls"
+            return f"{again}, and in pieces, as the weight is: {once}"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
@@ -286,7 +302,9 @@ def called_otherwise(meeting: Meeting, calls: Sequence[InFlight], one: InFlight,
     """Return what to do about a group whose ranks call different collectives. ``calls``: all that are known; ``one``
     and ``two``: two of them that differ."""
     axis = meeting.op[0]
-    return _which_axis(mesh, axis) or _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
+    if without := _which_axis(mesh, axis):
+        return f"{without}{_along_same_layers(one, axis)}"
+    return _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
 
 
 def _which_axis(mesh: Mesh, axis: object) -> str:
@@ -310,7 +328,17 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
         have += "share them"
         return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
-    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers"
+    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers{_along_same_layers(one, axis)}"
+
+
+def _along_same_layers(call: InFlight, axis: object) -> str:
+    """Return, as the end of a sentence, along which other axis ranks have loaded the same layers, and the call over it;
+    or an empty text."""
+    own = [one for one in call.rank.axes_of_layers() if one != axis]
+    if not own or call.layer is None:
+        return ""
+    over = f"await model.{call.kind}(..., {call.layer}, axis={show_axis(own[0])})"
+    return f". The ranks along {' and '.join(f'axis={show_axis(one)}' for one in own)} have the same layers: {over}"
 
 
 def _gone_past(calls: Sequence[InFlight]) -> str:

@@ -12,11 +12,14 @@ from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .circle import Circle, Mailboxes, after, against_rounds, carried, missing_send, send_to, unsent_of
+from .astray import to_wrong_rank
+from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
+from .rounds import against_rounds
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
+MOST_ALIKE = 8  # rows on messages that differ by nothing but numbers: of more there is the first
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -61,7 +64,17 @@ class Stuck:
         return deadlock
 
     def _unread(self) -> list[str]:
-        """Return a row for each pair of ranks with messages that no receive has taken."""
+        """Return a row for each pair of ranks with messages that no receive has taken; of many that are alike but for
+        their numbers the first."""
+        alike: dict[str, list[str]] = {}
+        for row in self._all_unread():
+            alike.setdefault(_NUMBER.sub("0", row), []).append(row)
+        shown = list[str]()
+        for several in alike.values():
+            shown += several if len(several) <= MOST_ALIKE else [several[0], f"{len(several) - 1} more such rows"]
+        return shown
+
+    def _all_unread(self) -> list[str]:
         return [
             f"a message from rank {sender} to rank {rank} is not received yet: {carried(mailbox[0])}"
             if len(mailbox) == 1
@@ -92,6 +105,8 @@ class Stuck:
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
+        if wrong := to_wrong_rank(self.links, self.mailboxes):
+            return wrong
         if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
             return elsewhere
         if len(receives) < len(waits) and (astray := self._astray(receives)):

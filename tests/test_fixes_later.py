@@ -1,0 +1,484 @@
+"""What natural mistakes in the later puzzles are told: rows as in ``test_fixes``, graded in the same ways."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lib import grade
+from lib.grading.verdict import FAIL
+from tests.corpus import changed, whole
+from tests.corpus import function as solution_of
+from tests.test_corpus import LONG, function, near
+from tests.test_fixes import Row
+from tests.turns import examples
+
+# -- coroutines that nobody awaits ------------------------------------------------------------------------------------
+
+SUMS = """\
+        grad = await model.scatterreduce(grad, layer, axis="shard")
+        grad = await model.allreduce(grad, layer, axis="replica")
+        grad = await model.allgather(grad, layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+"""
+BACKWARDS = "    for layer in reversed(range(model.LAYERS)):\n"
+"""In the solution of puzzle 20: what is done for a layer after its backward, and the loop in which that is."""
+
+
+def in_a_coroutine(name: str, call: str) -> Row:
+    """Return the row of puzzle 20's solution with the sums of a layer in a coroutine that is called like this."""
+    source = solution_of("hierarchical").replace(SUMS, f"        {call}\n")
+    source = source.replace(BACKWARDS, f"    later = []\n\n    async def sums(layer, grad):\n{SUMS}\n{BACKWARDS}")
+    return Row(whole("hierarchical", name, source), ())
+
+
+WAITS_AT_ONCE = changed(
+    "two_batch_overlap",
+    "each all-to-all is awaited at once",
+    ("    on_their_way = {}\n", ""),
+    (
+        "on_their_way[turn] = model.alltoall(out, layer + 1)",
+        "acts[turn, 'next'] = await model.alltoall(out, layer + 1)",
+    ),
+    ("inp = await on_their_way.pop(turn) if layer", "inp = acts.pop((turn, 'next')) if layer"),
+    ("model.loss(await on_their_way.pop(turn))", "model.loss(acts.pop((turn, 'next')))"),
+    ("on_their_way[turn] = model.alltoall(grad,", "grads[turn] = await model.alltoall(grad,"),
+    ("grad = await on_their_way.pop(turn)", "grad = grads.pop(turn)"),
+)
+
+ROWS = [
+    in_a_coroutine("a coroutine is called and not awaited", "sums(layer, grad)")._replace(
+        says=("await sums(layer, grad): it is called and never awaited",)
+    ),
+    in_a_coroutine("coroutines in a list that nobody awaits", "later.append(sums(layer, grad))")._replace(
+        says=("sums(layer, grad) is put into later, and never awaited: await asyncio.gather(*later)",)
+    ),
+    Row(
+        changed(
+            "zbv",
+            "no await for the half of the input",
+            ("        await for_the_input(stage)", "        for_the_input(stage)"),
+        ),
+        ("await for_the_input(stage): it is called and never awaited",),
+        ("model.loss makes the first gradient",),
+    ),
+    Row(
+        changed(
+            "interleaved", "later forwards are not awaited", ("            await forward(*f", "            forward(*f")
+        ),
+        ("await forward(*forwards[turn]): it is called and never awaited",),
+    ),
+]
+
+# -- stages, halves, experts and slices --
+
+ROWS += [
+    Row(
+        changed(
+            "dualpipe",
+            "upper off by one",
+            ("range(end - lower.stop, end - lower.start)", "range(end - lower.stop - 1, end - lower.start - 1)"),
+        ),
+        ("do two of this rank's ranges of layers overlap? It has loaded layers 2, 3 so far",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "over to place 0",
+            ("on = model.rank_at(half=1 - half, place=place)", "on = model.rank_at(half=1 - half, place=0)"),
+        ),
+        (
+            "rank 3 has sent Activation of layer 4, micro-batch {4} to rank 0, which has not loaded layer 4; rank 1 has: await model.pass_to(1, ...) on rank 3",
+        ),
+        ("pass_to(2",),
+    ),
+    Row(
+        changed(
+            "dualpipe", "both stages the same micro-batches", ("upper: (1 - half) * share}", "upper: half * share}")
+        ),
+        (
+            "Rank 1 has received Activation of layer 4, micro-batch {4}, from rank 3, and has not run layer 4 on it",
+            "let it do what comes first, micro-batch 4",
+        ),
+        ("has not sent on",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "upper stage from back",
+            ("before = {lower: back, upper: on}", "before = {lower: back, upper: back}"),
+        ),
+        ("Is this for layer 6? Then layer 5 is on rank 1: await model.receive(src=1)",),
+        ("what is stored can be used",),
+    ),
+    Row(
+        changed("dualpipe", "summed over all ranks", ('layer, axis="half")', "layer)")),
+        ('The ranks along axis="half" have the same layers: await model.allreduce(..., 6, axis="half")',),
+    ),
+    Row(
+        changed("dualpipe", "summed over places", ('layer, axis="half")', 'layer, axis="place")')),
+        ('The ranks along axis="half" have the same layers: await model.allreduce(..., 6, axis="half")',),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "a share of a rank",
+            (
+                "share = end // model.RANKS, model.BATCHES // 2",
+                "share = end // model.RANKS, model.BATCHES // model.RANKS",
+            ),
+        ),
+        ("where 2 ranks have layer 0, and so there are 2 replicas",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "every backward overlapped",
+            ("backward_of(layer, mb)\n", "backward_of(layer, mb, overlapped=True)\n"),
+        ),
+        ("where a backward has no forward beside it, leave overlapped=True out",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "one more ahead",
+            ("n, ahead = place + 1, places - place - 1", "n, ahead = place + 1, places - place"),
+        ),
+        ("this rank has carried micro-batches 4-7 through layer 0, which is its share, and asks for one more",),
+        ("replica",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "ends with the upper stage",
+            (
+                "    for _ in range(ahead):\n        await backward(lower)\n",
+                "    for _ in range(ahead):\n        await backward(upper)\n",
+            ),
+        ),
+        (
+            "there is no micro-batch 8: BATCHES is 8",
+            "The backward that is left on this rank is that of layer 0 for micro-batch 3",
+        ),
+        ("do that forward first",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "no turn",
+            ("    if place == places - 1:\n        on = model.rank_at(half=1 - half, place=place)\n", ""),
+        ),
+        ("layer 4 is on rank 3, too: await model.pass_to(3, ...)",),
+        ("keep it stored",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "a ring, not a V",
+            (
+                "range(end - (rank + 1) * thick, end - rank * thick)",
+                "range(end // 2 + rank * thick, end // 2 + (rank + 1) * thick)",
+            ),
+        ),
+        ("rank 0 has layer 4, and the stages are in a V here",),
+    ),
+    Row(
+        changed("zbv", "turn sent", ("if stage.stop < end and not (turn and stage == lower):", "if stage.stop < end:")),
+        ("layer 4 is on this rank itself, which goes on with it: keep it stored, and send nothing here",),
+        ("in a row",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "turn of the gradient sent",
+            ("if stage.start > 0 and not (turn and stage == upper):", "if stage.start > 0:"),
+        ),
+        ("layer 3 is on this rank itself, which goes on with it: keep it stored, and send nothing here",),
+        ("on a ring",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "weight half with the gradient below",
+            (
+                "            grad = model.grad_activations.pop((layer, mb))\n",
+                "            grad = model.grad_activations.pop((layer - 1, mb))\n",
+            ),
+        ),
+        (
+            "this rank has model.grad_activations[7, 0], the gradient that layer 7 of this rank reads, and not layer 6: is that meant?",
+        ),
+        ("receive(src=1)",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "the same micro-batch twice",
+            ("model.get_activation([mb])", "model.get_activation([model.rank])"),
+        ),
+        ("Or is another one meant? deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "forward in place of expert",
+            (
+                'out = model.expert(layer, acts["tokens", layer], model.weights[layer])',
+                'out = model.forward(layer, acts["tokens", layer], model.weights[layer])',
+            ),
+        ),
+        ("layer 1 has experts, and tokens are for these: out = model.expert(layer, tokens, weight)",),
+        ("tokens are not home",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "dense in pieces, too",
+            (
+                "piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)",
+                "piece = (model.rank, model.RANKS)",
+            ),
+        ),
+        ("here each rank has all of a layer without experts: model.load_weights(0)",),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "input kept, not the tokens",
+            (
+                '            acts["tokens", layer] = await model.alltoall(acts.pop(layer), layer)\n            out = model.expert(layer, acts["tokens", layer], model.weights[layer])',
+                "            tokens = await model.alltoall(acts[layer], layer)\n            out = model.expert(layer, tokens, model.weights[layer])",
+            ),
+            ('acts.pop(("tokens", layer))', "acts.pop(layer)"),
+        ),
+        ("model.expert(7, ...) has read the tokens that alltoall gave: keep those for the backward",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "update moved into the loop",
+            (
+                "            sums[layer] = model.allreduce(grad, layer)\n",
+                "            grad = await model.allreduce(grad, layer)\n            model.grad_weights[layer] = grad\n            model.weights[layer], model.opt_states[layer] = model.update(layer, grad, weight, model.opt_states[layer])\n",
+            ),
+        ),
+        ("model.update has been called 2 times for layer 0",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "queries gathered",
+            (
+                'whole = await model.allgather(acts["kv", layer], layer)',
+                'whole = await model.allgather(acts["att", layer], layer)',
+            ),
+        ),
+        ("these are queries: keys and values are the second of what model.project gives, and only they are gathered",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "whole output gathered for the loss",
+            (
+                'grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)',
+                'whole = await model.allgather(acts.pop(model.LAYERS), model.LAYERS)\n    grads["out"] = model.loss(whole).shard(model.rank, model.RANKS)',
+            ),
+        ),
+        ("the loss takes each rank's slice of the output, and gives a slice: model.loss(out, sliced=True)",),
+        ("`run` and `draw` take it",),
+    ),
+    Row(
+        changed(
+            "breadth_first",
+            "pieces of all ranks",
+            ("model.load_weights(layer, shard, shards)", "model.load_weights(layer, model.rank, model.RANKS)"),
+        ),
+        (
+            'only the ranks along axis="shard" have this layer, so these have all of it together: model.load_weights(0, model.axis_index("shard"), model.axis_size("shard"))',
+        ),
+    ),
+    Row(
+        changed(
+            "breadth_first",
+            "sum without an axis",
+            (
+                'scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")',
+                "scatterreduce(model.grad_weights.pop(layer), layer)",
+            ),
+        ),
+        ('The ranks along axis="shard" have the same layers: await model.scatterreduce(..., 4, axis="shard")',),
+    ),
+    Row(
+        changed(
+            "repair_book",
+            "both sums",
+            (
+                '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN',
+                '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            grad = await model.allreduce(grad, layer, axis="replica")\n            ### BROKEN',
+            ),
+        ),
+        ("and in pieces, as the weight is: sum once over each axis, so leave out one of these two calls",),
+        ("join them",),
+    ),
+    Row(
+        changed(
+            "repair_experts",
+            "gradients of experts travel",
+            (
+                "        if not model.experts(layer):\n            grad = await model.allreduce(grad, layer)\n",
+                "        if not model.experts(layer):\n            grad = await model.allreduce(grad, layer)\n        else:\n            grad = await model.alltoall(grad, layer)\n",
+            ),
+        ),
+        ("the gradient of experts stays with them, as their weights do",),
+        ("comes first of what",),
+    ),
+    Row(
+        changed(
+            "repair_zigzag",
+            "gathered keys stored over its own",
+            (
+                'kv = await model.allgather(acts["kv", layer], layer)',
+                'kv = acts["kv", layer] = await model.allgather(acts["kv", layer], layer)',
+            ),
+        ),
+        ("they were gathered before, and are whole already: keep what model.project has given this rank stored",),
+        ("Let each rank project",),
+    ),
+    Row(
+        changed("repair_zigzag", "neighbor slices", ("inp.shard(2 * n - 1 - r, 2 * n)", "inp.shard(r + 1, 2 * n)")),
+        ("ranks 0 and 1 have both projected slice {1} of 8 of layer 0",),
+        ("model.scatterreduce",),
+    ),
+]
+
+AT_REAL_SIZE = [
+    Row(
+        changed(
+            "compose", "last gather along z", ('allgather(piece, layer, axis="x")', 'allgather(piece, layer, axis="z")')
+        ),
+        ('The ranks along axis="x" have the same layers: await model.allgather(..., 4, axis="x")',),
+    ),
+    Row(
+        changed(
+            "compose",
+            "rounds of replicas",
+            (
+                "mbs[start : start + stages] for start in range(0, share, stages)",
+                "mbs[start : start + replicas] for start in range(0, share, replicas)",
+            ),
+        ),
+        (
+            "rank 0 takes 16 micro-batches through forward(layer 0) before forward(layer 8): a round is as many micro-batches as there are stages, 8",
+        ),
+        ("do that forward first",),
+    ),
+    Row(
+        changed("compose", "no ring before", ("first + (stage - 1) % stages", "first + stage - 1")),
+        ("await model.receive(src=7)", "(stage - 1) % stages is the stage before"),
+        ("model.RANKS",),
+    ),
+    Row(
+        changed("compose", "next over all ranks", ("first + (stage + 1) % stages", "(model.rank + 1) % model.RANKS")),
+        (
+            "to rank 0, which is of another pipeline and has other micro-batches. Rank 120 has these, and waits for rank 127: await model.pass_to(120, ...) on rank 127",
+            "15 more such rows",
+        ),
+        ("receive(src=127) on rank 0",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "pieces of the stage",
+            ("state.shard(replica, replicas)", "state.shard(stage, stages)"),
+            ("model.weights[layer].shard(replica, replicas)", "model.weights[layer].shard(stage, stages)"),
+        ),
+        ('this one is (model.axis_index("x"), model.axis_size("x")): weight.shard with these two numbers',),
+    ),
+    Row(
+        changed(
+            "compose",
+            "1F1B's warm-up",
+            ("ahead = 2 * (stages - 1 - stage) + (len(mine) - 1) * stages + 1", "ahead = stages - stage"),
+        ),
+        (
+            "rank 7 begins its first backward after 1 forward, which is too soon",
+            "the last rank needs (len(mine) - 1) * stages + 1, here 9",
+        ),
+        ("model.RANKS",),
+    ),
+    Row(
+        changed(
+            "compose",
+            "thick stages",
+            (
+                "mine = range(stage, model.LAYERS, stages)",
+                "thick = model.LAYERS // stages\n    mine = range(stage * thick, (stage + 1) * thick)",
+            ),
+        ),
+        ("layer 1 is its own, and goes on there without a message",),
+    ),
+]
+COSTS = [
+    Row(
+        changed(
+            "context_parallel",
+            "all-reduces awaited layer by layer",
+            (
+                "sums[layer] = model.allreduce(of_weight, layer)",
+                "model.grad_weights[layer] = await model.allreduce(of_weight, layer)",
+            ),
+            ("grad = await sums[layer]", "grad = model.grad_weights.pop(layer)"),
+        ),
+        (
+            "computes nothing while allreduce(layer 7) is on its way, and then backward_rest(layer 6) of micro-batch 0, which does not need it: keep the call, and await it right before model.update(7, ...)",
+        ),
+    ),
+    Row(
+        changed("zero_bubble", "first rank late, not the last", ("int(is_last)", "int(is_first)")),
+        ("do these then, on rank 3: the weight half of a micro-batch after the input half of the next one",),
+        ("ranks 0, 3",),
+    ),
+    Row(
+        WAITS_AT_ONCE,
+        (
+            "rank 0 computes nothing while alltoall(layer 1) of micro-batch 0 is on its way, and then forward(layer 0) of micro-batch 4",
+        ),
+    ),
+]
+
+AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_words_lead_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL, here.message
+    missing = [words for words in row.says if words not in here.message]
+    wrong = [words for words in row.never if words in here.message]
+    assert not missing and not wrong, f"missing {missing}, wrong {wrong}:\n{here.message}"
+    if row in AT_A_SHELL_TODAY:
+        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
+        assert strip(near(row.program).message) == strip(here.message)
+
+
+@pytest.mark.parametrize("row", AT_REAL_SIZE, ids=lambda row: row.program.name)
+def test_words_lead_to_the_fix_at_real_size(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL, here.message
+    fix = here.message.partition("instead: ")[2]
+    assert all(words in here.message for words in row.says), here.message
+    assert not any(words in fix for words in row.never), here.message
+
+
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_costs_time_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right, here.message
+    assert all(words in here.costs_time for words in row.says), here.costs_time
+    assert not any(words in here.costs_time for words in row.never), here.costs_time
