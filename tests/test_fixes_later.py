@@ -356,6 +356,183 @@ ROWS += [
     ),
 ]
 
+ROWS += [
+    Row(
+        changed(
+            "dualpipe",
+            "gradients asked of the rank before",
+            ("(stage.stop - 1, mb), after[stage])", "(stage.stop - 1, mb), before[stage])"),
+        ),
+        ("if that is what rank 3 waits for, it asks the wrong rank: await model.receive(src=2)",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "key of the gradient one layer up",
+            (
+                "model.grad_activations[end - 1, mb] = model.loss(out)",
+                "model.grad_activations[end, mb] = model.loss(out)",
+            ),
+        ),
+        ("model.loss has made the gradient of the output of layer 7 here, for micro-batch 4, so it needs no message",),
+        ("from a neighbor",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "halves start at the same place",
+            ("first = {lower: half * share, upper: (1 - half) * share}", "first = {lower: 0, upper: share}"),
+        ),
+        ("Ranks 0, 2 have run layer 0 on micro-batch 0, and only one of them should",),
+        ("let it do what comes first",),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "one pair too few",
+            ("for _ in range(share - model.RANKS + n):", "for _ in range(share - model.RANKS + n - 1):"),
+        ),
+        ("layer 4 has not run on micro-batches 3, 7 by then, on any rank", "Is a loop too short?"),
+    ),
+    Row(
+        changed(
+            "dualpipe",
+            "layers of each rank in a row",
+            (
+                "lower = range(place * thick, (place + 1) * thick)",
+                "lower = range(model.rank * thick, (model.rank + 1) * thick)",
+            ),
+        ),
+        ("rank 2 has loaded layers 2-5, and at its place, 0, are layers 0, 1, 6, 7",),
+        ("receive(src=0)",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "loss on the last rank",
+            (
+                "        if stage.stop == end:\n            out",
+                "        if rank == ranks - 1 and stage == upper:\n            out",
+            ),
+        ),
+        (
+            "this rank has run the last layer, 7, for micro-batch 0: model.loss makes the first gradient here, with no message",
+        ),
+        ("a ring",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "no forwards of the upper stage before the turn",
+            (
+                "    for _ in range(rank):\n        await forward(upper)\n        await forward(lower)\n",
+                "    for _ in range(rank):\n        await forward(lower)\n",
+            ),
+        ),
+        ("rank 3 has still to do forward(4, ...) of micro-batches 5-7",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "gradient popped by the input half",
+            (
+                "inp, grad = model.activations[layer, mb], model.grad_activations[layer, mb]",
+                "inp, grad = model.activations[layer, mb], model.grad_activations.pop((layer, mb))",
+            ),
+        ),
+        ("both halves of a backward read it, so keep it until backward_weight(7, ...), and pop it there",),
+        ("send it once",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "weight half before the input half",
+            (
+                "        await for_the_input(stage)\n        for_the_weight(stage)",
+                "        for_the_weight(stage)\n        await for_the_input(stage)",
+            ),
+        ),
+        ("backward_input(7, ...) of micro-batch 0 has not run yet: it comes before backward_weight",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "before for the upper stage is the rank before",
+            ("before = {lower: rank - 1, upper: rank + 1}", "before = {lower: rank - 1, upper: rank - 1}"),
+        ),
+        ("Is this for layer 7? Then layer 6 is on rank 1: await model.receive(src=1)",),
+        ("ring",),
+    ),
+    Row(
+        changed("zbv", "thick of ranks", ("thick = end // (2 * ranks)", "thick = end // ranks")),
+        ("rank 0 has layers 1, 6, and the stages are in a V here",),
+        ("without the pass_to",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "next layer's call awaited for the other",
+            ("inp = await on_their_way.pop(turn) if layer", "inp = await on_their_way.pop(1 - turn) if layer"),
+        ),
+        ("this is of layer 2, and not 1: is the result of another call taken here?",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "backward with expert's verb",
+            ("verb = model.backward_expert if model.experts(layer) else model.backward", "verb = model.backward"),
+        ),
+        (
+            "layer 7 has experts, and tokens are for these: of_weight, grad = model.backward_expert(layer, tokens, grad, weight)",
+        ),
+        ("not home",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "loss of both together",
+            ("model.loss(await on_their_way.pop(turn))", "model.loss(acts[turn, model.LAYERS - 1])"),
+        ),
+        ("the loss reads the output of the last layer, when it is home: await model.alltoall(out, 8)",),
+    ),
+    Row(
+        changed(
+            "hierarchical",
+            "the last gather's grad not kept",
+            (
+                '        grad = await model.allgather(grad, layer, axis="shard")\n',
+                '        await model.allgather(grad, layer, axis="shard")\n',
+            ),
+        ),
+        ("model.allgather does not change the gradient that it is given, it returns a new one",),
+        ("leave out that gather",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards in rounds of layers not reversed",
+            (
+                "for some in rounds for layer in reversed(mine) for mb in some",
+                "for layer in reversed(mine) for some in rounds for mb in some",
+            ),
+        ),
+        ("rank 3 has taken 4 micro-batches back through layer 7, and none through layer 3",),
+        ("do that forward first",),
+    ),
+    Row(
+        changed(
+            "repair_book",
+            "all-reduce in the node as well",
+            (
+                '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            ### BROKEN',
+                '            grad = await model.scatterreduce(grad, layer, axis="replica")\n            ### BROKEN',
+            ),
+        ),
+        ('reduce-scatter over axis="shard" first',),
+        ("one of these two calls is too many",),
+    ),
+]
+
 AT_REAL_SIZE = [
     Row(
         changed(
@@ -424,6 +601,10 @@ AT_REAL_SIZE = [
     ),
 ]
 COSTS = [
+    Row(
+        changed("zero_bubble", "weight halves of all ranks late", ("int(is_last)", "1")),
+        ("left after its last input half: do one where it is idle before",),
+    ),
     Row(
         changed(
             "context_parallel",

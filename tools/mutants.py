@@ -57,6 +57,7 @@ DECIDE = {
     "lib.machine.advice.circle": ("network", "fixes"),
     "lib.machine.advice.misfit": ("network", "fixes"),
     "lib.machine.advice.rounds": ("fixes", "fixes_later"),
+    "lib.machine.advice.stages": ("fixes_later",),
     "lib.machine.advice.stuck": ("network", "fixes"),
     "lib.machine.network": ("network", "plain_machine"),
     "lib.machine.deferred_memory": ("lives", "network", "plain_machine"),

@@ -29,7 +29,7 @@ from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
@@ -430,6 +430,7 @@ class Slowness:
             ranks = self._before_a_send(kind) or {event.rank for event in self.events_on_chain if event.kind == kind}
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
             halves = ": the weight half of a micro-batch after the input half of the next one"
+            halves += "".join(self._halves_at_the_end())
             return (
                 f"let what others wait for go on first, and do these then{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
             )
@@ -456,6 +457,23 @@ class Slowness:
         if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
+
+    def _halves_at_the_end(self) -> Iterator[str]:
+        """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last
+        input half."""
+        on_chain = defaultdict[int, list[Event]](list)
+        for event in self.events_on_chain:
+            if event.kind == BACKWARD_WEIGHT.kind:
+                on_chain[event.rank].append(event)
+        for rank, halves in sorted(on_chain.items()):
+            own = [
+                event.end for event in self.outcome.events if event.rank == rank and event.kind == BACKWARD_INPUT.kind
+            ]
+            left = [event for event in halves if event.start >= max(own, default=0.0)]
+            if len({event.batches for event in left}) > 1:
+                some = numbered("micro-batch", {batch for event in left for batch in event.batches})
+                has = f". Rank {rank} has those of {some} left after its last input half"
+                yield f"{has}: do one where it is idle before"
 
     def _before_a_send(self, kind: str) -> set[int]:
         """Return the ranks that send something after an operation of this verb that is on the longest chain."""

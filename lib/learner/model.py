@@ -503,16 +503,19 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         return f"it came from rank {sender}{line}{right and '; '}{right}"
 
     def _of_experts(self, row: Computation, layer: object, operand: object) -> str:
-        """Return what to do about tokens that a layer with experts is to compute as a whole, or an activation in the
-        place of the tokens that have come before; an empty text for anything else."""
+        """Return what to do about tokens where an activation is asked for, or the other way round, in a model with
+        experts; an empty text for anything else."""
+        if isinstance(operand, Tokens) and row is LOSS:
+            home = f"await model.alltoall(out, {self._layers}), with what model.expert({self._layers - 1}, ...) gives"
+            return f"the loss reads the output of the last layer, when it is home: {home}"
         if not isinstance(layer, int) or not 0 <= layer < self._layers or not self.experts(layer):
             return ""
-        if isinstance(operand, Tokens) and row is FORWARD:
-            return f"layer {layer} has experts, and tokens are for these: out = {written('expert')}"
-        if isinstance(operand, TokensGrad) and row is BACKWARD:
-            return (
-                f"layer {layer} has experts, and tokens are for these: of_weight, grad = {written('backward_expert')}"
-            )
+        if isinstance(operand, (Tokens, TokensGrad)) and row in (FORWARD, BACKWARD):
+            verb = "backward_expert" if row is BACKWARD else "expert"
+            gives = "of_weight, grad" if row is BACKWARD else "out"
+            return f"layer {layer} has experts, and tokens are for these: {gives} = {written(verb)}"
+        if isinstance(operand, Activation) and operand.layer != layer:
+            return f"this is of layer {operand.layer}, and not {layer}: is the result of another call taken here?"
         if isinstance(operand, Activation) and self._simulator.has_run(self._handle, "expert", layer):
             kept = f"model.expert({layer}, ...) has read the tokens that alltoall gave: keep those for the backward"
             return f"{kept}, stored in model.activations under a key of their own"

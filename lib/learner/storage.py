@@ -77,7 +77,15 @@ class Storage(dict[Hashable, Any]):
         kept = self._nothing_kept(key)
 
         def fix() -> str:
-            known = meant or there or kept or self._gradient_too_soon(key) or own or self._elsewhere(key, popped)
+            known = (
+                meant
+                or there
+                or kept
+                or self._read_by_half(key)
+                or self._gradient_too_soon(key)
+                or own
+                or self._elsewhere(key, popped)
+            )
             return known or taken or plain
 
         def in_rounds() -> str:
@@ -149,12 +157,29 @@ class Storage(dict[Hashable, Any]):
         if meant is None or not meant[1] or not 0 < meant[0] <= rank.layers:
             return ""
         layer, batches = meant[0] - 1, meant[1]
+        if not simulator.has_loaded(rank, layer) and meant[0] < rank.layers:
+            layer = meant[0]  # here the gradient of an output has the key of its layer
         if not batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return ""
         if batches <= simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
             return ""
         first = f"{BACKWARD_INPUT.kind}({layer}, ...) of {numbered('micro-batch', batches)} has not run yet"
         return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it. Else "
+
+    def _read_by_half(self, key: Hashable) -> str:
+        """Return what to do about a gradient that the half of a backward for the input has taken out, where that for
+        the weight is still to come; or an empty text."""
+        labels: Labels | None = self._gone.get(key)
+        if labels is None or labels.kind != "ActivationGrad" or self._of_key(key) != (labels.layer, labels.batches):
+            return ""
+        layer, simulator, rank = labels.layer, self._simulator, self._rank
+        first, second = (simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT))
+        if not labels.batches <= first - second:
+            return ""
+        return (
+            f"{BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read it, so keep it until "
+            f"{BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
+        )
 
     def _zero_of(self, layer: Hashable) -> str:
         """Return what this rank brings to the reduction of the gradient of a layer that has run on another rank, and of

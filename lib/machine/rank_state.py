@@ -329,9 +329,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and tensor.since < 0 and sent:
         back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
         return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
+    loaded = rank._loaded_piece(own, tensor.labels.adapter)
+    of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
+    if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
+        return not_in_place(kind)
     if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
-    loaded = rank._loaded_piece(own, tensor.labels.adapter)
     other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
     if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:
         return f"update the piece that this rank has loaded, model.weights[{own}], and not another one"

@@ -29,6 +29,7 @@ from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.rounds import against_rounds, of_its_pipeline
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -284,13 +285,15 @@ class LocalSimulator:
         if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to", operand)
         if receiver == rank.rank:
-            fix_for = {"several_kinds": NEIGHBOR_STAGES}
             where, labels = rank.place("pass_to"), None if operand is None else operand.labels
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
                 fix=lambda: (rank.goes_to(labels) if labels else "") or KEPT,
-                fix_for=fix_for,
+                fix_for={
+                    "several_kinds": NEIGHBOR_STAGES,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
+                },
             )
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
@@ -304,12 +307,15 @@ class LocalSimulator:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
                 def from_another() -> str:
-                    return rank.from_another() or plain
+                    return first_gradient(rank) or rank.from_another() or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
                     fix = "this rank is the host: gradients come from its devices, receive(src=model.devices[0])"
-                fix_for = {"several_kinds": NEIGHBOR_STAGES}
+                fix_for: dict[str, Fix] = {
+                    "several_kinds": NEIGHBOR_STAGES,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or from_another(),
+                }
                 where = rank.place("receive")
                 raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix, fix_for=fix_for)
         return self.network.receive(self.network.links[rank.rank], src)
@@ -394,7 +400,10 @@ class LocalSimulator:
                 error.fix = "one rank, and not several: model.devices[0] is the first" if mesh.hosts else "one rank"
             elif tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
-                error.fix_for = {IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS}
+                error.fix_for = {
+                    IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or rank.goes_to(tensor.labels) or NEIGHBORS,
+                }
             elif operation == "receive":
                 error.fix = lambda: (
                     rank.round_the_ring(other)
@@ -402,6 +411,9 @@ class LocalSimulator:
                     or rank.same_stage(other)
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
                 )
+                error.fix_for = {
+                    IN_A_V: lambda: rank.not_in_a_v() or first_gradient(rank) or rank.from_another() or FIRST_AND_LAST
+                }
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:

@@ -94,7 +94,10 @@ def advice(error: BaseException) -> tuple[str, str]:
         fix = "as many names to the left of the = as there are results: load_weights, backward and update give two"
         return "", fix
     if isinstance(error, KeyError):
-        return "", "nothing is in that dictionary under this key: was it put in on this rank, and before that?"
+        return (
+            "",
+            "nothing is in that dictionary under this key: was it put in on this rank, before that, and in each turn?",
+        )
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):

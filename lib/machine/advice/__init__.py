@@ -1,6 +1,7 @@
 """What to write instead, where that depends on several ranks: they wait for each other, or bring what does not fit.
 
 ======  ======================================================================
+stages  which layers a rank should have in a pipeline, and what it has still to do
 circle  ranks that wait for each other's messages, and what should come first
 astray  messages that have gone to a rank that has no use for them
 misfit  a collective whose tensors do not fit, or whose ranks call another one

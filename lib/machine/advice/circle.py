@@ -14,6 +14,7 @@ from ...record.table import OPERATIONS, RECEIVE, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..rank_state import Done
+from .stages import left_to_do
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
@@ -76,7 +77,8 @@ def missing_send(
                 to, what = call.rank.rank, tensor_in_words(mailbox[0].labels)
                 lies = f"rank {to} waits for rank {call.peer}, and what rank {sender} sent lies there unread, {what}"
                 return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
-    return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
+    left = "".join(f"; {todo}" for call in circle.ring[:MOST_WAITS] if (todo := left_to_do(call.rank)))
+    return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}{left}"
 
 
 def sent_elsewhere(links: Mapping[int, RankLinks]) -> str:
@@ -228,6 +230,8 @@ class Circle:
                 continue
             left = labels.batches - call.rank.has_run(FORWARD.kind, labels.layer)
             if left and call.rank.has_loaded(labels.layer) and call.rank.stores_an_input_more():
+                if twice := call.rank.runs_too(0, labels.batches):
+                    return twice
                 has = (
                     f"rank {call.rank.rank} has received {tensor_in_words(labels)}, from rank {call.peer}, and has not "
                 )
@@ -249,7 +253,7 @@ class Circle:
 
     def _unread(self) -> str:
         """Return which messages ranks should have received first, as others wait for what these give."""
-        said = []
+        said, asked = list[str](), list[str]()
         for call in self.ring:
             rank, peer = call.rank.rank, call.peer
             for sender, labels in self._lying(peer) if peer is not None else ():
@@ -258,7 +262,11 @@ class Circle:
                     does = f"{show_call(verb, labels.layer)}, {numbered('micro-batch', labels.batches)}"
                     lies = f"what rank {sender} has sent for it lies there unread"
                     said.append(f"let rank {peer} do {does}, first, which gives what rank {rank} waits for: {lies}")
-        return f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}" if said else ""
+                    if labels.kind == "ActivationGrad" and sender != self.waits_for.get(cast(int, peer)):
+                        asks = f"if that is what rank {peer} waits for, it asks the wrong rank: "
+                        asked.append(f". Or {asks}await model.receive(src={sender})")
+        order = f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}{''.join(asked[:1])}"
+        return order if said else ""
 
     def _no_loss(self) -> str:
         """Return which rank could begin the backward pass, where it waits for a gradient instead."""

@@ -254,6 +254,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
+    if done and (cut := rank.cut_of(layer)) and rank.axis_of_pieces(layer):
+        return cut
     if not done or {*rank.mesh.names(axis)} <= {*left}:
         return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "

@@ -85,6 +85,14 @@ def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> s
             return (
                 f"rank {one.rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
             )
+        row, then = first_round(one.backwards())
+        if peer is None and then is None and back == row == size and chunks > 1 and done < one.batches * chunks:
+            layer = one.backwards()[0][0]
+            said = f"rank {one.rank} has taken {row} micro-batches back through layer {layer}, and none through layer "
+            said += (
+                f"{layer - size}: as many as there are ranks, a round, go back through one layer, then the same ones "
+            )
+            return f"{said}through the one before"
         took, then = first_round(one.forwards())
         if peer is None and not back and then is None and took > size and chunks > 1:
             layer = one.forwards()[0][0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ...basics.errors import NO_OTHERS, Deadlock, numbered, show_call
+from ...basics.errors import Deadlock, numbered, show_call
 from ...record.kinds import KINDS
-from ...record.labels import DEALT
+from ...record.labels import DEALT, IN_A_V
 from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
@@ -15,6 +15,7 @@ from ..rank_state import RankState
 from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .rounds import against_rounds
+from .stages import BOTH_ENDS, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
@@ -57,7 +58,9 @@ class Stuck:
         waits = [call for calls in waiting.values() for call in calls]
         senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
-        fix, fix_for = self._way_out(waits, ended), {DEALT: order} if order else NO_OTHERS
+        any_rank = next(iter(self.links.values())).rank
+        others = {DEALT: order, IN_A_V: any_rank.not_in_a_v(), BOTH_ENDS: not_at_both_ends(any_rank)}
+        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in others.items() if said}
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
