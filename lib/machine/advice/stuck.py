@@ -59,8 +59,8 @@ class Stuck:
         senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
-        others = {DEALT: order, IN_A_V: any_rank.not_in_a_v(), BOTH_ENDS: not_at_both_ends(any_rank)}
-        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in others.items() if said}
+        by_layout = {DEALT: order, IN_A_V: any_rank.not_in_a_v(), BOTH_ENDS: not_at_both_ends(any_rank)}
+        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in by_layout.items() if said}
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
