@@ -209,9 +209,7 @@ ROWS += [
                 "            grad = model.grad_activations.pop((layer - 1, mb))\n",
             ),
         ),
-        (
-            "this rank has model.grad_activations[7, 0], the gradient that layer 7 of this rank reads, and not layer 6: is that meant?",
-        ),
+        ("the gradient that backward_weight(7, ...) reads, of micro-batch 0, is model.grad_activations[7, 0]",),
         ("receive(src=1)",),
     ),
     Row(
@@ -530,6 +528,120 @@ ROWS += [
         ),
         ('reduce-scatter over axis="shard" first',),
         ("one of these two calls is too many",),
+    ),
+]
+
+ROWS += [
+    Row(
+        changed("dualpipe", "turn at place 0", ("if place == places - 1:", "if place == 0:")),
+        (
+            "rank 0 has sent the Activation of layer 2, micro-batch 0, to rank 2, which has not loaded layer 2; rank 1 has: await model.pass_to(1, ...) on rank 0",
+        ),
+        ("more forwards",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "weight half twice",
+            ("        for_the_weight(stage)\n\n", "        for_the_weight(stage)\n        for_the_weight(stage)\n\n"),
+        ),
+        (
+            "both halves of the backward of layer 7 are done for micro-batch 0, as far as it has run: is backward_weight called once too often here?",
+        ),
+        ("receive(src=1)",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "experts' gradients dealt",
+            (
+                "grad = await totals[layer] if layer in totals else sums.pop(layer)",
+                "grad = await totals[layer] if layer in totals else sums.pop(layer).shard(model.rank, model.RANKS)",
+            ),
+        ),
+        ("what model.backward_expert gives is the gradient of this rank's experts already: leave it whole",),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "expert weights gathered",
+            (
+                'out = model.expert(layer, acts["tokens", layer], model.weights[layer])',
+                'out = model.expert(layer, acts["tokens", layer], await model.allgather(model.weights[layer], layer))',
+            ),
+        ),
+        ("this rank has loaded just these, and needs no others: model.weights[1] without a gather",),
+        ("load_weights",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "sums of keys by all-reduce at the end",
+            (
+                '        of_weight, grads["out"] = model.backward_project(',
+                '        grads["kv"] = await model.allreduce(grads.pop("kv"), layer)\n        of_weight, grads["out"] = model.backward_project(',
+            ),
+        ),
+        ("ranks add nothing to it here, so leave this call out",),
+        ("in each step pass both on",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "gather of the gradient of queries",
+            (
+                'grads["kv"] = await model.scatterreduce(kv_grad, layer)',
+                'grads["kv"] = await model.scatterreduce(kv_grad, layer)\n        grads["att"] = await model.allgather(grads["att"], layer)',
+            ),
+        ),
+        ("only keys and values are gathered: leave this call out",),
+        ("join what is read first",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "kv of the layer after",
+            (
+                'whole = await model.allgather(acts.pop(("kv", layer)), layer)',
+                'whole = await model.allgather(acts.pop(("kv", layer + 1)), layer)',
+            ),
+        ),
+        ("there is no layer 8: LAYERS is 8, and the last one is 7",),
+    ),
+    Row(
+        changed(
+            "context_parallel",
+            "loss of all ranks summed",
+            (
+                'grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)',
+                'grads["out"] = await model.allreduce(model.loss(acts.pop(model.LAYERS), sliced=True), model.LAYERS - 1)',
+            ),
+        ),
+        (
+            "each rank goes on with the gradient of its own slice, which needs nothing of the others: leave this call out",
+        ),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "weight half of the layer below's gradient",
+            (
+                "grad = model.grad_activations.pop((layer + 1, mb))\n            of_weight",
+                "grad = model.grad_activations.pop((layer, mb))\n            of_weight",
+            ),
+        ),
+        ("the gradient that backward_weight(2, ...) reads, of micro-batch 0, is model.grad_activations[3, 0]",),
+        ("send it once",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "stage by rank",
+            ("stage, mb = model.rank % stages, model.rank // stages", "stage, mb = model.rank, model.rank // stages"),
+        ),
+        ("ranks 4-15 have run no layer, and brought no gradient", "model.rank % stages is the stage"),
     ),
 ]
 

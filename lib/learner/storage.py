@@ -59,6 +59,9 @@ class Storage(dict[Hashable, Any]):
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
             plain += " A sum begins with the first one, stored as it is"
+        top = self._rank.layers - 1
+        if isinstance(key, tuple) and key[-1:] == (top + 1,) and _words(key) and (*key[:-1], top) in self:
+            plain = f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
@@ -252,11 +255,9 @@ class Storage(dict[Hashable, Any]):
             return too_far
         for other, tensor in self.items():
             labels: Labels = tensor._token.labels
-            if self._is_read_there(meant, other, labels):
-                own = (
-                    f"model.{self._name}[{_written(other)}], the gradient that layer {labels.layer} of this rank reads"
-                )
-                return f"this rank has {own}, and not layer {meant[0]}: is that meant?"
+            if self._is_read_there(meant, labels):
+                reads = f"the gradient that {BACKWARD_WEIGHT.kind}({labels.layer}, ...) reads"
+                return f"{reads}, of {numbered('micro-batch', meant[1])}, is model.{self._name}[{_written(other)}]"
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
             if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
                 layer = labels.layer  # here the gradient of an output has the key of its layer
@@ -267,15 +268,13 @@ class Storage(dict[Hashable, Any]):
                 )
         return ""
 
-    def _is_read_there(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
-        """Return whether the gradient of an output is stored under the key of its layer, which is this rank's, and is
-        looked for under that of the layer below, which is not."""
-        if labels.kind != "ActivationGrad" or not isinstance(other, tuple) or other[:1] != (labels.layer,):
+    def _is_read_there(self, meant: tuple[int, frozenset[int]], labels: Labels) -> bool:
+        """Return whether a tensor is the gradient that the half of a backward for the weight reads next in a layer of
+        this rank, of the micro-batch that is meant."""
+        if labels.kind != "ActivationGrad" or meant[1] != labels.batches:
             return False
-        if not 0 <= meant[0] == labels.layer - 1 or meant[1] != labels.batches:
-            return False
-        simulator, rank = self._simulator, self._rank
-        return simulator.has_loaded(rank, labels.layer) and not simulator.has_loaded(rank, meant[0])
+        ran = [self._simulator.has_run(self._rank, one.kind, labels.layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        return labels.batches <= ran[0] - ran[1]
 
     def _no_such_batch(self, batches: frozenset[int]) -> str:
         """Return what to do about a key with a micro-batch after the last one, where the keys of this dictionary are a
@@ -492,6 +491,10 @@ class Storage(dict[Hashable, Any]):
         known = self._forwards()
         if not known or batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return there
+        halves = [simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        if halves[0] and halves[0] == halves[1]:
+            done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
+            return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
         return (
             f"{missing}, which has run {known}. If this is for its backward, more forwards "

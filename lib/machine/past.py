@@ -435,6 +435,11 @@ class Asked:
         """Return the layers through which this rank has carried a micro-batch forward."""
         return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
 
+    def ran_nothing(self) -> str:
+        """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
+        idle = [rank for rank, one in sorted(self.ranks.items()) if not one.is_host and not one.layers_run()]
+        return f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'}" if idle else ""
+
     def trained_on(self) -> frozenset[int]:
         """Return the micro-batches that this rank has carried forward through some layer."""
         return NONE.union(*[self.has_run(FORWARD.kind, layer) for layer in self.layers_run()])

@@ -516,6 +516,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike, fix_for=all_of_it)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
+    if within(grad, weight) and experts_of(layer, rank.experts):
+        of_experts = "what model.backward_expert gives is the gradient of this rank's experts already: leave it whole"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=of_experts)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
@@ -578,8 +581,9 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
         cut = f"that is one of {grad.total}: weight.shard(model.rank, model.RANKS), and opt_state.shard alike"
-    if not cut and len(grad.shards) == 1 and not grad.is_whole():
-        cut = f"this one is {rank.numbers_of(grad)}: weight.shard with these two numbers, and opt_state.shard alike"
+    numbers = rank.numbers_of(grad)
+    if not cut and len(grad.shards) == 1 and not grad.is_whole() and "model." in numbers:
+        cut = f"this one is {numbers}: weight.shard with these two numbers, and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 
@@ -589,6 +593,9 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if verb := rank.reduced(layer, grad.batches):
         return not_in_place(verb)
     if verb := rank.reduced_alone(layer, grad.batches):
+        if idle := rank.ran_nothing():
+            stage = "is it a stage that is not there? With several pipelines, model.rank % stages is the stage"
+            return f"{idle} run no layer, and brought no gradient: {stage}"
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
     if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):

@@ -23,6 +23,20 @@ def to_wrong_rank(links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailbo
     for sender, receiver, labels in lying:
         if said := _of_other_pipeline(ranks, waits, sender, receiver, labels):
             return said
+    return next(filter(None, (_has_sent_astray(one) for _, one in sorted(ranks.items()))), "")
+
+
+def _has_sent_astray(sender: Asked) -> str:
+    """Return where an activation belongs that a rank has sent to one which has not loaded its layer, and which has
+    received it, where a copy of that layer is known to be for this rank; or an empty text."""
+    for layer in sorted(one + 1 for one in sender.layers_run()):
+        for batch, receiver in sorted(sender.receivers("Activation", layer).items()):
+            right = sender.elsewhere(layer, frozenset({batch})) if layer < sender.layers else None
+            has = receiver not in sender.ranks or sender.ranks[receiver].has_loaded(layer)
+            if right is not None and not has and not sender.has_loaded(layer):
+                sent = f"rank {sender.rank} has sent the Activation of layer {layer}, micro-batch {batch}, to rank"
+                belongs = f"which has not loaded layer {layer}; rank {right} has: await model.pass_to({right}, ...)"
+                return f"{sent} {receiver}, {belongs} on rank {sender.rank}"
     return ""
 
 

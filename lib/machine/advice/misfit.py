@@ -7,6 +7,7 @@ from functools import partial
 from typing import cast
 
 from ...basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_call, show_layers
+from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.kinds import KINDS
 from ...record.labels import same_pieces
@@ -25,6 +26,11 @@ WHOLE_ALREADY = {
     "await model.allgather(piece, layer)",
 }
 """What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
+
+
+OF_QUERIES = ("Attended", "AttendedGrad")
+OF_ATTENTION = (*OF_QUERIES, "KeysValues", "KeysValuesGrad")
+"""The tensors between the steps of attention."""
 
 
 # -- tensors that do not fit ----------------------------------------------------------------------------------------
@@ -54,9 +60,13 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
         )
 
     error.fix = otherwise
-    error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
+    ours = partial(_first_of, partial(_of_the_sequence, meeting, layer, brought), pieces)
+    error.fix_for = {name: partial(_first_of, ours, own) for name, own in others.items()}
     if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
         error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
+    if brought[0].labels.kind == "ActivationGrad" and sums(meeting.row.kind) and brought[0].labels.total > 1:
+        own_slice = "each rank goes on with the gradient of its own slice, which needs nothing of the others"
+        error.fix_for = {**error.fix_for, PROJECT.kind: f"{own_slice}: leave this call out"}
     if axis == SHARD:
         own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
         error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
@@ -164,7 +174,15 @@ def _of_the_sequence(meeting: Meeting, layer: int, brought: Sequence[TensorState
     """Return what to do about a gather of keys and values that were gathered before, or of which ranks have the same
     slices; an empty text for another collective."""
     rank, labels = brought[0].rank, [one.labels for one in brought]
-    if rank is None or meeting.row is not ALLGATHER or any(one.kind != "KeysValues" for one in labels):
+    if rank is None or labels[0].kind not in OF_ATTENTION:
+        return ""
+    if meeting.row is ALLGATHER and labels[0].kind in OF_QUERIES:
+        stays = "queries and their gradient stay on the rank of their slice, and only keys and values are gathered"
+        return f"{stays}: leave this call out"
+    if labels[0].kind == "KeysValuesGrad" and sums(meeting.row.kind) and all(one.is_whole() for one in labels):
+        home = "each of these is of another slice, that of its own rank: it is complete when it has gone round"
+        return f"{home} with its keys, and ranks add nothing to it here, so leave this call out"
+    if meeting.row is not ALLGATHER or any(one.kind != "KeysValues" for one in labels):
         return ""
     if all(one.brought and one.labels.is_whole() for one in brought):
         own = "they were gathered before, and are whole already: keep what model.project has given this rank stored"
