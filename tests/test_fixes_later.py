@@ -645,7 +645,91 @@ ROWS += [
     ),
 ]
 
+ROWS += [
+    Row(
+        changed(
+            "dualpipe",
+            "backwards in the layers' order",
+            (
+                "        for layer in reversed(stage):\n            backward_of(layer, mb)",
+                "        for layer in stage:\n            backward_of(layer, mb)",
+            ),
+        ),
+        ("instead:  backward goes from the last layer down to the first: backward(6, ...) comes first, and gives it",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "gradient stored one up",
+            ("model.grad_activations[layer - 1, mb] = grad", "model.grad_activations[layer, mb] = grad"),
+        ),
+        (
+            "the gradient of layer 6 is in model.grad_activations[7, 0], where it has taken the place of that of layer 7",
+        ),
+        ("receive(src=1)",),
+    ),
+    Row(
+        changed(
+            "zbv",
+            "input half of the lower stage only",
+            (
+                "    async def backward(stage: range) -> None:\n        await for_the_input(stage)",
+                "    async def backward(stage: range) -> None:\n        await for_the_input(lower)",
+            ),
+        ),
+        ("layer 4 is on this rank as well, and its backward gives the gradient for layer 3 with no message",),
+        ("neighbor",),
+    ),
+    Row(
+        changed(
+            "expert_parallel",
+            "scatter of dense gradients",
+            ("sums[layer] = model.allreduce(grad, layer)", "sums[layer] = model.scatterreduce(grad, layer)"),
+        ),
+        (
+            "grad = await model.allreduce(grad, 6) in place of model.scatterreduce",
+            "here each rank updates all of a layer without experts",
+        ),
+        ("allgather",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "queries' gradient sent too",
+            (
+                'grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts.pop("kv"))',
+                'kv_grad, grads["att"] = model.backward_attend(layer, grads["att"], acts.pop("kv"))',
+            ),
+        ),
+        ("the gradient of queries is the first of what backward_attend gives",),
+    ),
+    Row(
+        changed(
+            "zero_bubble",
+            "weight half for each layer again",
+            (
+                "        if mb >= late:\n            for_the_weight(mb - late)",
+                "        for_the_weight(mb)\n        if mb >= late:\n            for_the_weight(mb - late)",
+            ),
+        ),
+        ("backward_weight(2, ...) of micro-batch 0 has run already: do it once for each",),
+        ("Keep it to its last use",),
+    ),
+]
+
 AT_REAL_SIZE = [
+    Row(
+        changed(
+            "compose",
+            "replicas on z",
+            (
+                'replica, replicas = model.axis_index("x"), model.axis_size("x")',
+                'replica, replicas = model.axis_index("z"), model.axis_size("z")',
+            ),
+        ),
+        ("ranks 16-31, 48-63, 80-95, 112-127 have loaded no layer, and ended: are there more stages than layers?",),
+        ("receive(src=0)",),
+    ),
     Row(
         changed(
             "compose", "last gather along z", ('allgather(piece, layer, axis="x")', 'allgather(piece, layer, axis="z")')

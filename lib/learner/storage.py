@@ -45,6 +45,8 @@ class Storage(dict[Hashable, Any]):
         old = self.get(key)
         if old is tensor:
             return
+        if old is not None:
+            self._gone[key] = old._token.labels
         self._store(self._rank, tensor._token)
         _set(self, key, tensor)
         if old is not None:
@@ -105,7 +107,7 @@ class Storage(dict[Hashable, Any]):
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
         fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
         if self._name == "grad_activations":
-            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
         of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
 
         def in_a_v() -> str:
@@ -167,7 +169,15 @@ class Storage(dict[Hashable, Any]):
         if batches <= simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
             return ""
         first = f"{BACKWARD_INPUT.kind}({layer}, ...) of {numbered('micro-batch', batches)} has not run yet"
-        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it. Else "
+        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it"
+
+    def _with_half(self, key: Hashable, plain: str) -> str:
+        """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
+        ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
+        if not (half := self._half_too_soon(key)):
+            return plain
+        halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
+        return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"
 
     def _read_by_half(self, key: Hashable) -> str:
         """Return what to do about a gradient that the half of a backward for the input has taken out, where that for
@@ -258,6 +268,10 @@ class Storage(dict[Hashable, Any]):
             if self._is_read_there(meant, labels):
                 reads = f"the gradient that {BACKWARD_WEIGHT.kind}({labels.layer}, ...) reads"
                 return f"{reads}, of {numbered('micro-batch', meant[1])}, is model.{self._name}[{_written(other)}]"
+            if self._took_the_place(meant, other, labels):
+                there = f"model.{self._name}[{_written(other)}], where it has taken the place of that of layer"
+                found = f"the gradient of layer {labels.layer} is in {there} {labels.layer + 1}"
+                return f"{found}: store it where it is looked for"
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
             if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
                 layer = labels.layer  # here the gradient of an output has the key of its layer
@@ -267,6 +281,14 @@ class Storage(dict[Hashable, Any]):
                     f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
                 )
         return ""
+
+    def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
+        """Return whether what is meant is a gradient that was stored over the one from which it was made, under the key
+        of that one's layer."""
+        before: Labels | None = self._gone.get(other)
+        if before is None or labels.kind != "ActivationGrad" or meant != (labels.layer, labels.batches):
+            return False
+        return before.layer == labels.layer + 1 and self._of_key(other) == (before.layer, before.batches)
 
     def _is_read_there(self, meant: tuple[int, frozenset[int]], labels: Labels) -> bool:
         """Return whether a tensor is the gradient that the half of a backward for the weight reads next in a layer of
@@ -344,6 +366,11 @@ class Storage(dict[Hashable, Any]):
             return self._was_made(name, layer, batches, made, done, call)
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        back = next(
+            (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
+        )
+        if read and back and not backward:
+            return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
         if read:
             fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
             return f"{fix}another tensor taken its place? Keep it to its last use"
@@ -369,6 +396,10 @@ class Storage(dict[Hashable, Any]):
         if backward:
             return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
         return ""
+
+    def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether these micro-batches have gone back through a layer by an operation."""
+        return bool(batches) and batches <= self._simulator.has_run(self._rank, verb, layer)
 
     def _was_made(
         self, name: str, layer: int, batches: frozenset[int], made: int, done: frozenset[int], call: str

@@ -551,6 +551,9 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
     if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
         return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
+    if isinstance(thing, KeysValuesGrad) and kind == "AttendedGrad":
+        gives = "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"
+        return f"the gradient of queries is the first of what backward_attend gives, that of keys the second: {gives}"
     if isinstance(thing, Attended) and kind == "KeysValues":
         return (
             "these are queries: keys and values are the second of what model.project gives, and only they are gathered"

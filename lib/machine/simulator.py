@@ -29,7 +29,7 @@ from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.rounds import against_rounds, of_its_pipeline
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -412,7 +412,13 @@ class LocalSimulator:
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
                 )
                 error.fix_for = {
-                    IN_A_V: lambda: rank.not_in_a_v() or first_gradient(rank) or rank.from_another() or FIRST_AND_LAST
+                    IN_A_V: lambda: (
+                        rank.not_in_a_v()
+                        or first_gradient(rank)
+                        or rank.from_another()
+                        or own_gradient(rank)
+                        or FIRST_AND_LAST
+                    )
                 }
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):

@@ -532,7 +532,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
                 whole = (
                     f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce, which leaves each "
                 )
-                fix_for = {**fix_for, "whole": f"{whole}rank a piece: here each rank updates all of a layer"}
+                every = f"{whole}rank a piece: here each rank updates all of a layer"
+                dense = every.replace("a layer", "a layer without experts")
+                fix_for = {**fix_for, "whole": every, "experts_sharded": dense}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}

@@ -44,6 +44,22 @@ def first_gradient(rank: Asked) -> str:
     return ""
 
 
+def own_gradient(rank: Asked) -> str:
+    """Return which backward of this rank gives the gradient of one of its layers, with no message, and has not run yet;
+    or an empty text."""
+    for layer in sorted(rank.layers_loaded()):
+        if not rank.has_loaded(layer + 1):
+            continue
+        above, here = (
+            rank.has_run(FORWARD.kind, one) - rank.has_run(BACKWARD.kind, one) - rank.has_run(BACKWARD_INPUT.kind, one)
+            for one in (layer + 1, layer)
+        )
+        if above & here:
+            has = f"layer {layer + 1} is on this rank as well, and its backward gives the gradient for layer {layer}"
+            return f"{has} with no message: backward of layer {layer + 1} comes first"
+    return ""
+
+
 def left_to_do(rank: Asked) -> str:
     """Return which forwards, or else which backwards, this rank has still to do of the micro-batches that it has begun
     with; or an empty text."""

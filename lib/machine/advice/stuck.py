@@ -105,6 +105,8 @@ class Stuck:
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
                     "also one that has nothing to add"
                 )
+        if self.mesh.axes and (stages := self._too_many_stages(ended)):
+            return stages
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
@@ -132,6 +134,15 @@ class Stuck:
         if receives:
             return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _too_many_stages(self, ended: frozenset[int]) -> str:
+        """Return which ranks have loaded no layer and ended, where all others have loaded one or more and no two of
+        these in a row are of one pipeline; an empty text where every rank has a layer."""
+        idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
+        if not idle or len(idle) == len(self.links):
+            return ""
+        have = f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} loaded no layer, and ended"
+        return f"{have}: are there more stages than layers? The stages of a pipeline are model.RANKS // replicas"
 
     def _of_other_copy(self, receives: Sequence[InFlight]) -> str:
         """Return what to do about messages to a rank that takes these from another one, while a rank that has the same
