@@ -295,6 +295,8 @@ class Storage(dict[Hashable, Any]):
         this rank, of the micro-batch that is meant."""
         if labels.kind != "ActivationGrad" or meant[1] != labels.batches:
             return False
+        if meant[0] != labels.layer and self._simulator.has_loaded(self._rank, meant[0]):
+            return False  # it may be the gradient of a layer below that is looked for
         ran = [self._simulator.has_run(self._rank, one.kind, labels.layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
         return labels.batches <= ran[0] - ran[1]
 
