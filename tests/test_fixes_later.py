@@ -320,7 +320,7 @@ ROWS += [
                 '            grad = await model.scatterreduce(grad, layer, axis="shard")\n            grad = await model.allreduce(grad, layer, axis="replica")\n            ### BROKEN',
             ),
         ),
-        ("and in pieces, as the weight is: sum once over each axis, so leave out one of these two calls",),
+        ("and in pieces, as the weight is: it was summed over axis=",),
         ("join them",),
     ),
     Row(
@@ -717,7 +717,64 @@ ROWS += [
     ),
 ]
 
+ROWS += [
+    Row(
+        changed(
+            "dualpipe",
+            "other half's place next",
+            (
+                "on = model.rank_at(half=half, place=min(place + 1, places - 1))",
+                "on = model.rank_at(half=1 - half, place=min(place + 1, places - 1))",
+            ),
+        ),
+        ("Rank 3, which has layer 2, too, waits for it: await model.pass_to(3, ...) on rank 2",),
+        ("receive(src=2) on rank 1",),
+    ),
+    Row(
+        changed("zbv", "upper thick one less", ("end - rank * thick)", "end - rank * thick - 1)")),
+        ("no rank has loaded layers 4-7, and rank 0 has layer 0: are its ranges right?",),
+        ("The order of the work",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "gradients added to the own",
+            ('kv_grad + grads.pop("kv") if step else kv_grad', 'grads["att"] + kv_grad if step else kv_grad'),
+        ),
+        ("the gradient of queries does not add up with that of keys and values",),
+    ),
+    Row(
+        changed(
+            "repair_book",
+            "sum across before the loop ends",
+            (
+                "        del model.grad_activations[0]\n",
+                '        del model.grad_activations[0]\n        for layer in range(model.LAYERS):\n            model.grad_weights[layer] = await model.allreduce(model.grad_weights[layer], layer, axis="replica")\n',
+            ),
+            (
+                'grad = await model.allreduce(model.grad_weights.pop(layer), layer, axis="replica")',
+                "grad = model.grad_weights.pop(layer)",
+            ),
+        ),
+        ("or an earlier turn of a loop, and once is enough: after the last micro-batch",),
+    ),
+]
+
 AT_REAL_SIZE = [
+    Row(
+        changed(
+            "compose",
+            "rounds a micro-batch short",
+            (
+                "mbs[start : start + stages] for start in range(0, share, stages)",
+                "mbs[start : start + stages - 1] for start in range(0, share, stages - 1)",
+            ),
+        ),
+        (
+            "rank 0 takes 7 micro-batches through forward(layer 0) before forward(layer 8): a round is as many micro-batches as there are stages, 8",
+        ),
+        ("let rank 7 do",),
+    ),
     Row(
         changed(
             "compose",

@@ -29,7 +29,7 @@ from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.rounds import against_rounds, of_its_pipeline
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -307,7 +307,7 @@ class LocalSimulator:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
                 def from_another() -> str:
-                    return first_gradient(rank) or rank.from_another() or plain
+                    return first_gradient(rank) or rank.from_another() or sent_to_it(rank) or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
@@ -343,7 +343,7 @@ class LocalSimulator:
         return rank.comes_from(kind, layer, batches)
 
     def against_rounds(self, rank: RankState, backward: bool) -> str:
-        own = of_its_pipeline(rank.ranks, rank.rank) if backward else ""
+        own = of_its_pipeline(rank) if backward else ""
         return own or against_rounds(rank.ranks, {rank.rank: None} if backward else {})
 
     has_run = staticmethod(RankState.has_run)

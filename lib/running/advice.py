@@ -53,7 +53,7 @@ SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//
 WRONG_TYPES = {
     r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
     rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
-        "only what communicates is awaited: leave out await",
+        "only what communicates is awaited, and once: leave out await, here or where the call was made",
     r"object NoneType can't be used in 'await'":
         "only what communicates is awaited, and this is None: leave out await, or make the call that gives it before",
     r"'float' object cannot be interpreted as an integer":

@@ -85,4 +85,8 @@ def _of_other_pipeline(
             )
             sent += f" has other micro-batches. Rank {right} has these, and waits for rank {sender}"
             return f"{sent}: await model.pass_to({right}, ...) on rank {sender}"
+    near = ranks[sender].elsewhere(labels.layer)
+    if near is not None and near != receiver and sender in waits.get(near, ()):
+        sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}. Rank {near}, which has layer"
+        return f"{sent} {labels.layer}, too, waits for it: await model.pass_to({near}, ...) on rank {sender}"
     return ""

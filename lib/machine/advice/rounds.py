@@ -8,6 +8,9 @@ from ...basics.errors import numbered
 from ...record.training import BACKWARD, FORWARD
 from ..past import Asked, Step
 
+SEVERAL_KINDS = "several_kinds"
+"""The rule of a puzzle in which a learner chooses the pipelines."""
+
 
 def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
     """Return in what the ranks depart from interleaved 1F1B: how the layers are dealt, how large a round is, or how
@@ -18,20 +21,36 @@ def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]
     return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting)
 
 
-def of_its_pipeline(ranks: Mapping[int, Asked], rank: int) -> str:
+def of_its_pipeline(rank: Asked) -> str:
     """Return in what a rank that looks for what a backward reads departs from interleaved 1F1B, where it is one stage
     of several pipelines whose layers are dealt out to their stages like cards; or an empty text."""
-    own = ranks[rank].trained_on()
+    pipeline = _pipeline_of(rank)
+    waiting = {stage: None for stage, one in pipeline.items() if one is rank}
+    return _of_stages(_other_rounds(pipeline) or _too_few(pipeline, waiting))
+
+
+def rounds_of_its_pipeline(rank: Asked) -> str:
+    """Return which rank of such a pipeline takes too few or too many micro-batches through its first layer before it
+    goes on to its next one, or an empty text."""
+    return _of_stages(_other_rounds(_pipeline_of(rank)))
+
+
+def _pipeline_of(rank: Asked) -> Mapping[int, Asked]:
+    """Return the ranks with the same micro-batches as this one by their stages, where several pipelines have their
+    layers dealt out to their stages like cards; nothing where that is not so."""
+    ranks, own = rank.ranks, rank.trained_on()
     stages = dict(enumerate(sorted(one for one in ranks if own & ranks[one].trained_on())))
     size = len(stages)
     if size < 2 or size == len(ranks):
-        return ""
+        return {}
     for stage, one in stages.items():
         if ranks[one].layers % size or ranks[one].layers_loaded() != {*range(stage, ranks[one].layers, size)}:
-            return ""
-    pipeline = {stage: ranks[one] for stage, one in stages.items()}
-    waiting = {stage: None for stage, one in stages.items() if one == rank}
-    said = _other_rounds(pipeline) or _too_few(pipeline, waiting)  # which is of a pipeline of all ranks
+            return {}
+    return {stage: ranks[one] for stage, one in stages.items()}
+
+
+def _of_stages(said: str) -> str:
+    """Return what is said of a pipeline of all ranks as a sentence on one of several pipelines."""
     return said.replace("model.RANKS", "stages").replace("there are ranks", "there are stages")
 
 

@@ -27,6 +27,15 @@ def not_at_both_ends(rank: Asked) -> str:
     return ""
 
 
+def not_all_loaded(rank: Asked) -> str:
+    """Return which layers no rank has loaded, where this one has only some of them, or an empty text."""
+    missing = {*range(rank.layers)}.difference(*[one.layers_loaded() for one in rank.ranks.values()])
+    if not missing:
+        return ""
+    own = numbered("layer", rank.layers_loaded())
+    return f"no rank has loaded {numbered('layer', missing)}, and rank {rank.rank} has {own}: are its ranges right?"
+
+
 def first_gradient(rank: Asked) -> str:
     """Return that the loss makes the first gradient on this rank, where it has run the last layer on a micro-batch
     whose backward is still to come; or an empty text."""
@@ -57,6 +66,19 @@ def own_gradient(rank: Asked) -> str:
         if above & here:
             has = f"layer {layer + 1} is on this rank as well, and its backward gives the gradient for layer {layer}"
             return f"{has} with no message: backward of layer {layer + 1} comes first"
+    return ""
+
+
+def sent_to_it(rank: Asked) -> str:
+    """Return which other rank has sent this one an activation that it has not run the layer on, where it has the layer
+    before that itself; or an empty text."""
+    own = [layer for layer in sorted(rank.layers_loaded()) if rank.has_loaded(layer - 1)]
+    for sender, one in sorted(rank.ranks.items()):
+        for layer in own if one is not rank else ():
+            sent = {batch for batch, to in one.receivers("Activation", layer).items() if to == rank.rank}
+            if left := sent - rank.has_run(FORWARD.kind, layer):
+                which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
+                return f"rank {sender} has sent this rank {which}: await model.receive(src={sender})"
     return ""
 
 

@@ -14,8 +14,8 @@ from ..mesh import Mesh
 from ..rank_state import RankState
 from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
-from .rounds import against_rounds
-from .stages import BOTH_ENDS, not_at_both_ends
+from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
+from .stages import BOTH_ENDS, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
@@ -59,8 +59,13 @@ class Stuck:
         senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
-        by_layout = {DEALT: order, IN_A_V: any_rank.not_in_a_v(), BOTH_ENDS: not_at_both_ends(any_rank)}
-        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in by_layout.items() if said}
+        by_puzzle = {
+            DEALT: order,
+            IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
+            BOTH_ENDS: not_at_both_ends(any_rank),
+            SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
+        }
+        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in by_puzzle.items() if said}
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
