@@ -86,8 +86,10 @@ draw_group(
 # ## Your task
 #
 # As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on its own micro-batch, and ends
-# with its shards updated. The new part: no rank keeps a whole gradient any longer than necessary. When the next
-# backward begins, only pieces are stored.
+# with its shards updated. How long it keeps a whole weight that it has gathered is up to you.
+#
+# The new part: no rank keeps a whole gradient any longer than necessary. When the next backward begins, only pieces
+# of gradients are stored.
 #
 # A good program for puzzle 3 would meet the target below, in time and in memory. So there is a rule: **no rank ever
 # receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will

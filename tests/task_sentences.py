@@ -39,6 +39,8 @@ def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held:
 TRAVEL = "data parallel: every layer is loaded and dropped at once"
 REST, LOOKED_AT = "every second rank rests", "a state gathered to be looked at"
 SENT = "a copy from opt_states is sent while it trains"
+COPIED_WEIGHT, COPIED_STATE = (f"a copy from {store} is sent at the end" for store in ("weights", "opt_states"))
+KEPT = "the gathered weights kept"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
     "basic": task(
@@ -85,6 +87,7 @@ TASKS = {
         ("As in puzzle 3", LAYOUT, "states thrown away"),
         ("As in puzzle 3", "as_many_each", REST),
         ("As in puzzle 3", "states_stay", LOOKED_AT),
+        ("How long it keeps a whole", TARGET, KEPT),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept beside its piece"),
         ("When the next backward", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
@@ -111,6 +114,7 @@ TASKS = {
         SLOW,
         ("Every weight and every state", MACHINE, NEXT),
         ("Every weight and every state", "states_stay", LOOKED_AT),
+        ("How long a rank keeps", TARGET, KEPT),
         ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced"),
         ("At the other sizes", SIZES, "four layers in mind"),
         explains="All ranks take part;If your program;Read that list;It is the best",
@@ -120,6 +124,7 @@ TASKS = {
         ("Weights are sharded over", LAYOUT, "sharded over everything"),
         ("Optimizer states are", LAYOUT, "states over the shard axis only"),
         ("Optimizer states are", "states_stay", LOOKED_AT),
+        ("Gather it again, or", TARGET, KEPT),
         ("Rank `r` trains on", "one_micro_batch", "both micro-batches at once"),
         ("Rank `r` trains on", SIZES, "three micro-batches on one rank and one on the next, with one layer"),
         ("Rank `r` trains on", "one_after_the_other", "the next micro-batch begins before this one is done"),
@@ -129,7 +134,7 @@ TASKS = {
         ("Never doing it", MACHINE, "never summed over the replicas"),
         ("The grader tries other", SIZES, "two replicas in mind"),
         explains=(
-            "For each micro-batch;Gather it again;After the last one;(An all-reduce;On real links;"
+            "For each micro-batch;After the last one;(An all-reduce;On real links;"
             "The trap is;After every micro;A node always"
         ),
     ),
@@ -164,7 +169,8 @@ TASKS = {
         ("The same as in", "as_many_each", REST),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         ("Rank `r` holds shard", "states_stay", LOOKED_AT),
-        explains="All collectives of;It's up to you;Two things;The network of;And what is on",
+        ("It's up to you when", TARGET, KEPT),
+        explains="Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
         "GPipe",
@@ -223,6 +229,7 @@ TASKS = {
         "one call at the end",
         ("Data parallel, as in", LAYOUT, "states not kept"),
         ("Data parallel, as in", "as_many_each", "micro-batches change ranks"),
+        ("Each rank makes all", "states_stay", SENT),
         explains="A tick is;Hops and bytes;An all-reduce of;The network makes",
     ),
     "hierarchical": task(
@@ -292,6 +299,8 @@ TASKS = {
         ("Train 8 layers", "as_many_each", "micro-batches change ranks"),
         ("Every rank holds all", LAYOUT, "dense weights handed in by rank 0 only"),
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
+        ("Of dense layers only", "dense_weights_stay", COPIED_WEIGHT),
+        ("Of dense layers only", "dense_weights_stay", COPIED_STATE),
         explains="The machine is the;From a layer",
     ),
     "two_batch_overlap": task(
@@ -299,6 +308,8 @@ TASKS = {
         ("As puzzle 27, with", MACHINE, "only the last gradient counts"),
         ("As puzzle 27, with", "as_many_each", "micro-batches change ranks"),
         ("Again, experts stay", "experts_stay", "the states of experts passed round"),
+        ("Again, experts stay", "dense_weights_stay", COPIED_WEIGHT),
+        ("Again, experts stay", "dense_weights_stay", COPIED_STATE),
         explains="The links have;There is no new;`model.alltoall(...)` starts",
     ),
     "repair_local": task(
@@ -366,12 +377,15 @@ TASKS = {
         SLOW,
         ("A dense layer and one", LAYOUT, NO_STATES),
         ("A dense layer and one", "as_many_each", "micro-batches change ranks"),
-        ("Tokens go to their", "experts_stay", "the states of experts passed round"),
-        explains="*Medium;*Take it;Then come;Whose gradients",
+        ("Weights and states stay", "experts_stay", "the states of experts passed round"),
+        ("Weights and states stay", "dense_weights_stay", COPIED_WEIGHT),
+        ("Weights and states stay", "dense_weights_stay", COPIED_STATE),
+        explains="*Medium;*Take it;Tokens go;Then come;Whose gradients",
     ),
     "repair_zigzag": task(
         SLOW,
         ("One sequence, of which", MACHINE, "as it is"),
+        ("One sequence, of which", "two_slices", "four slices a rank"),
         ("One sequence, of which", LAYOUT, NO_STATES),
         ("Keys and values are", "keys_by_collectives", "keys sent to the next rank"),
         explains="*Medium;*Take it;A token sees;The author looked;It went;Look at the",

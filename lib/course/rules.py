@@ -12,6 +12,7 @@ from ..record.collectives import ALLGATHER, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
 from ..record.labels import Labels, experts_of
+from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
 
@@ -278,6 +279,21 @@ def keys_go_round(outcome: Outcome) -> None:
             raise _broken(event, f"it {verb} {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
+def two_slices(outcome: Outcome) -> None:
+    """Raise PuzzleError unless each rank computes with two slices of the sequence of twice as many as there are ranks,
+    one from the front and the one that is as far from the back: so all ranks have the same work (zigzag)."""
+    slices = 2 * outcome.ranks
+    for event in outcome.events:
+        if event.kind not in training():
+            continue
+        own, total = event.slices[0] if event.slices else (WHOLE, 1)  # of attention, those of the queries come first
+        mine = refined(own, total, slices) if slices % total == 0 else frozenset[int]()
+        if len(mine) != 2 or sum(mine) != slices - 1:
+            expected = f"two slices of {slices}, one from the front and one from the back: the same work for all"
+            fix = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n)): of rank r of n"
+            raise _broken(event, f"it works on {numbered('slice', own)} of {total}", expected, fix)
+
+
 def experts_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for the weight, the gradient or the optimizer state of experts that is gathered, summed or
     sent: tokens come to the experts."""
@@ -292,6 +308,19 @@ def experts_stay(outcome: Outcome) -> None:
                 fix += "it has all micro-batches already"
             word = KINDS[event.tensor].word
             raise _broken(event, f"it moves the {word} of experts, of layer {event.layer}", expected, fix)
+
+
+def dense_weights_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for the weight or the optimizer state of a dense layer that is gathered or sent, beside layers
+    with experts: each rank holds all of it, and makes all its updates itself."""
+    for event in layer_by_layer(outcome):
+        if event.tensor in ("Weight", "OptState") and event.elements and not _with_experts(outcome, event):
+            word = KINDS[event.tensor].word
+            expected = "each rank holds all of each dense layer and updates it: only its gradient is summed"
+            fix = (
+                f"grad = await model.allreduce(grad, {event.layer}), and model.update({event.layer}, ...) on each rank"
+            )
+            raise _broken(event, f"it moves the {word} of layer {event.layer}, which is dense", expected, fix)
 
 
 def updates_on_hosts(outcome: Outcome) -> None:
@@ -444,6 +473,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             several_kinds,
         ),
         *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
-        *(keys_by_collectives, keys_go_round, experts_stay),
+        *(two_slices, keys_by_collectives, keys_go_round, experts_stay, dense_weights_stay),
     )
 }
