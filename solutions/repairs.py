@@ -291,7 +291,7 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["as_many_each", "states_stay", "no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -557,7 +557,7 @@ PUZZLE = {
         {"time": 7.7, "memory": 917504, "by": "hybrid_in_7_7"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["as_many_each", "states_stay", "no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -656,6 +656,7 @@ PUZZLE = {
         "one_after_the_other",
         "as_many_each",
         "states_stay",
+        "weights_come_for_use",
         "no_whole_gradient",
     ],
     "difficulty": "medium",

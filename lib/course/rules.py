@@ -8,13 +8,14 @@ from typing import NamedTuple
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from ..basics.units import Elements
 from ..machine.outcome import Outcome
-from ..record.collectives import ALLGATHER, SCATTERREDUCE
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
 from ..record.labels import Labels, experts_of
 from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
+from .used import needless_weights
 
 
 def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
@@ -323,6 +324,16 @@ def dense_weights_stay(outcome: Outcome) -> None:
             raise _broken(event, f"it moves the {word} of layer {event.layer}, which is dense", expected, fix)
 
 
+def weights_come_for_use(outcome: Outcome) -> None:
+    """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
+    passed on: where each rank holds a part, that is a copy of a part of another. (All take part in a gather.)"""
+    for event in needless_weights(outcome):
+        if event.kind == RECEIVE.kind:
+            expected = "each rank holds its own part of the weights, and what comes besides is for use"
+            fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
+            raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
+
+
 def updates_on_hosts(outcome: Outcome) -> None:
     """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
     fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
@@ -439,6 +450,20 @@ def no_whole_gradient(outcome: Outcome) -> None:
             raise _broken(whole[-1].event, problem, expected, fix)
 
 
+def summed_across_once(outcome: Outcome) -> None:
+    """Raise PuzzleError for a gradient that is summed across nodes before all micro-batches of its node are in it."""
+    share, node = outcome.batches // (outcome.mesh or {"replica": 1}).get("replica", 1), outcome.node_size
+    for event in layer_by_layer(outcome):
+        if event.tensor != "WeightGrad" or event.kind not in (ALLREDUCE.kind, SCATTERREDUCE.kind) or not node:
+            continue
+        across = len({rank // node for rank in event.group}) > 1
+        if across and event.elements and len(event.batches) < share:
+            expected = f"the sum of all {share} micro-batches of the node crosses to the others, once in a step"
+            fix = 'add up what model.scatterreduce(grad, layer, axis="shard") gives, and go across after the last one'
+            problem = f"it sums the gradient of {numbered('micro-batch', event.batches)} across the nodes"
+            raise _broken(event, problem, expected, fix)
+
+
 def no_whole_gradient_waits(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that still stores a whole gradient when the backward of another layer begins. Then
     it stores at most its own pieces of those that are done. (What is on its way is not stored.)"""
@@ -472,7 +497,15 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             four_stages,
             several_kinds,
         ),
-        *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
+        *(
+            no_whole_gradient,
+            no_whole_gradient_waits,
+            summed_across_once,
+            weights_stay,
+            weights_come_for_use,
+            states_stay,
+            updates_on_hosts,
+        ),
         *(two_slices, keys_by_collectives, keys_go_round, experts_stay, dense_weights_stay),
     )
 }

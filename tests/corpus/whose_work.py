@@ -139,6 +139,43 @@ PIPELINE_FSDP = whole(
     says=STATE,
 )
 
+GIVEN = """
+async def NAME(model):
+    model = await CALL
+    if model.RANKS > 1 and model.rank == 0:
+        await model.pass_to(OTHER, model.weights[0])
+    if model.RANKS > 1 and model.rank == OTHER:
+        await model.receive(src=0)
+    return model
+"""
+
+
+def given_away(puzzle: str, call: str, *names: str, other: str = "1") -> Program:
+    """A fast program of sharded weights, at whose end rank 0 gives another rank a copy of its part of one of them."""
+    end = GIVEN.replace("NAME", puzzle).replace("CALL", call).replace("OTHER", other)
+    source = "from typing import Any\n\n" + "\n\n".join([*(functions()[name] for name in names), end])
+    return whole(
+        puzzle,
+        "a copy of a weight is given away",
+        source,
+        says="it receives the weight of layer 0, and does not use it",
+    )
+
+
+FSDP = '(model, gathers="ba", waits=0)'
+ALL_GIVEN_AWAY = [
+    given_away("wsdp", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("fsdp", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("repair_bargain", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("pipeline_fsdp", 'pipeline_fsdp_overlapped(model, up=True, down="b", late=True)', "pipeline_fsdp_overlapped"),
+    given_away("replica_fsdp", "replica_fsdp_in_41_5(model)", "replica_fsdp_in_41_5"),
+    given_away("prefetch", 'prefetch_overlapped(model, gathers="b")', *AHEAD),
+    given_away("breadth_first", "breadth_first_overlapped(model, early=True)", "breadth_first_overlapped"),
+    given_away("lora", "lora_overlap(model)", "by_plan", "lora_overlap"),
+    given_away("repair_groups", 'hybrid_overlapped(model, gathers="s")', "hybrid_overlapped"),
+    given_away("repair_book", 'hybrid_overlapped(model, gathers="ssb")', "hybrid_overlapped"),
+]  # fmt: skip
+
 KEPT = "the gathered weights kept"
 STORE = "        model.weights['whole', layer] = weight\n"
 WHOLES_KEPT = [
@@ -230,6 +267,7 @@ MISTAKES = [
     REPLICA_FSDP,
     PIPELINE_FSDP,
     *WHOLES_KEPT,
+    *ALL_GIVEN_AWAY,
     top_kept("repair_groups", " " * 8),
     top_kept("repair_book", " " * 12),
     on_its_way("buckets", "    model.activations[0] ="),
