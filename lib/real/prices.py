@@ -521,10 +521,15 @@ class RealCost(Cost):
             return round(self._inside(many) * Fraction(len(labels[-1].shards), labels[-1].total)) if again else 0
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         moving = round(self.offloaded * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
+        return round(self.made_again(recompute, share) * many) + moving
+
+    def made_again(self, recompute: str, share: Fraction | int = 1) -> float:
+        """Return the bytes that a backward makes again of one layer of the model for a micro-batch, and holds while it
+        runs."""
         if recompute == "none":
-            return moving
+            return 0.0
         known = self._inner(recompute, share) if recompute in ("selective", "every second product") else 0.0
-        return round((self._inner("none", share) - known) * many) + moving
+        return self._inner("none", share) - known
 
     # -- the machine --------------------------------------------------------------------------
 

@@ -55,6 +55,9 @@ class Plan(NamedTuple):
     mesh: tuple[tuple[str, int], ...] = ()
     host_bytes: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.name} of {self.replicas} x {self.stages} x {self.tensor}"
+
     @property
     def figures(self) -> tuple[float, int]:
         """Seconds and bytes."""
