@@ -24,6 +24,7 @@ from lib.real import (
 )
 from lib.running import plan as module
 from lib.running import planned
+from lib.running.instead import _less, what_would_do
 from lib.running.least import soonest
 from lib.running.plan import ALIKE, OF_ADAPTERS, OURS, Search
 from lib.running.sweep import beats
@@ -182,6 +183,22 @@ def test_what_gpus_have_no_room_for_is_planned_with_hosts() -> None:
     assert all(one.states_on_hosts for one in found.plans) and found.best.host_bytes > 4e9
     with pytest.raises(PuzzleError, match="no mesh of 8 GPUs holds small"):
         plan(SMALL, replace(tight, host_memory=4e9), 16, hosts=True)
+
+
+def test_fsdp_may_keep_weights_in_4_bytes() -> None:
+    """As PyTorch's does, which gathers them in 2; a stage of a pipeline has main weights beside its own either way."""
+    four = Search(SMALL, TWO_NODES, 16, stored=4, gathered=2, reduced=4)
+    two, seen = Search(SMALL, TWO_NODES, 16), set[str]()
+    for way in four.ways():
+        if way.name not in seen and way.tensor == 1 and way.stages < 8:
+            seen.add(way.name)
+            one, other = four.run(way), two.run(way)
+            assert four.least_seconds(way) <= one.seconds and four.least_bytes(way) <= one.bytes
+            agrees(one)
+            assert (one.bytes == other.bytes) == (way.stages > 1), way
+    assert len(seen) == 5 and plan(SMALL, TWO_NODES, 16, stored=4, gathered=2, gradients=4).best.cost is not None
+    with pytest.raises(PuzzleError, match="stored must be the bytes of a number"):
+        plan(SMALL, EIGHT, 16, stored=0)
 
 
 def test_norms_are_shared_or_not() -> None:
@@ -415,6 +432,10 @@ def followed(advice: str, model: Transformer, cluster: Any, batch: int, given: d
             cluster = replace(cluster, gpus=int(found[1].replace(",", "")))
         elif found := re.fullmatch(r"a batch of ([\d,]+)", part):
             batch = int(found[1].replace(",", ""))
+        elif found := re.fullmatch(r"sequences of ([\d,]+) tokens", part):
+            model = replace(model, sequence=int(found[1].replace(",", "")))
+        elif found := re.fullmatch(r"a model of ([\d,]+) layers", part):
+            model = replace(model, layers=int(found[1].replace(",", "")))
         elif part == "no programs of yours":
             given = {name: value for name, value in given.items() if name not in YOURS}
         else:
@@ -462,6 +483,25 @@ def test_what_a_refusal_advises_gives_a_plan(
     assert said
     for one in said:
         assert followed(one, model, cluster, batch, given).plans, one
+
+
+@pytest.mark.parametrize("sequence", [32_768, 65_536])
+def test_shorter_sequences_and_fewer_layers_are_advised_where_they_are_enough(sequence: int) -> None:
+    """One GPU, and nobody has more of them: no other argument helps, since what is computed needs the room."""
+    long = replace(SMALL, layers=4, hidden=512, heads=8, sequence=sequence, attention="flash", vocabulary=50_000)
+    alone = Search(long, replace(A100_MEGATRON, gpus=1, memory=2e9), 1)
+    said = [*_less(alone)]
+    assert said[0].startswith("sequences of ")
+    for one in said:
+        assert followed(one, long, alone.cluster, 1, {}).plans, one
+    twice = replace(long, sequence=2 * int(said[0].split()[2].replace(",", "")))
+    with pytest.raises(PuzzleError):
+        plan(twice, alone.cluster, 1)
+
+
+def test_nothing_is_advised_that_was_not_tried() -> None:
+    tiny = Search(SMALL, replace(A100_MEGATRON, gpus=1, memory=1e6), 1)
+    assert [*_less(tiny)] == [] and "no change that plan knows was enough" in what_would_do(tiny)
 
 
 @pytest.mark.slow("large")

@@ -200,6 +200,15 @@ class RealCost(Cost):
         whole: float = self._of_the_rest(kind) if step else getattr(self, kind)
         return traffic / whole
 
+    def hidden_in(self, kind: str) -> float:
+        """Return in which part of the time of an operation traffic within a layer goes on beside what is computed."""
+        hidden = self.layer.hidden_traffic
+        if not hidden or not self.traffic_of(kind):
+            return 0.0
+        if OPERATIONS[kind].backward:
+            hidden *= 1 + self.recomputed_part * self.model.done_again(self.recomputed).traffic
+        return hidden / (self._of_the_rest(kind) if kind in STEP_KINDS else float(getattr(self, kind)))
+
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
         again = self.model.done_again(recompute)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
 from ..basics.arguments import either
 from ..real.prices import FEW_BITS, LORA_RANK, Cluster
-from ..real.transformer import MOMENTS
+from ..real.transformer import MOMENTS, Transformer
 
 TRIED, WAYS = 6, 3
 """How many numbers are tried, and how many of the smallest ways with each."""
@@ -21,6 +22,7 @@ LEAST_GRADIENTS = 2  # bytes
 class Search(Protocol):
     """What has to be known of a search (``plan.Search``)."""
 
+    model: Transformer
     cluster: Cluster
     gpus: int
     batch: int
@@ -53,7 +55,8 @@ def around(number: int) -> Iterator[int]:
 
 def what_would_do(search: Search) -> str:
     """Return what ``plan`` could be given in the place of what this search was made of, as text."""
-    return either([*islice(_each(search), MOST)]) or _both(search) or "a smaller model, or shorter sequences"
+    others = either([*islice(_each(search), MOST)]) or _both(search) or either([*_less(search)])
+    return others or "a cluster of GPUs with more memory, or of more of them: no change that plan knows was enough"
 
 
 def _each(search: Search) -> Iterator[str]:
@@ -80,6 +83,24 @@ def _both(search: Search) -> str:
         if search.with_others(gpus=n, batch=n).is_possible():
             return f"{n:,} GPUs with a batch of {n:,}"
     return ""
+
+
+def _less(search: Search) -> Iterator[str]:
+    """Yield the longest sequences that fit, of half as many tokens and so on, and the most layers, as text."""
+    for name, said in (("sequence", "sequences of {:,} tokens"), ("layers", "a model of {:,} layers")):
+        whole = getattr(search.model, name)
+        some = [whole >> times for times in range(1, whole.bit_length()) if whole >> times << times == whole]
+        for less in some or [whole // 2]:
+            if less and search.with_others(model=_made_of(search.model, name, less)).is_possible():
+                yield said.format(less)
+                break
+
+
+def _made_of(model: Transformer, name: str, value: int) -> Transformer:
+    """Return a model of which one number is another one. Its first layers stay dense, as far as there are any."""
+    if name == "layers":
+        return replace(model, layers=value, dense_layers=min(model.dense_layers, value))
+    return replace(model, sequence=value)
 
 
 def _other_arguments(search: Search) -> Iterator[dict[str, Any]]:

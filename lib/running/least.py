@@ -16,6 +16,8 @@ from .ways import COPIES, HYBRID, SHARDED, Plan
 
 SURE = 0.9999
 """A bound that is a sum of many figures is taken to be so much of it: a run rounds each."""
+WHOLE: dict[str, Any] = {"stored": 2, "gathered": None}
+"""A stage of a pipeline keeps weights in 2 bytes, beside the main weights of the optimizer."""
 NEARLY = 0.98
 """The same of what only the middle of a run is known of."""
 
@@ -48,7 +50,7 @@ class Least:
         """Return the prices of a way, or with all layers alike."""
         if way.split and not split:
             way = way._replace(split=None)
-        key = (*way.choice[4:7], *way.choice[7:])
+        key = (self.shards(way), *way.choice[4:])
         found = self._costs.get(key)
         if found is None:
             found = self._costs[key] = self.prices(way, self.model)
@@ -68,26 +70,35 @@ class Least:
             recompute_part=way.part,
             offload=way.offload,
             states_on_hosts=self.states_on_hosts,
-            **self.given,
+            **(self.given if self.shards(way) else {**self.given, **WHOLE}),
         )
+
+    def shards(self, way: Plan) -> bool:
+        """Return whether weights are in pieces, which are gathered: those may be kept and gathered in other bytes."""
+        return way.stages == 1 and way.replicas > 1
 
     def batches(self, way: Plan) -> int:
         """Return how many micro-batches a replica has."""
         return self.batch // way.replicas // way.micro_batch
 
-    def states(self, parameters: float, part: float = 1.0) -> dict[str, float]:
-        """Return the bytes of the states of so many parameters, and with adapters of this part of all of these."""
-        known = {"gradients": self.given["gradients"], "optimizer": self.given.get("optimizer", "adam")}
+    def states(self, parameters: float, part: float = 1.0, sharded: bool = False) -> dict[str, float]:
+        """Return the bytes of the states of so many parameters, and with adapters of this part of all of these;
+        ``sharded``: whether weights are in pieces."""
+        known = {name: self.given[name] for name in ("gradients", "optimizer") if name in self.given}
+        known |= {"stored": self.given.get("stored", 2)} if sharded else {}
         if not self.adapters:
             return self.model.state_bytes(parameters=max(1, round(parameters)), **known)
         beside = part * self.model.adapter_parameters(self.given["adapter_rank"])
         states = self.model.state_bytes(parameters=max(1, round(beside)), **known)
-        return {**states, "Weight": states["Weight"] + parameters * self._frozen}
+        frozen = self._frozen if sharded else (self.given.get("frozen_bits") or 16) / 8
+        return {**states, "Weight": states["Weight"] + parameters * frozen}
 
     @property
     def _frozen(self) -> float:
         """The bytes of a weight that is gathered for each use."""
-        return float(self.given.get("frozen_bits") or 16) / 8
+        if bits := self.given.get("frozen_bits"):
+            return float(bits) / 8
+        return float(self.given.get("gathered") or self.given.get("stored", 2))
 
     def each(self, cost: RealCost) -> float:
         """Return the seconds of a layer, forward and backward. Beside adapters weights have no gradients."""
@@ -97,7 +108,7 @@ class Least:
         """Return the seconds of the updates on the hosts at the least."""
         if not way.states_on_hosts:
             return 0.0
-        moved = 2 * self.states(1)["OptState"] + 2 + self.given["gradients"]
+        moved = 2 * self.states(1, sharded=self.shards(way))["OptState"] + 2 + self.given["gradients"]
         bandwidth = self.cluster.host_bandwidth / self.cluster.gpus_per_box
         return float(0.9 * self.model.size * self._piece_on_host(way) * moved / bandwidth)
 
@@ -110,7 +121,7 @@ class Least:
         """Return a lower bound of what the hosts of a node hold: states, and what goes there of activations."""
         held = self.offloaded(way, self.cost(way, False))
         if way.states_on_hosts:
-            held += 0.9 * self.states(self.model.size)["OptState"] * self._piece_on_host(way)
+            held += 0.9 * self.states(self.model.size, sharded=self.shards(way))["OptState"] * self._piece_on_host(way)
         return self.cluster.gpus_per_box * held
 
     def _piece_on_host(self, way: Plan) -> float:
@@ -124,7 +135,7 @@ class Least:
         if way.stages == 1:
             ranks = dict(way.mesh).get("shard", way.replicas)
             ranks = way.replicas if way.name == COPIES else ranks
-            states = self.states(self.model.size)
+            states = self.states(self.model.size, sharded=self.shards(way))
             if way.states_on_hosts:
                 states["OptState"] = 0.0
             if way.batches == way.replicas:  # its gradients come when activations go
@@ -164,7 +175,8 @@ class Least:
         cost, layers = self.cost(way, False), self.model.layers
         again, layer = cost.made_again(way.recompute), self.model.layer_size / way.tensor * (ranks > 1)
         weights = min(2, layers) * self._frozen * layer
-        gradient = 0.0 if self.adapters or layers < 3 else self.given["gradients"] * layer
+        whole = self.given.get("gathered") or self.given["gradients"]  # bytes of a gradient before it is reduced
+        gradient = 0.0 if self.adapters or layers < 3 else whole * layer
         back = again + NEARLY * weights + max(0.0, NEARLY * gradient - each)
         return float(layers * each + max(cost.held_by_loss, back))
 
@@ -203,7 +215,8 @@ class Least:
         gathers = 2 * batches if way.name == SHARDED else 1
         reduced = 0 if self.adapters else batches
         across = max(1, self.cluster.gpus_per_box // (way.tensor * way.context))
-        bytes_sent = (gathers * self._frozen + 2 * reduced) * self.model.size / way.tensor
+        each_sent = self.given.get("reduced") or self.given["gradients"]
+        bytes_sent = (gathers * self._frozen + each_sent * reduced) * self.model.size / way.tensor
         bytes_sent *= (way.replicas - 1) / way.replicas
         carried = bytes_sent / self.cluster.bandwidth(way.replicas, min(across, way.replicas))
         return float(max(once * batches, NEARLY * carried) + updated)

@@ -58,7 +58,9 @@ def plan(
     pipeline: Program | None = None,
     interleaved: Program | None = None,
     optimizer: str = "adam",
+    stored: float = 2,
     gradients: float = GRADIENTS,
+    gathered: float | None = None,
     reduced: float = 2,
     adapter_rank: int | None = None,
     frozen_bits: float | None = None,
@@ -76,7 +78,8 @@ def plan(
     like those of puzzles 13 and 14, of whose replicas one is run, and their all-reduce added; only those that are given
     are tried then. With long sequences GPUs may share them, with experts replicas may divide them. ``optimizer``,
     ``gradients``, ``reduced``, ``adapter_rank``, ``frozen_bits``, ``fp8`` and ``overlap``: those of ``cluster.cost``,
-    adapters being trained where their rank is given; ``hosts``: whether what forward leaves behind may go to the hosts,
+    adapters being trained where their rank is given; so are ``stored`` and ``gathered``, of FSDP, while a stage of a
+    pipeline keeps weights in 2 bytes; ``hosts``: whether what forward leaves behind may go to the hosts,
     and the optimizer's states may be there, and be updated there; ``sequence_parallel``: whether GPUs that share layers
     share their norms and residuals, too. The time of many micro-batches is known from two short runs. What cannot fit,
     or cannot be fast, is not run. Raises PuzzleError for what is no model or cluster, for a cluster that does not say
@@ -96,7 +99,13 @@ def plan(
     for fn in programs.values():
         if fn is not None:
             check_function(fn)
-    given: dict[str, Any] = {"optimizer": optimizer, "gradients": gradients, "reduced": reduced}
+    given: dict[str, Any] = {
+        "optimizer": optimizer,
+        "stored": stored,
+        "gradients": gradients,
+        "gathered": gathered,
+        "reduced": reduced,
+    }
     given |= {"adapter_rank": adapter_rank, "frozen_bits": frozen_bits, "fp8": fp8, "overlap": overlap}
     replace(cluster, gpus=None).cost(model, **given)  # which refuses what cannot be
     search = Search(model, cluster, batch, programs, hosts=hosts, sequence_parallel=sequence_parallel, **given)
@@ -248,13 +257,14 @@ class Search(Least):
     def with_others(self, **changed: Any) -> Search:
         """Return the search with other arguments of ``plan``."""
         known: dict[str, Any] = {
+            "model": self.model,
             "gpus": self.gpus,
             "batch": self.batch,
             "programs": self.programs if self.yours else {},
         }
         known |= {"hosts": self.hosts, "sequence_parallel": self.sequence_parallel, **self.given, **changed}
         cluster = replace(self.cluster, gpus=known.pop("gpus"))
-        return Search(self.model, cluster, known.pop("batch"), known.pop("programs"), **known)
+        return Search(known.pop("model"), cluster, known.pop("batch"), known.pop("programs"), **known)
 
     def is_possible(self) -> bool:
         """Return whether a way fits. A few are run: of those that are well below the room even if what is not known is
@@ -273,8 +283,9 @@ class Search(Least):
 
     def states_fit(self) -> bool:
         """Return whether states alone fit the memory of all GPUs, without those that may be on hosts."""
-        states = self.states(self.model.size)
-        return self.cluster.has_room(sum(states.values()) - (states["OptState"] if self.states_on_hosts else 0))
+        every = [self.states(self.model.size, sharded=sharded) for sharded in (False, True)]
+        least = min(sum(one.values()) - (one["OptState"] if self.states_on_hosts else 0) for one in every)
+        return self.cluster.has_room(least)
 
     def fits(self, way: Plan) -> bool:
         """Return whether a way that was run fits the GPUs, and the hosts beside them."""
