@@ -502,7 +502,9 @@ def choices_page(choices: Sequence[Choice]) -> str:
         setup, theirs, first = each.setup, each.theirs, each.first
         name, gpus = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}"
         measured = f"{setup.took:.3g} s"
+        rest = "" if theirs.bytes <= setup.cluster.room else ", which does not fit"
         figures = [(_chosen(one), f"{one.seconds:.3g} s", show_bytes(one.bytes)) for one in (theirs, first)]
+        figures[0] = (*figures[0][:2], figures[0][2] + rest)
         rows.append(
             (name, gpus, f"{setup.batch:,}", figures[0][0], measured, *figures[0][1:], *figures[1], setup.source)
         )

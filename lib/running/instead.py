@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ..basics.arguments import either
 from ..real.prices import FEW_BITS, LORA_RANK, Cluster
 from ..real.transformer import MOMENTS, Transformer
+from .ways import MOST_GPUS
 
 TRIED, WAYS = 6, 3
 """How many numbers are tried, and how many of the smallest ways with each."""
@@ -89,9 +90,11 @@ def _less(search: Search) -> Iterator[str]:
     """Yield the longest sequences that fit, of half as many tokens and so on, and the most layers, as text."""
     for name, said in (("sequence", "sequences of {:,} tokens"), ("layers", "a model of {:,} layers")):
         whole = getattr(search.model, name)
-        some = [whole >> times for times in range(1, whole.bit_length()) if whole >> times << times == whole]
-        for less in some or [whole // 2]:
-            if less and search.with_others(model=_made_of(search.model, name, less)).is_possible():
+        some = [whole >> times for times in range(1, whole.bit_length())]
+        if name == "sequence":  # of powers of 2, which pieces of a sequence divide
+            some = [1 << bits for bits in reversed(range((whole - 1).bit_length()))]
+        for less in some:
+            if search.with_others(model=_made_of(search.model, name, less)).is_possible():
                 yield said.format(less)
                 break
 
@@ -120,7 +123,12 @@ def _other_arguments(search: Search) -> Iterator[dict[str, Any]]:
 
 
 def _numbers_of_gpus(search: Search) -> Iterator[int]:
-    """Yield numbers of GPUs to try: those that are near if these have room; else more, by whole nodes first."""
+    """Yield numbers of GPUs to try, as far as ``plan`` takes so many."""
+    yield from (number for number in _any_numbers_of_gpus(search) if number <= MOST_GPUS)
+
+
+def _any_numbers_of_gpus(search: Search) -> Iterator[int]:
+    """Yield numbers of GPUs: those that are near if these have room; else more, by whole nodes first."""
     need, box = max(search.gpus, search.least_gpus()), search.cluster.gpus_per_box
     if need == search.gpus:
         yield from islice(around(need), TRIED)

@@ -84,7 +84,7 @@ class Least:
     def states(self, parameters: float, part: float = 1.0, sharded: bool = False) -> dict[str, float]:
         """Return the bytes of the states of so many parameters, and with adapters of this part of all of these;
         ``sharded``: whether weights are in pieces."""
-        known = {name: self.given[name] for name in ("gradients", "optimizer") if name in self.given}
+        known: dict[str, Any] = {name: self.given[name] for name in ("gradients", "optimizer") if name in self.given}
         known |= {"stored": self.given.get("stored", 2)} if sharded else {}
         if not self.adapters:
             return self.model.state_bytes(parameters=max(1, round(parameters)), **known)

@@ -21,7 +21,7 @@ from .instead import WAYS, around, what_would_do
 from .least import Least, two_lengths
 from .run import Run, check_function, run
 from .sweep import beats, show_progress
-from .ways import COPIES, HYBRID, INTERLEAVED, PIPELINE, SHARDED, Program, Ways
+from .ways import COPIES, HYBRID, INTERLEAVED, MOST_GPUS, MOST_LAYERS, PIPELINE, SHARDED, Program, Ways
 from .ways import Plan as Plan
 
 HOPELESS = 1.3
@@ -95,6 +95,10 @@ def plan(
     if cluster.gpus is None:
         fix = "replace(cluster, gpus=64), with replace from dataclasses"
         raise PuzzleError("plan needs the number of GPUs", where="plan", got=describe(str(cluster)), fix=fix)
+    for name, number, most in (("gpus", cluster.gpus, MOST_GPUS), ("layers", model.layers, MOST_LAYERS)):
+        if number > most:
+            problem, fix = f"plan looks at no more than {most:,} {name}", f"{name}={most}, or less"
+            raise PuzzleError(problem, where="plan", got=f"{number:,}", fix=fix)
     programs = {SHARDED: sharded, PIPELINE: pipeline, INTERLEAVED: interleaved}
     for fn in programs.values():
         if fn is not None:
