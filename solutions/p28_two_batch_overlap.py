@@ -21,7 +21,7 @@ PUZZLE = {
     "frontier": [{"time": 60.32, "memory": 10616832, "by": "updates_while_tokens_travel"}],
     "cost": "far_experts",
     "layout": "experts_sharded",
-    "rules": ["as_many_each", "experts_stay"],
+    "rules": ["as_many_each", "experts_stay", "dense_weights_stay"],
     "words": ["alltoall", "expert"],
     "begins_with": "expert_parallel",
     "hints_for": {"slow": 1, "large": 3},
@@ -44,7 +44,7 @@ PUZZLE = {
 # ## Your task
 #
 # As puzzle 27, with two micro-batches a rank: {{ours.batches}} in all. The links have a quarter of the bandwidth, so an all-to-all takes up to {{slowest:.2f}} ticks, nearly as long
-# as a forward. Again, experts stay where they are.
+# as a forward. Again, experts stay where they are, and so do the weights and states of dense layers.
 #
 # There is no new operation. `model.alltoall(...)` starts as soon as it is called, and `await` waits for its end, as with any collective.
 #

@@ -275,6 +275,8 @@ def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> Pu
 
     def fix() -> str:
         axis = rank.axis_of_pieces(layer)
+        if rank.has_gathered(weight):
+            return f"this rank has loaded just these, and needs no others: model.weights[{layer}] without a gather"
         if axis:
             own = f"axis={show_axis(axis)}"
             return f"the experts are divided along {own}: await model.alltoall(..., {layer}, {own})"
