@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
-from tests.turns import beyond_quick, chosen, summary, waits
+from tests.turns import QUICK_PART, cases_left_out, chosen, summary
 
 # jsonschema, of which nbformat makes use, does without these grammars, which take three seconds to be made.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
@@ -112,9 +112,19 @@ test_it_finds_zb_v_in_its_own_memory test_many_narrow_operations_are_shares_of_a
 test_a_picture_that_would_be_crowded_folds_ranks_that_do_the_same_from_eight_on
 test_a_pass_tells_which_programs_to_repair_are_open_now test_no_program_of_the_page_beats_the_star
 test_the_verdict_at_a_shell_has_the_same_list_with_lines test_a_file_with_a_wrong_value_is_read_or_refused
-test_sizes_that_nothing_divides test_bounds_are_below_what_runs_give
+test_sizes_that_nothing_divides test_bounds_are_below_what_runs_give test_one_rank_that_differs_is_found
+test_adapters_are_planned_and_take_what_a_run_takes test_what_gpus_have_no_room_for_is_planned_with_hosts
+test_the_names_of_operations_stand_in_few_files test_verdicts_are_the_same test_every_solution_tells_the_same
+test_a_run_of_many_ranks_tells_what_all_of_them_tell test_numbers_agree_with_training_as_a_whole
+test_every_process_finds_the_same_log_and_nobody_waits_for_ever
+test_no_other_module_touches_what_asyncio_keeps_private test_what_a_refusal_advises_gives_a_plan
+test_states_on_hosts_take_what_a_run_takes test_who_gives_little_time_hears_of_it_once
 """
 """Tests that take a second or more of processor time by themselves, in files that are quick."""
+
+
+AT_ONCE = {"at_a_shell", "cheats", "executed", "truth"}
+"""Fixtures that make at once what all cases of a test look at, and choose by days what they make: all cases are run."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -131,11 +141,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if {item.path.stem, item.name.partition("[")[0]} & long or any(name in item.name for name in SMALLER):
             item.add_marker("long")
     _leave_out(config, items, lambda item: any(mark.args[0] not in chosen() for mark in item.iter_markers("slow")))
-    later = waits([item.nodeid for item in items])
+    own_work = [item.nodeid for item in items if not AT_ONCE & {*getattr(item, "fixturenames", ())}]
+    later, beyond_quick = cases_left_out(own_work), cases_left_out(own_work, QUICK_PART)
     _leave_out(config, items, lambda item: item.nodeid in later)
-    beyond = beyond_quick([item.nodeid for item in items])
     for item in items:
-        if item.nodeid in beyond:
+        if item.nodeid in beyond_quick:
             item.add_marker("long")
 
 

@@ -46,6 +46,7 @@ DECIDE = {
     "lib.record.collectives": ("values", "drawing_primitives"),
     "lib.record.causal": ("slices", "values"),
     "lib.record.attention": ("slices",),
+    "lib.record.heads": ("slices",),
     "lib.record.experts": ("experts",),
     "lib.record.table": ("operations",),
     "lib.machine.cost": ("cost", "compositions"),
