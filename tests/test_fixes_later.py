@@ -756,7 +756,7 @@ ROWS += [
                 "grad = model.grad_weights.pop(layer)",
             ),
         ),
-        ("or an earlier turn of a loop, and once is enough: after the last micro-batch",),
+        ("or in an earlier turn of a loop, and once is enough: after the last micro-batch",),
     ),
 ]
 
