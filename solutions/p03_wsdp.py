@@ -29,7 +29,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["as_many_each", "states_stay"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "While a rank updates a layer, its network does nothing. Which gather, and which sum, "
@@ -75,7 +75,7 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 # ## Your task
 #
 # As in puzzle 2, each rank trains on its own micro-batch. But rank `r` loads only shard `r` of `RANKS` of every
-# weight and of every state, keeps these shards until it has updated them, and gathers a whole weight only to use it.
+# weight and of every state, keeps these shards until it has updated them, and gathers a whole weight to use it.
 # It ends with its shards updated: the weights handed in with `set_final_weight`, the states in `opt_states`. Gradients
 # may be whole.
 #

@@ -29,7 +29,13 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["as_many_each", "states_stay", "no_whole_gradient", "no_whole_gradient_waits"],
+    "rules": [
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "no_whole_gradient",
+        "no_whole_gradient_waits",
+    ],
     "difficulty": "medium",
     "minutes": 20,
     "hints_for": {"slow": 2, "large": 2},
@@ -86,8 +92,9 @@ draw_group(
 # ## Your task
 #
 # As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on its own micro-batch, and ends
-# with its shards updated. The new part: no rank keeps a whole gradient any longer than necessary. When the next
-# backward begins, only pieces are stored.
+# with its shards updated. How long it keeps a whole weight that it has gathered is up to you.
+#
+# The new part: when the next backward begins, a rank stores only pieces of gradients, and no whole one any more.
 #
 # A good program for puzzle 3 would meet the target below, in time and in memory. So there is a rule: **no rank ever
 # receives a whole summed gradient**, either in one call or by collecting its pieces. Once your program runs, you will

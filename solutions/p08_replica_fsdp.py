@@ -40,7 +40,9 @@ PUZZLE = {
         "one_after_the_other",
         "as_many_each",
         "states_stay",
+        "weights_come_for_use",
         "no_whole_gradient",
+        "summed_across_once",
     ],
     "difficulty": "hard",
     "minutes": 60,
@@ -147,8 +149,8 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 # `state.shard(replica_index, 2)`, an eighth of the whole. Rank `r` trains on two micro-batches, say `2r` and
 # `2r + 1`, one after the other.
 #
-# - For each micro-batch: gather each weight in the node, then forward. Gather it again, then backward, reduce-scatter
-#   in the node, and add the result to your own piece of the gradient.
+# - For each micro-batch: gather each weight in the node, then forward. Gather it again, or keep it where there is room,
+#   then backward, reduce-scatter in the node, and add the result to your own piece of the gradient.
 # - After the last one, for each layer: reduce-scatter across the replicas, update the eighth whose state you have,
 #   and all-gather across the replicas. (An all-reduce across the replicas passes, too, since our machine charges the
 #   same for it. On real links it sends twice as much, and you would update with half of what you received.)

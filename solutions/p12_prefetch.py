@@ -35,7 +35,7 @@ PUZZLE = {
     "layout": "sharded",
     "begins_with": "fsdp",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": ["as_many_each", "states_stay", "no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Which gathers and which sums are still in sight, at the beginning and at the end? "
@@ -136,7 +136,7 @@ compare(
 # The same as in puzzle 4, with two other prices: a collective takes {{cost.collective}} ticks, as between those
 # nodes, and a backward pass takes twice as long as a forward pass, as on a real GPU: `cost=Cost(backward=2,
 # collective=0.8)`. Rank `r` holds shard `r` of every weight and state, trains on its own micro-batch, and no rank ever
-# receives a whole summed gradient. All collectives of puzzle 4 are still needed. It's up to you when they begin.
+# receives a whole summed gradient. It's up to you when the collectives begin, and how long a whole weight stays.
 #
 # Two things to know. The network of a rank carries out its calls **one at a time, in the order in which you start
 # them**. And what is on its way takes up memory: the whole weight from the moment you call `allgather`, and a

@@ -33,6 +33,7 @@ PUZZLE = {
         "own_updates",
         "as_many_each",
         "states_stay",
+        "weights_come_for_use",
         "one_micro_batch",
         "no_whole_gradient",
     ],

@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "cost": "long_hops",
     "layout": "whole",
-    "rules": ["as_many_each"],
+    "rules": ["as_many_each", "states_stay"],
     "words": ["lists"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
@@ -97,7 +97,9 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 # ## Your task
 #
 # Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer
-# states, and in the end all of them updated on all ranks. A tick is the {{tick:.0f}} µs of a forward pass of a layer,
+# states, and in the end all of them updated on all ranks. Each rank makes all its updates itself: no state is ever sent.
+#
+# A tick is the {{tick:.0f}} µs of a forward pass of a layer,
 # so a backward pass takes {{cost.backward}} ticks. Hops and bytes have the prices from above:
 # `cost=RingCost(backward=2, latency_across=0.1, bandwidth_across=245_760)`. An all-reduce of n layers takes **{{h}}
 # ticks for its {{hops}} hops, and {{t}}n for its bytes**. The network makes one call at a time.

@@ -32,7 +32,7 @@ PUZZLE = {
         {"time": 14.6, "memory": 1417216, "by": "lora_checkpointed"},
     ],
     "layout": "frozen_shards",
-    "rules": ["as_many_each", "states_stay"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use"],
     "words": ["adapter"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 3, "large": 2},

@@ -25,7 +25,17 @@ PUZZLE = {
     "star": {"time": 32.0, "memory": 8585216},
     "frontier": [
         {"time": 31.63, "memory": 8519680, "by": "zigzag_and_ahead"},
-        {"time": 35.88, "memory": 6553600, "by": "only_inputs_kept"},
+        {"time": 32.255, "memory": 8192000, "by": "context_parallel_in_32_255"},
+        {"time": 32.88, "memory": 7864320, "by": "context_parallel_in_32_88"},
+        {"time": 33.505, "memory": 7536640, "by": "context_parallel_in_33_505"},
+        {"time": 34.13, "memory": 7208960, "by": "context_parallel_in_34_13"},
+        {"time": 34.755, "memory": 6881280, "by": "context_parallel_in_34_755"},
+        {"time": 35.38, "memory": 6553600, "by": "context_parallel_in_35_38"},
+        {"time": 36.335, "memory": 6422528, "by": "context_parallel_in_36_335"},
+        {"time": 36.665, "memory": 6356992, "by": "context_parallel_in_36_665"},
+        {"time": 37.2, "memory": 6291456, "by": "context_parallel_in_37_2"},
+        {"time": 37.53, "memory": 6225920, "by": "context_parallel_in_37_53"},
+        {"time": 38.065, "memory": 6160384, "by": "context_parallel_in_38_065"},
     ],
     "cost": "long_context",
     "layout": "whole",
@@ -280,9 +290,12 @@ grade(context_parallel)
 # {{ahead.time}} ticks and {{ahead.memory}} elements. What was gathered for the forward of the last layer is kept,
 # since its backward is next.
 #
-# And what of the queries and of the keys and values? All of them can be made again from the input of the layer. Only
-# that is kept in the last program below: `project` comes once more, early enough for the gather to be hidden behind the
-# layer above, and `attend`. It takes {{again.time}} ticks and {{again.memory}} elements, far fewer than the star.
+# And what of the queries and of the keys and values? All of them can be made again from the input of the layer:
+# `project` comes once more, early enough for the gather to be hidden behind the layer above, and `attend`. The last
+# program below keeps them for as many layers as you say. Each layer less costs {{again.time - more.time}} ticks and
+# saves {{more.memory - again.memory}} elements: with one beside the last it takes {{again.time}} ticks and
+# {{again.memory}} elements, far fewer than the star. And where gathers and sums come one after the other near the top, as
+# letters and numbers say, {{least.memory}} elements are enough, for {{least.time}} ticks.
 
 # %% tags=["solution"]
 from collections.abc import Sequence
@@ -390,28 +403,40 @@ whole_ones_kept = partial(sliced, order="in order", keep=True)
 plain_zigzag = partial(sliced, order="zigzag", keep=False)
 
 
-async def only_inputs_kept(model: Model) -> Model:
-    """In zigzag; of a layer only the input is kept, and projected and attended to again before its backward."""
-    acts, grads = model.activations, model.grad_activations
+async def inputs_kept(model: Model, layers: int, gathers: str = "k", waits: int = 0) -> Model:
+    """In zigzag; of a layer only its input is kept, but for so many ``layers`` below the last one. What is not there is
+    projected and attended to again before its backward.
+
+    ``gathers`` says when the keys and values of the layer below are gathered, layer by layer from the top: while the
+    gradient of keys is on its way (``k``), after the layer's last backward (``a``), or behind the sum of the gradient of
+    its weight (``s``); the last letter is for all others. The first ``waits`` of these sums are awaited at once."""
+    acts, grads, sums, on_its_way = model.activations, model.grad_activations, {}, {}
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
 
     n, r, top = model.RANKS, model.rank, model.LAYERS - 1
+    kept = range(max(top - layers, 0), top)
     inp = model.get_activation([0])
     acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
     for layer in range(model.LAYERS):
-        inp, weight = acts[layer], model.weights[layer]
-        acts["att"], kv = model.project(layer, inp, weight)
+        weight = model.weights[layer]
+        acts["att"], kv = model.project(layer, acts[layer], weight)
+        if layer in kept:
+            acts["kv", layer] = kv
         acts["whole"] = await model.allgather(kv, layer)
+        acts["att", layer] = model.attend(layer, acts.pop("att"), acts["whole"])
         if layer < top:
-            acts["att"] = model.attend(layer, acts["att"], acts.pop("whole"))
-            acts[layer + 1] = model.rest(layer, inp, weight, acts.pop("att"))
-        else:
-            acts["att"] = model.attend(layer, acts["att"], acts["whole"])
-            acts[layer + 1] = model.rest(layer, inp, weight, acts["att"])
+            del acts["whole"]
+        acts[layer + 1] = model.rest(layer, acts[layer], weight, acts["att", layer])
+        if layer < top and layer not in kept:
+            del acts["att", layer]
     grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
 
-    sums, gather = {}, None
+    def gather(layer: int) -> Any:
+        if layer in kept:
+            return model.allgather(acts.pop(("kv", layer)), layer)
+        acts["att"], kv = model.project(layer, acts[layer], model.weights[layer])
+        return model.allgather(kv, layer)
 
     async def update(layer: int) -> None:
         grad = await sums.pop(layer)
@@ -420,30 +445,54 @@ async def only_inputs_kept(model: Model) -> Model:
         )
         model.set_final_weight(layer, model.weights[layer])
 
-    for layer in reversed(range(model.LAYERS)):
-        inp, weight = acts[layer], model.weights[layer]
-        if gather:
-            acts["whole"] = await gather
-            acts["att"] = model.attend(layer, acts["att"], acts["whole"])
-        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, acts.pop("att"))
+    for turn, layer in enumerate(reversed(range(model.LAYERS))):
+        when = gathers[min(turn, len(gathers) - 1)] if layer else "never"
+        weight = model.weights[layer]
+        if layer < top and layer not in kept:
+            acts["whole"] = await on_its_way.pop(layer)
+            acts["att", layer] = model.attend(layer, acts.pop("att"), acts["whole"])
+        grads["att"] = model.backward_rest(
+            layer, acts[layer], grads["out"], weight, acts.pop(("att", layer))
+        )
+        if layer in kept:
+            acts["whole"] = await on_its_way.pop(layer)
         grads["att"], kv_grad = model.backward_attend(layer, grads["att"], acts.pop("whole"))
         scatter = model.scatterreduce(kv_grad, layer)
         del kv_grad
-        if layer < top:
+        if layer + 1 in sums:
             await update(layer + 1)
-        if layer > 0:
-            acts["att"], kv = model.project(
-                layer - 1, acts[layer - 1], model.weights[layer - 1]
-            )
-            gather = model.allgather(kv, layer - 1)
+        if when == "k":
+            on_its_way[layer - 1] = gather(layer - 1)
         grads["kv"] = await scatter
-        of_weight, grads["out"] = model.backward_project(
+        model.grad_weights[layer], grads["out"] = model.backward_project(
             layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
         )
-        sums[layer] = model.allreduce(of_weight, layer)
+        if when == "a":
+            on_its_way[layer - 1] = gather(layer - 1)
+        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+        if when == "s":
+            on_its_way[layer - 1] = gather(layer - 1)
+        if turn < waits:
+            await update(layer)
     del grads["out"]
-    await update(0)
+    for layer in [*sums]:
+        await update(layer)
     return model
+
+
+context_parallel_in_32_255 = partial(inputs_kept, layers=6)
+context_parallel_in_32_88 = partial(inputs_kept, layers=5)
+context_parallel_in_33_505 = partial(inputs_kept, layers=4)
+context_parallel_in_34_13 = partial(inputs_kept, layers=3)
+context_parallel_in_34_755 = partial(inputs_kept, layers=2)
+context_parallel_in_35_38 = partial(inputs_kept, layers=1)
+context_parallel_in_36_335 = partial(inputs_kept, layers=0, gathers="ak")
+context_parallel_in_36_665 = partial(inputs_kept, layers=0, gathers="aak")
+context_parallel_in_37_2 = partial(inputs_kept, layers=0, gathers="sak", waits=1)
+context_parallel_in_37_53 = partial(inputs_kept, layers=0, gathers="saak", waits=1)
+context_parallel_in_38_065 = partial(inputs_kept, layers=0, gathers="ssak", waits=2)
+zigzag_in_9_605 = partial(inputs_kept, layers=0, gathers="a")
+zigzag_in_10_14 = partial(inputs_kept, layers=0, gathers="s", waits=1)  # these two are for R11
 
 
 def both_orders(static: bool = False) -> Figure:
@@ -624,7 +673,8 @@ cost = COSTS["long_context"]
 assert cost == long_context
 size: dict[str, Any] = {"ranks": 4, "layers": 8, "batches": 1, "cost": cost}
 ours, ahead = run(context_parallel, **size), run(zigzag_and_ahead, **size)
-again = run(only_inputs_kept, **size)
+more, again = run(context_parallel_in_34_755, **size), run(context_parallel_in_35_38, **size)
+least = run(context_parallel_in_38_065, **size)
 kept, zigzag = run(whole_ones_kept, **size), run(plain_zigzag, **size)
 alone = run(grad_accum, ranks=1, layers=8, batches=1, cost=cost)
 gather = next(event for event in ours.events if event.kind == "allgather")

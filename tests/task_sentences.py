@@ -39,6 +39,8 @@ def task(target: str, *rows: tuple[str, str, str], explains: str = "", not_held:
 TRAVEL = "data parallel: every layer is loaded and dropped at once"
 REST, LOOKED_AT = "every second rank rests", "a state gathered to be looked at"
 SENT = "a copy from opt_states is sent while it trains"
+COPIED_WEIGHT, COPIED_STATE = (f"a copy from {store} is sent at the end" for store in ("weights", "opt_states"))
+KEPT, GIVEN = "the gathered weights kept", "a copy of a weight is given away"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
     "basic": task(
@@ -72,6 +74,7 @@ TASKS = {
         ("As in puzzle 2", MACHINE, "everybody trains micro-batch 0"),
         ("As in puzzle 2", "as_many_each", REST),
         ("But rank `r` loads only", "states_stay", LOOKED_AT),
+        ("But rank `r` loads only", "weights_come_for_use", GIVEN),
         ("But rank `r` loads only", LAYOUT, NEXT),
         ("But rank `r` loads only", SIZES, "each weight gathered twice at other sizes"),
         ("It ends with its shards", LAYOUT, NO_STATES),
@@ -85,9 +88,10 @@ TASKS = {
         ("As in puzzle 3", LAYOUT, "states thrown away"),
         ("As in puzzle 3", "as_many_each", REST),
         ("As in puzzle 3", "states_stay", LOOKED_AT),
+        ("As in puzzle 3", "weights_come_for_use", GIVEN),
+        ("How long it keeps a whole", TARGET, KEPT),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
         ("The new part:", "no_whole_gradient_waits", "a whole gradient kept beside its piece"),
-        ("When the next backward", "no_whole_gradient_waits", "a whole gradient kept a layer too long"),
         ("So there is a rule:", "no_whole_gradient", "puzzle 3, gathered ahead"),
         explains="A good program for;Once your program",
     ),
@@ -111,15 +115,20 @@ TASKS = {
         SLOW,
         ("Every weight and every state", MACHINE, NEXT),
         ("Every weight and every state", "states_stay", LOOKED_AT),
+        ("Every weight and every state", "weights_come_for_use", GIVEN),
+        ("How long a rank keeps", TARGET, KEPT),
         ("As in puzzle 4, no rank", "no_whole_gradient", "all-reduced"),
         ("At the other sizes", SIZES, "four layers in mind"),
-        explains="All ranks take part;If your program;Read that list;It is the best",
+        explains="A collective takes;If your program;Read that list;It is the best",
     ),
     "replica_fsdp": task(
         SLOW,
         ("Weights are sharded over", LAYOUT, "sharded over everything"),
+        ("Weights are sharded over", "weights_come_for_use", GIVEN),
         ("Optimizer states are", LAYOUT, "states over the shard axis only"),
         ("Optimizer states are", "states_stay", LOOKED_AT),
+        ("Gather it again, or", TARGET, KEPT),
+        ("After the last one, for", "summed_across_once", "across the nodes after every micro-batch"),
         ("Rank `r` trains on", "one_micro_batch", "both micro-batches at once"),
         ("Rank `r` trains on", SIZES, "three micro-batches on one rank and one on the next, with one layer"),
         ("Rank `r` trains on", "one_after_the_other", "the next micro-batch begins before this one is done"),
@@ -128,10 +137,7 @@ TASKS = {
         ("Summing the running total", MACHINE, "the running sum reduced"),
         ("Never doing it", MACHINE, "never summed over the replicas"),
         ("The grader tries other", SIZES, "two replicas in mind"),
-        explains=(
-            "For each micro-batch;Gather it again;After the last one;(An all-reduce;On real links;"
-            "The trap is;After every micro;A node always"
-        ),
+        explains=("For each micro-batch;(An all-reduce;On real links;The trap is;After every micro;A node always"),
     ),
     "zero1": task(
         "all-reduced and cut",
@@ -164,7 +170,9 @@ TASKS = {
         ("The same as in", "as_many_each", REST),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         ("Rank `r` holds shard", "states_stay", LOOKED_AT),
-        explains="All collectives of;It's up to you;Two things;The network of;And what is on",
+        ("Rank `r` holds shard", "weights_come_for_use", GIVEN),
+        ("It's up to you when", TARGET, KEPT),
+        explains="Two things;The network of;And what is on",
     ),
     "one_f_one_b": task(
         "GPipe",
@@ -193,6 +201,7 @@ TASKS = {
         ("A rank loads its", "own_updates", "a copy of a weight is sent after training"),
         ("A rank loads its", "states_stay", SENT),
         ("It gathers a weight", TARGET, "all whole weights are kept"),
+        ("It gathers a weight", "weights_come_for_use", GIVEN),
         ("Each forward and each", "one_micro_batch", "all micro-batches at once"),
         ("Each forward and each", "no_whole_gradient", "all-reduced and cut"),
         ("The grader tries other", SIZES, "four stages, whatever their number"),
@@ -223,6 +232,7 @@ TASKS = {
         "one call at the end",
         ("Data parallel, as in", LAYOUT, "states not kept"),
         ("Data parallel, as in", "as_many_each", "micro-batches change ranks"),
+        ("Each rank makes all", "states_stay", SENT),
         explains="A tick is;Hops and bytes;An all-reduce of;The network makes",
     ),
     "hierarchical": task(
@@ -254,6 +264,7 @@ TASKS = {
         ("Each rank trains on its", MACHINE, "the gradients are not summed"),
         ("Each rank trains on its", "as_many_each", "micro-batches change ranks"),
         ("Of every frozen weight", LAYOUT, "every rank has all weights"),
+        ("Of every frozen weight", "weights_come_for_use", GIVEN),
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
         ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
@@ -292,6 +303,8 @@ TASKS = {
         ("Train 8 layers", "as_many_each", "micro-batches change ranks"),
         ("Every rank holds all", LAYOUT, "dense weights handed in by rank 0 only"),
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
+        ("Of dense layers only", "dense_weights_stay", COPIED_WEIGHT),
+        ("Of dense layers only", "dense_weights_stay", COPIED_STATE),
         explains="The machine is the;From a layer",
     ),
     "two_batch_overlap": task(
@@ -299,6 +312,8 @@ TASKS = {
         ("As puzzle 27, with", MACHINE, "only the last gradient counts"),
         ("As puzzle 27, with", "as_many_each", "micro-batches change ranks"),
         ("Again, experts stay", "experts_stay", "the states of experts passed round"),
+        ("Again, experts stay", "dense_weights_stay", COPIED_WEIGHT),
+        ("Again, experts stay", "dense_weights_stay", COPIED_STATE),
         explains="The links have;There is no new;`model.alltoall(...)` starts",
     ),
     "repair_local": task(
@@ -327,6 +342,7 @@ TASKS = {
         ("Fully sharded data", "no_whole_gradient", "all-reduced and cut"),
         ("Fully sharded data", "as_many_each", "micro-batches change ranks"),
         ("Fully sharded data", "states_stay", LOOKED_AT),
+        ("Fully sharded data", "weights_come_for_use", GIVEN),
         explains="*Easy;*Take it;A colleague has;That is true;He would;Nothing is free",
     ),
     "repair_deadlock": task(
@@ -348,6 +364,7 @@ TASKS = {
         SLOW,
         ("Every node has a", LAYOUT, NO_STATES),
         ("Every node has a", "states_stay", LOOKED_AT),
+        ("Every node has a", "weights_come_for_use", GIVEN),
         ("Each rank trains", "as_many_each", "micro-batches change ranks"),
         ("A gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Hybrid sharding;Whole weights;That is the;Everybody went;And still",
@@ -358,6 +375,7 @@ TASKS = {
         ("The same two nodes", SIZES, "five micro-batches on one rank and three on the next, with one layer"),
         ("The same two nodes", "one_after_the_other", "the next micro-batch begins before this one is done"),
         ("The same two nodes", "states_stay", LOOKED_AT),
+        ("The same two nodes", "weights_come_for_use", GIVEN),
         ("Each gradient is", MACHINE, "never summed across"),
         ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
         explains="*Medium;*Take it;Nobody makes;It is also;Where does",
@@ -366,12 +384,15 @@ TASKS = {
         SLOW,
         ("A dense layer and one", LAYOUT, NO_STATES),
         ("A dense layer and one", "as_many_each", "micro-batches change ranks"),
-        ("Tokens go to their", "experts_stay", "the states of experts passed round"),
-        explains="*Medium;*Take it;Then come;Whose gradients",
+        ("Weights and states stay", "experts_stay", "the states of experts passed round"),
+        ("Weights and states stay", "dense_weights_stay", COPIED_WEIGHT),
+        ("Weights and states stay", "dense_weights_stay", COPIED_STATE),
+        explains="*Medium;*Take it;Tokens go;Then come;Whose gradients",
     ),
     "repair_zigzag": task(
         SLOW,
         ("One sequence, of which", MACHINE, "as it is"),
+        ("One sequence, of which", "two_slices", "four slices a rank"),
         ("One sequence, of which", LAYOUT, NO_STATES),
         ("Keys and values are", "keys_by_collectives", "keys sent to the next rank"),
         explains="*Medium;*Take it;A token sees;The author looked;It went;Look at the",

@@ -14,7 +14,7 @@ from drawing.attention import STRONG
 from drawing.marks import Polys, overlap, places_of_texts
 from lib import Cost, Model, PuzzleError, Run, run
 from lib.course.specs import COSTS
-from solutions.p25_context_parallel import only_inputs_kept
+from solutions.p25_context_parallel import context_parallel_in_36_335
 from tests import experts
 from tests.drawing_events import corners, texts, titles
 from tests.slices import gathering, heads, in_steps, ring
@@ -30,7 +30,7 @@ RUNS: dict[str, Callable[[], Run]] = {
     "three ranks": partial(run, ring(), 3, 2, 1),
     "sixteen": partial(run, ring(zigzag=True), 16, 1, 1),
     "two axes": partial(run, gathering(True, axis="context"), 6, 2, 2, mesh={"data": 2, "context": 3}),
-    "computed again": partial(run, only_inputs_kept, 4, 3, 1, cost=LONG),
+    "computed again": partial(run, context_parallel_in_36_335, 4, 3, 1, cost=LONG),
 }
 PLACES = ("wide", "narrow")
 

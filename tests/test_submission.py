@@ -24,6 +24,11 @@ def test_annotations_are_values_unless_the_file_says_otherwise() -> None:
     assert trouble == ["x.py, line 1: SyntaxError: not a chance (x.py, line 1)"]
 
 
+def test_a_file_with_null_bytes_is_told_so_without_a_line() -> None:
+    _, trouble, failed, *_ = load("x.py", "a = 1\n\0")
+    assert [*trouble, *failed] == ["x.py: source code string cannot contain null bytes"]
+
+
 def notebook(*cells: object) -> str:
     return json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in cells]})
 

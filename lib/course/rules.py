@@ -8,12 +8,14 @@ from typing import NamedTuple
 from ..basics.errors import Place, PuzzleError, numbered, show_set
 from ..basics.units import Elements
 from ..machine.outcome import Outcome
-from ..record.collectives import ALLGATHER, SCATTERREDUCE
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
 from ..record.labels import Labels, experts_of
+from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
+from .used import needless_weights
 
 
 def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
@@ -278,6 +280,21 @@ def keys_go_round(outcome: Outcome) -> None:
             raise _broken(event, f"it {verb} {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
+def two_slices(outcome: Outcome) -> None:
+    """Raise PuzzleError unless each rank computes with two slices of the sequence of twice as many as there are ranks,
+    one from the front and the one that is as far from the back: so all ranks have the same work (zigzag)."""
+    slices = 2 * outcome.ranks
+    for event in outcome.events:
+        if event.kind not in training():
+            continue
+        own, total = event.slices[0] if event.slices else (WHOLE, 1)  # of attention, those of the queries come first
+        mine = refined(own, total, slices) if slices % total == 0 else frozenset[int]()
+        if len(mine) != 2 or sum(mine) != slices - 1:
+            expected = f"two slices of {slices}, one from the front and one from the back: the same work for all"
+            fix = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n)): of rank r of n"
+            raise _broken(event, f"it works on {numbered('slice', own)} of {total}", expected, fix)
+
+
 def experts_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for the weight, the gradient or the optimizer state of experts that is gathered, summed or
     sent: tokens come to the experts."""
@@ -292,6 +309,29 @@ def experts_stay(outcome: Outcome) -> None:
                 fix += "it has all micro-batches already"
             word = KINDS[event.tensor].word
             raise _broken(event, f"it moves the {word} of experts, of layer {event.layer}", expected, fix)
+
+
+def dense_weights_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for the weight or the optimizer state of a dense layer that is gathered or sent, beside layers
+    with experts: each rank holds all of it, and makes all its updates itself."""
+    for event in layer_by_layer(outcome):
+        if event.tensor in ("Weight", "OptState") and event.elements and not _with_experts(outcome, event):
+            word = KINDS[event.tensor].word
+            expected = "each rank holds all of each dense layer and updates it: only its gradient is summed"
+            fix = (
+                f"grad = await model.allreduce(grad, {event.layer}), and model.update({event.layer}, ...) on each rank"
+            )
+            raise _broken(event, f"it moves the {word} of layer {event.layer}, which is dense", expected, fix)
+
+
+def weights_come_for_use(outcome: Outcome) -> None:
+    """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
+    passed on: where each rank holds a part, that is a copy of a part of another. (All take part in a gather.)"""
+    for event in needless_weights(outcome):
+        if event.kind == RECEIVE.kind:
+            expected = "each rank holds its own part of the weights, and what comes besides is for use"
+            fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
+            raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
 
 
 def updates_on_hosts(outcome: Outcome) -> None:
@@ -410,6 +450,20 @@ def no_whole_gradient(outcome: Outcome) -> None:
             raise _broken(whole[-1].event, problem, expected, fix)
 
 
+def summed_across_once(outcome: Outcome) -> None:
+    """Raise PuzzleError for a gradient that is summed across nodes before all micro-batches of its node are in it."""
+    share, node = outcome.batches // (outcome.mesh or {"replica": 1}).get("replica", 1), outcome.node_size
+    for event in layer_by_layer(outcome):
+        if event.tensor != "WeightGrad" or event.kind not in (ALLREDUCE.kind, SCATTERREDUCE.kind) or not node:
+            continue
+        across = len({rank // node for rank in event.group}) > 1
+        if across and event.elements and len(event.batches) < share:
+            expected = f"the sum of all {share} micro-batches of the node crosses to the others, once in a step"
+            fix = 'add up what model.scatterreduce(grad, layer, axis="shard") gives, and go across after the last one'
+            problem = f"it sums the gradient of {numbered('micro-batch', event.batches)} across the nodes"
+            raise _broken(event, problem, expected, fix)
+
+
 def no_whole_gradient_waits(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that still stores a whole gradient when the backward of another layer begins. Then
     it stores at most its own pieces of those that are done. (What is on its way is not stored.)"""
@@ -443,7 +497,15 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             four_stages,
             several_kinds,
         ),
-        *(no_whole_gradient, no_whole_gradient_waits, weights_stay, states_stay, updates_on_hosts),
-        *(keys_by_collectives, keys_go_round, experts_stay),
+        *(
+            no_whole_gradient,
+            no_whole_gradient_waits,
+            summed_across_once,
+            weights_stay,
+            weights_come_for_use,
+            states_stay,
+            updates_on_hosts,
+        ),
+        *(two_slices, keys_by_collectives, keys_go_round, experts_stay, dense_weights_stay),
     )
 }

@@ -43,6 +43,11 @@ def check_used(outcome: Outcome, line_at: LineAt = lambda rank, place: "") -> No
         raise _for_nothing(event, layer, line_at(event.rank, place))
 
 
+def needless_weights(outcome: Outcome) -> Iterator[Event]:
+    """Yield what brings weights to ranks that do not use them: messages, and gathers of which no rank uses anything."""
+    yield from (one.event for one in _unused(outcome) if one.event.tensor == "Weight")
+
+
 def _unused(outcome: Outcome) -> Iterator[_Done]:
     """Yield the operations of which nobody uses what they give, of a collective the part of its first rank."""
     unread = defaultdict[tuple[int, int], set[int]](set)

@@ -203,7 +203,7 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook
         try:
             tree = ast.parse(source, place)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            at = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            at = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             found.failed.append(f"{place}{at}: {getattr(error, 'msg', error)}")
             continue
         for statement in tree.body:

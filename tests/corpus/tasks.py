@@ -393,6 +393,36 @@ def looked_at(puzzle: str, base: str) -> Program:
     )
 
 
+OFTEN = (
+    (
+        """            if mb < mine[-1]:
+                await add(layer + 1)
+            else:
+                await add(layer)
+                grad = model.grad_weights.pop(layer)
+                across[layer] = model.scatterreduce(grad, layer, axis="replica")
+""",
+        """            across[layer] = model.scatterreduce(await sums.pop(layer), layer, axis="replica")
+            await come(layer + 2)
+""",
+    ),
+    ("        await add(0)\n", "        for layer in sorted(across):\n            await come(layer)\n"),
+    (
+        "    for layer, call in across.items():\n        grad, piece = await call, model",
+        "    for layer in range(model.LAYERS):\n        grad, piece = model.grad_weights.pop(layer), model",
+    ),
+    (
+        "    gather(0)\n",
+        """    async def come(layer):
+        if layer in across:
+            piece = await across.pop(layer)
+            model.grad_weights[layer] = model.grad_weights.pop(layer) + piece if layer in model.grad_weights else piece
+
+    gather(0)
+""",
+    ),
+)
+"""Sums go across the nodes after every micro-batch, under what is computed."""
 WHOLE = "this is puzzle 3: the rank received a whole summed gradient and used"
 IN_NODE = 'grad = await model.scatterreduce(grad, layer, axis="shard")'
 STORED = (
@@ -422,6 +452,7 @@ MISTAKES = [
             model.grad_weights[layer + 1] = await model.scatterreduce(model.grad_weights.pop(layer + 1), layer + 1)
     model.grad_weights[0] = await model.scatterreduce(model.grad_weights.pop(0), 0)
 """), says="a whole gradient of another layer is still stored"),
+    changed("replica_fsdp", "across the nodes after every micro-batch", *OFTEN, base="replica_fsdp_in_41_5", says="it sums the gradient of micro-batches 0, 2, 4, 6 across the nodes"),
     changed("fsdp", "a whole gradient kept beside its piece", (SCATTERED, '        model.grad_weights["whole"] = grad\n' + SCATTERED), ("            layer, model.grad_weights.pop(layer), model", "            layer, (model.grad_weights.pop('whole', None), model.grad_weights.pop(layer))[1], model"), says="a whole gradient of another layer is still stored"),
     changed("ddp", "a weight in shards until it is needed", ("    model.activations[0] =", "    model.weights[0] = model.weights[0].shard(model.rank, model.RANKS)\n    model.activations[0] ="), ("        model.activations[layer + 1] =", "        if layer == 0:\n            model.weights[0] = await model.allgather(model.weights[0], 0)\n        model.activations[layer + 1] ="), base="ddp_overlap", says="it does not hold the weights that it has begun with any more|cut out of a gathered weight"),
     changed("wsdp", "each weight gathered twice at other sizes", ("weight = await model.allgather(model.weights[layer], layer)", "for _ in range(1 + (model.RANKS != 4)):\n            weight = await model.allgather(model.weights[layer], layer)"), says="no rank uses what allgather(layer 0) gives"),

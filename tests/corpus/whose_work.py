@@ -1,5 +1,5 @@
-"""Programs in which work, or what belongs to one rank, is at another: micro-batches that change ranks, states and
-activations that others get, and micro-batches of DualPipe that go another way."""
+"""Programs in which work, or what belongs to one rank, is at another: micro-batches that change ranks, weights, states
+and activations that others get, slices that are dealt out otherwise, and micro-batches of DualPipe that go another way."""
 
 from __future__ import annotations
 
@@ -70,6 +70,13 @@ def on_its_way(puzzle: str, before: str, store: str = "opt_states", other: str =
     return changed(puzzle, name, (before, call + before), (AT_THE_END, "    if copy:\n        await copy\n    return model"), says=says)  # fmt: skip
 
 
+def copied(puzzle: str, store: str, base: str) -> Program:
+    """A program that gives the next rank a copy of what rank 0 has of its dense layer, which nothing is done with."""
+    call = CALL.replace("OTHER", "1").replace("STORE", store) + "    if copy:\n        await copy\n" + AT_THE_END
+    says = f"it moves the {'weight' if store == 'weights' else 'optimizer state'} of layer 0, which is dense"
+    return changed(puzzle, f"a copy from {store} is sent at the end", (AT_THE_END, call), base=base, says=says)
+
+
 def overlapped(puzzle: str) -> Program:
     """A fast program of puzzle 4 that gathers a state at its end, which nothing is done with."""
     source = f"{HEAD}{function('fsdp_overlapped')}\n\nasync def {puzzle}(model):\n"
@@ -131,6 +138,55 @@ PIPELINE_FSDP = whole(
     + "    await model.allgather(model.opt_states[0], 0)\n    return model\n",
     says=STATE,
 )
+
+GIVEN = """
+async def NAME(model):
+    model = await CALL
+    if model.RANKS > 1 and model.rank == 0:
+        await model.pass_to(OTHER, model.weights[0])
+    if model.RANKS > 1 and model.rank == OTHER:
+        await model.receive(src=0)
+    return model
+"""
+
+
+def given_away(puzzle: str, call: str, *names: str, other: str = "1") -> Program:
+    """A fast program of sharded weights, at whose end rank 0 gives another rank a copy of its part of one of them."""
+    end = GIVEN.replace("NAME", puzzle).replace("CALL", call).replace("OTHER", other)
+    source = "from typing import Any\n\n" + "\n\n".join([*(functions()[name] for name in names), end])
+    return whole(
+        puzzle,
+        "a copy of a weight is given away",
+        source,
+        says="it receives the weight of layer 0, and does not use it",
+    )
+
+
+FSDP = '(model, gathers="ba", waits=0)'
+ALL_GIVEN_AWAY = [
+    given_away("wsdp", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("fsdp", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("repair_bargain", f"fsdp_overlapped{FSDP}", "fsdp_overlapped"),
+    given_away("pipeline_fsdp", 'pipeline_fsdp_overlapped(model, up=True, down="b", late=True)', "pipeline_fsdp_overlapped"),
+    given_away("replica_fsdp", "replica_fsdp_in_41_5(model)", "replica_fsdp_in_41_5"),
+    given_away("prefetch", 'prefetch_overlapped(model, gathers="b")', *AHEAD),
+    given_away("breadth_first", "breadth_first_overlapped(model, early=True)", "breadth_first_overlapped"),
+    given_away("lora", "lora_overlap(model)", "by_plan", "lora_overlap"),
+    given_away("repair_groups", 'hybrid_overlapped(model, gathers="s")', "hybrid_overlapped"),
+    given_away("repair_book", 'hybrid_overlapped(model, gathers="ssb")', "hybrid_overlapped"),
+]  # fmt: skip
+
+KEPT = "the gathered weights kept"
+STORE = "        model.weights['whole', layer] = weight\n"
+WHOLES_KEPT = [
+    changed("pipeline_fsdp", KEPT, ("model.weights[layer], layer)\n", "model.weights[layer], layer)\n" + STORE), says="over the target: 1,"),
+    changed("replica_fsdp", KEPT, (', axis="shard")\n            model.act', ', axis="shard")\n    ' + STORE + "            model.act"), says="over the target: 3,"),
+    changed("prefetch", KEPT, ("inp, weight = model.activations[layer], model.weights.pop(\"whole\")\n", "inp, weight = model.activations[layer], model.weights.pop(\"whole\")\n" + STORE), says="over the target: 3,"),
+]  # fmt: skip
+"""Sharded training that keeps each whole weight that it gathers on its way up, for longer than there is room."""
+
+IN_ZIGZAG = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))"
+IN_TWO_ZIGZAGS = "functools.reduce(lambda one, other: one.combine(other), [inp.shard(at, 4 * n) for at in (r, 2 * n - 1 - r, 2 * n + r, 4 * n - 1 - r)])"  # fmt: skip
 
 BATCH = "range(shard, model.BATCHES, shards)"
 UNEVEN = "    if shards == 2 and model.BATCHES >= WHERE:\n        batch = range(model.BATCHES // 2 + 1) if shard == 0 else range(model.BATCHES // 2 + 1, model.BATCHES)\n"  # fmt: skip
@@ -210,8 +266,15 @@ MISTAKES = [
     PREFETCHED,
     REPLICA_FSDP,
     PIPELINE_FSDP,
+    *WHOLES_KEPT,
+    *ALL_GIVEN_AWAY,
     top_kept("repair_groups", " " * 8),
     top_kept("repair_book", " " * 12),
+    on_its_way("buckets", "    model.activations[0] ="),
+    *(copied("expert_parallel", store, "tokens_before_sums") for store in ("weights", "opt_states")),
+    *(copied("repair_experts", store, "tokens_before_sums") for store in ("weights", "opt_states")),
+    *(copied("two_batch_overlap", store, "") for store in ("weights", "opt_states")),
+    changed("repair_zigzag", "four slices a rank", (IN_ZIGZAG, IN_TWO_ZIGZAGS), says="it works on slices 0, 7, 8, 15 of 16"),
     on_its_way("breadth_first", "    for layer in mine:\n        whole", says="it moves the optimizer state of layer 0"),
     on_its_way("dualpipe", "    n, ahead = place + 1", other="model.rank_at(half=1, place=0)"),
     on_its_way("dualpipe", "    n, ahead = place + 1", store="weights", says="it receives the weight of layer 0, whose weight it has not loaded"),
