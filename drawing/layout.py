@@ -203,7 +203,7 @@ class Layout:
     def foot(self, row: Row) -> float:
         """Return the y where the tracks of messages and collectives of a row end, above that of traffic within its
         operations."""
-        return row.y + self.height + (self.tracks - self.within) * self.thin
+        return row.y + (self.height + (self.tracks - self.within) * self.thin)
 
     def node_of(self, row: Row) -> int | None:
         """Return the number of the node of all ranks of a row, or None if there are several or none."""

@@ -1102,6 +1102,9 @@ def _how_far_off() -> dict[str, Any]:
     }
     found["sizes"] = foundry.left_out(lambda row: row.model.name)
     found["gpus"] = foundry.left_out(lambda row: row.gpus)
+    found["halves"] = max(
+        map(foundry.left_out, foundry.HALVES.values()), key=lambda one: one.median
+    )
     return {
         name: SimpleNamespace(
             rows=one.rows,

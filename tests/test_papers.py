@@ -207,19 +207,11 @@ def test_open_rows_are_within_what_the_documents_say() -> None:
         assert found.median < 0.05 and abs(found.worst) < 0.3 and abs(found.signed) < 0.03, found
 
 
-HALVES: dict[str, Callable[[foundry.Row], object]] = {
-    "every second size": lambda row: [*foundry.SIZES].index(row.model.name.removeprefix("MPT ")) % 2,
-    "small or large": lambda row: row.model.size > 2e9,
-    "every second length": lambda row: row.model.sequence.bit_length() % 2,
-    "short or long": lambda row: row.model.sequence > 2048,
-}
-
-
-@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("name", foundry.HALVES)
 def test_half_of_the_rows_tell_the_other_half(name: str) -> None:
     """The two numbers that are fitted, and those that are not, such as the smallest dimension: none of them is such
     that it holds only for the models, or for the lengths, with which it was found."""
-    found = foundry.left_out(HALVES[name])
+    found = foundry.left_out(foundry.HALVES[name])
     assert found.rows == 139 and found.median < 0.06 and abs(found.worst) < 0.35 and abs(found.signed) < 0.03, found
 
 

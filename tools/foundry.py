@@ -116,6 +116,15 @@ def left_out(key: Callable[[Row], object]) -> Errors:
     return errors("", found)
 
 
+HALVES: dict[str, Callable[[Row], object]] = {
+    "every second size": lambda row: [*SIZES].index(row.model.name.removeprefix("MPT ")) % 2,
+    "small or large": lambda row: row.model.size > 2e9,
+    "every second length": lambda row: row.model.sequence.bit_length() % 2,
+    "short or long": lambda row: row.model.sequence > 2048,
+}
+"""Ways to divide the rows into two halves, so that one can be fitted without the other."""
+
+
 @cache
 def _off_with_other_numbers() -> list[dict[tuple[float, float], float]]:
     """Return how far each row is off with each pair of numbers that might be fitted to a stack."""
