@@ -21,6 +21,7 @@ chain              the longest chain, as a line through its boxes
 held               marks on what has made the tensors at the peak
 failure            where a run has failed, and who waits there
 boxes, coarse      the operations of the rows, box by box or column by column
+within             a lane for traffic within operations, which products hide
 timeline           the rows, with what is behind and beside them
 header             title, figures, and where the time of all ranks goes
 peak               the reason for the peak of memory, as text

@@ -86,7 +86,7 @@ def _network(layout: Layout, cell: float) -> list[Diagram]:
         return []
     found: dict[tuple[int, int], list[Bar]] = {}
     for row in layout.rows:
-        foot, high = row.y + layout.row_height, (layout.thin - 1) / LEVELS
+        foot, high = layout.foot(row), (layout.thin - 1) / LEVELS
         for (exposed, hidden), same in _levels(layout, row, cell):
             first, last = same
             x, width = layout.x0 + first * cell, (last - first) * cell

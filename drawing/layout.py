@@ -175,6 +175,9 @@ class Layout:
         self.network = not self.fine and self.height >= LANED and _has_traffic(trace)
         """Whether rows without boxes have a thin strip below them, with how busy the network is."""
         self.tracks += self.network
+        self.within = self.height >= LANED and bool(trace.within)
+        """Whether rows have one more thin track, with the traffic within their operations."""
+        self.tracks += self.within
         self.bottom = self._place(top)
 
     def _place(self, y: float) -> float:
@@ -196,6 +199,11 @@ class Layout:
     def x(self, tick: float) -> float:
         """Return the x of a tick."""
         return self.x0 + tick * self.per_tick
+
+    def foot(self, row: Row) -> float:
+        """Return the y where the tracks of messages and collectives of a row end, above that of traffic within its
+        operations."""
+        return row.y + self.height + (self.tracks - self.within) * self.thin
 
     def node_of(self, row: Row) -> int | None:
         """Return the number of the node of all ranks of a row, or None if there are several or none."""

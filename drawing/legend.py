@@ -126,6 +126,9 @@ def _signs(layouts: Sequence[Layout], links: str) -> Iterator[Entry]:
         yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK)), WIDE, "only communicates")
     elif any(exposed(layout, row) for layout in layouts for row in layout.rows):
         yield Entry(box(0, 0, WIDE, TALL, ONLY_TALKS, 2), WIDE, "only communicates")
+    if any(layout.within for layout in layouts):
+        for look, said in ((HIDDEN, "traffic within layers, hidden by products"), (None, "and exposed")):
+            yield Entry(box(0, TALL * 0.35, WIDE, TALL * 0.4, style(theme.TALK, None, 0, look)), WIDE, said)
     if any(map(draw_held, layouts)):
         dot = box(WIDE / 2 - DOT / 2, TALL / 2 - DOT / 2, DOT, DOT, style(theme.INK, theme.CARD, 1), ROUND)
         yield Entry(dot, WIDE, "made what is in memory at the peak")

@@ -71,7 +71,8 @@ def draw_primitive(kind: str, ranks: int = 4, static: bool = False, *, activatio
     """A picture of a collective, such as ``allgather``, or of ``pass_to``: what each rank brings, and what it gets.
 
     It is drawn from a run with this number of ranks (always two for ``pass_to``). ``activations=True``: of partial
-    sums or slices of activations, where there are any. Raises PuzzleError for any other name.
+    sums or slices of activations, where there are any, and of keys and values whose slices become heads. Raises
+    PuzzleError for any other name.
     """
     check_choice("primitive", kind, primitives(), "draw_primitive")
     if type(ranks) is not int or not 2 <= ranks <= MOST:

@@ -53,7 +53,7 @@ def in_words(tensor: Tensor) -> str:
     kind = KINDS[labels.kind]
     said = [f"{_name(labels)} of layer {labels.layer} of {labels.layers}"]
     if _sliced(labels):
-        said += _pieces(labels)
+        said += [*_pieces(labels), *[_met(labels)] * bool(kind.meets and labels.parts)]
     elif "shards" in kind.fields:
         said.append(_shards(labels) or "complete")
     if kind.batched:
@@ -98,9 +98,17 @@ def _shards(labels: Labels) -> str:
 
 
 def _pieces(labels: Labels) -> list[str]:
-    """Return of what an activation is a slice, and of what a partial sum."""
+    """Return of what an activation is a slice, of what a partial sum, and which heads of attention it has."""
     partial_sum = f"partial sum{plural(labels.parts)} {ranges(labels.parts) or 'none'} of {labels.of}"
-    return [*filter(None, [_shards(labels)]), *[partial_sum] * (labels.of > 1)]
+    sums = [partial_sum] * (labels.of > 1 and not KINDS[labels.kind].by_heads)  # else these are slices that it has met
+    heads = f"part{plural(labels.heads)} {ranges(labels.heads)} of {labels.of_heads} of the heads"
+    return [*filter(None, [_shards(labels)]), *sums, *[heads] * (labels.of_heads > 1)]
+
+
+def _met(labels: Labels) -> str:
+    """Return which keys queries have met, or which queries keys."""
+    side = KINDS[labels.kind].meets
+    return f"has met all {side}" if labels.of == 1 else f"has met {side} {ranges(labels.parts)} of {labels.of}"
 
 
 def _part(labels: Labels) -> str:
@@ -133,10 +141,11 @@ def _body(labels: Labels, place: Rect) -> list[Diagram]:
 
 
 def _rows(labels: Labels, place: Rect) -> list[Diagram]:
-    """Return a row for each micro-batch: of a slice a part of its width, of a partial sum lines and a sign."""
+    """Return a row for each micro-batch: of a slice a part of its width, of some heads a part of its height, of a
+    partial sum lines and a sign."""
     batches, slices = (labels.batches, labels.total_batches), (labels.shards, labels.total)
-    cells = _cells(place, batches, _color(labels), True, slices)
-    if labels.of == 1:
+    cells = _cells(place, batches, _color(labels), True, slices, labels.extra.heads)
+    if labels.of == 1 or KINDS[labels.kind].by_heads:
         return cells
     x, y, width, height = place
     middle, said = (x + width / 2, y + height / 2), f"\u03a3 {len(labels.parts)}/{labels.of}"
@@ -149,10 +158,19 @@ def _rows(labels: Labels, place: Rect) -> list[Diagram]:
     ]
 
 
-def _cells(place: Rect, pieces: Pieces, fill: str, down: bool = False, slices: Pieces = (WHOLE, 1)) -> list[Diagram]:
-    """Return the whole as cells, side by side or ``down``, with these pieces filled, or these slices of their width."""
+def _cells(
+    place: Rect,
+    pieces: Pieces,
+    fill: str,
+    down: bool = False,
+    slices: Pieces = (WHOLE, 1),
+    heads: Pieces = (WHOLE, 1),
+) -> list[Diagram]:
+    """Return the whole as cells, side by side or ``down``, with these pieces filled, or these slices of their width and
+    these heads of their height."""
     cells = _divided(place, pieces[1], down)
-    filled = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
+    parts = [_divided(cells[at], slices[1], False)[part] for at in _places(*pieces) for part in _places(*slices)]
+    filled = [_divided(part, heads[1], True)[at] for part in parts for at in _places(*heads)]
     whole = boxes(cells, style(theme.LANE, theme.HATCH, 0.75))
     return [whole, boxes(filled, style(fill, theme.CARD, 0.75))] if filled else [whole]
 

@@ -35,6 +35,7 @@ from .marks import (
 )
 from .numbering import NumberPlans
 from .texts import plural, ranges, share_text
+from .within import draw_within
 
 LARGE = 0.85
 """The least distance of two names, as a part of their size."""
@@ -53,6 +54,7 @@ def draw_timeline(layout: Layout, links: str, plans: NumberPlans, notes: bool = 
         parts.append(lines(pieces, style(None, theme.kind_color(kind), TIE)))
     parts += arrows(ways)  # below the boxes, so that they strike through no number
     parts += Boxes(layout, plans, found.on_hover).draw() if layout.fine else draw_coarse(layout, plans)
+    parts += draw_within(layout)
     over = [*draw_chain(layout), *draw_held(layout), *draw_failure(layout)]
     return [*parts, *over, *row_names(layout, notes)]
 

@@ -21,6 +21,7 @@ from lib.grading.standing import standing_of
 from lib.learner.model import Model
 from lib.machine.failure import Failure, Wait
 from lib.machine.lives import Peak
+from lib.real.prices import RealCost
 from lib.real.traces.profile import Profile
 from lib.record.breakdown import TALK, idle_of, time_parts
 from lib.record.chain import Chain, chain_of
@@ -209,6 +210,17 @@ class Trace:
         """Return which tier of links a communication goes over: each tier works by itself."""
         tiers = len(self.models[0].dist.cost.tiers) if self.models else 1
         return tiers > 1 and spans_boxes(event, self.node_size, self.hosts)
+
+    @cached_property
+    def within(self) -> dict[str, tuple[float, float]]:
+        """The operations within which traffic goes on that others hide, with the parts of their time in which that is
+        hidden, and in which it is exposed: where tensor parallelism is asynchronous (``cluster.cost(overlap=True)``).
+        """
+        cost = self.models[0].dist.cost if self.models else None
+        if not isinstance(cost, RealCost) or not cost.asynchronous:
+            return {}
+        kinds = {event.kind for event in self.events if event.stream == "compute" and event.kind not in MARKS}
+        return {kind: (cost.hidden_in(kind), cost.traffic_of(kind)) for kind in kinds if cost.hidden_in(kind)}
 
     @cached_property
     def lines(self) -> dict[int, Sequence[Line | None]]:

@@ -1079,6 +1079,7 @@ def _for_docs(root: Path, found: Sequence[Json]) -> dict[str, Any]:
         "profile": of_profile(profile_of(root), programs["one_f_one_b"]),
         "longest": longest,
         "side_by_side": pipelines.table(_side_by_side(root)),
+        "searched": pipelines.searched(),
     }
 
 

@@ -125,6 +125,9 @@ grade(two_batch_overlap)
 # {{ours.time}}. If both all-to-alls of a layer take no longer than what is computed for one micro-batch, they cost nothing at all, however slow the links. What is left is the work of the hottest
 # rank in every layer, an all-to-all at both ends, and the last updates.
 #
+# No schedule takes less than {{bound}} ticks, the bound that the verdict tells: so much work has one rank, its experts' for the tokens of all micro-batches, the dense layers of its own,
+# and the updates of its experts. The rest is spent waiting, since in every layer another rank may be the hottest one.
+#
 # The price is small pieces. A GPU computes half as many tokens at a time, and matrices that are too thin do not fill it. Here a micro-batch takes half of what two take. On real GPUs
 # it takes a little more.
 
@@ -228,7 +231,8 @@ print(report(priced))
 # %% tags=["figures"]
 from typing import Any
 
-from lib.course.specs import COSTS
+from lib.course.bounds import bounds_of
+from lib.course.specs import COSTS, find
 
 from solutions.p27_expert_parallel import tokens_before_sums
 
@@ -238,6 +242,7 @@ ours, early, together = (
     run(fn, **size, cost=far)
     for fn in (two_batch_overlap, updates_while_tokens_travel, tokens_before_sums)
 )
+bound = float(bounds_of(find("two_batch_overlap")).time)
 slowest = max(event.length for event in ours.events if event.kind == "alltoall")
 hours, nodes_deepseek, ratio = (
     published(each, "arXiv 2412.19437") for each in (2_664_000, 8, 1)

@@ -1,4 +1,5 @@
-"""Pipelines side by side for docs/schedules.md: one model, one machine, one scale. The build runs them."""
+"""Pipelines side by side for docs/schedules.md: one model, one machine, one scale. The build runs
+them, and a search for more."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from drawing.figure import Figure
-from lib import Cost, Run, run
+from lib import Cost, Run, run, search
 from lib.record.breakdown import idle_of, time_parts
 
 from .schedules import draw_strip
@@ -16,6 +17,10 @@ SIZE = {"ranks": 4, "layers": 8, "batches": 8}
 HALVES, ALONE = {"half": 2, "place": 2}, {"half": 1, "place": 4}
 """The meshes of DualPipe, and of one of its halves by itself, which is DualPipeV."""
 COLUMNS = "| pipeline | ticks | idle | thousands of elements | of these weights and states | thousands sent |"
+
+
+CAPS = [1_179_648, 1_310_720, 1_441_792, 1_572_864, 1_703_936, 1_966_080]
+"""Elements that a rank may hold, in a search."""
 
 
 class Row(NamedTuple):
@@ -67,6 +72,12 @@ def _of_weights(done: Run, rank: int) -> float:
     """How many elements of weights and optimizer states a rank begins with."""
     began = done.final_states[rank].began
     return float(sum(done.cost.elements(labels) for labels in began))
+
+
+def searched() -> str:
+    """What a search finds for puzzle 16's pipeline in little memory, as the page prints it."""
+    found = search("line", cost=Cost(send=0, receive=0), tries=1500, memory=CAPS)
+    return f"\n\n```\n{found}\n```\n\n"
 
 
 def picture(runs: Mapping[str, Run]) -> Figure:

@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 from tests.browser import Browser, NoBrowser
 from tests.guard import FIXTURES, guard
 from tests.programs import SMALLER
-from tests.turns import beyond_quick, chosen, summary, waits
+from tests.turns import QUICK_PART, cases_left_out, chosen, summary
 
 # jsonschema, of which nbformat makes use, does without these grammars, which take three seconds to be made.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
@@ -117,6 +117,10 @@ test_sizes_that_nothing_divides test_bounds_are_below_what_runs_give
 """Tests that take a second or more of processor time by themselves, in files that are quick."""
 
 
+AT_ONCE = {"at_a_shell", "cheats", "executed", "truth"}
+"""Fixtures that make at once what all cases of a test look at, and choose by days what they make: all cases are run."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first. Mark what looks in a browser, what starts processes by its fixtures, and what takes
     long: ``make quick`` leaves them out. Leave out slow tests whose turn it is not."""
@@ -131,11 +135,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if {item.path.stem, item.name.partition("[")[0]} & long or any(name in item.name for name in SMALLER):
             item.add_marker("long")
     _leave_out(config, items, lambda item: any(mark.args[0] not in chosen() for mark in item.iter_markers("slow")))
-    later = waits([item.nodeid for item in items])
+    own_work = [item.nodeid for item in items if not AT_ONCE & {*getattr(item, "fixturenames", ())}]
+    later, beyond_quick = cases_left_out(own_work), cases_left_out(own_work, QUICK_PART)
     _leave_out(config, items, lambda item: item.nodeid in later)
-    beyond = beyond_quick([item.nodeid for item in items])
     for item in items:
-        if item.nodeid in beyond:
+        if item.nodeid in beyond_quick:
             item.add_marker("long")
 
 

@@ -51,9 +51,9 @@ def first() -> str:
 # -- the notebooks themselves ---------------------------------------------------------------
 
 
-def test_the_same_sources_make_the_same_notebook() -> None:
-    assert colab.archive(build.ROOT) == colab.archive(build.ROOT)
-    assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT)
+def test_the_same_sources_make_the_same_notebook(first: str) -> None:
+    """The archive of all that is taken along is in the first cell."""
+    assert colab.notebook(SOURCES[0], build.ROOT) == colab.notebook(SOURCES[0], build.ROOT, first=first)
 
 
 @pytest.mark.parametrize("path", TODAY, ids=lambda path: path.stem)
@@ -69,8 +69,10 @@ def test_a_notebook_is_complete_and_small(path: Path, first: str) -> None:
 
 
 @pytest.mark.process
-def test_all_of_lib_and_drawing_that_a_notebook_needs_is_taken_along_and_nothing_else(tmp_path: Path) -> None:
-    archive = re.search('^ARCHIVE = "(.*)"$', colab.first_cell(build.ROOT), re.MULTILINE)
+def test_all_of_lib_and_drawing_that_a_notebook_needs_is_taken_along_and_nothing_else(
+    first: str, tmp_path: Path
+) -> None:
+    archive = re.search('^ARCHIVE = "(.*)"$', first, re.MULTILINE)
     assert archive is not None
     packed = zipfile.ZipFile(io.BytesIO(lzma.decompress(base64.b85decode(archive[1]))))
     names = packed.namelist()
@@ -108,13 +110,15 @@ def test_links_to_other_notebooks_work_in_colab(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.process
 @pytest.mark.parametrize("mounted", [False, True])
-def test_progress_is_kept_in_drive_where_that_is_mounted_and_solutions_are_there(mounted: bool, tmp_path: Path) -> None:
+def test_progress_is_kept_in_drive_where_that_is_mounted_and_solutions_are_there(
+    mounted: bool, first: str, tmp_path: Path
+) -> None:
     drive, here = tmp_path / "drive", tmp_path / "here"
     here.mkdir()
     if mounted:
         drive.mkdir()
     (here / "progress.json").write_text('{"version": 1, "best": {}, "hints": {"ddp": 1}}')
-    cell = colab.first_cell(build.ROOT).replace('"/content/drive/MyDrive"', repr(str(drive)))
+    cell = first.replace('"/content/drive/MyDrive"', repr(str(drive)))
     (tmp_path / "cell.py").write_text(
         f"{cell}\nimport types\nsys.modules['ipykernel'] = types.ModuleType('ipykernel')\n"
         "print(lib.solution('fsdp', sure=True))\nprint(lib.hint('ddp'))\nprint(lib.progress().path)"

@@ -71,9 +71,10 @@ OF_EACH_PUZZLE = {
     if program.puzzle not in LONG_RUNS or program.name == QUICK or (program in HONEST and "large" in chosen())
 }
 MORE_MISTAKES = [program for program in MISTAKES[::16] if program.puzzle not in LONG_RUNS]
-AT_A_SHELL = list(dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]))
-"""Of each puzzle an honest program and a mistake, and more mistakes of every kind. What workers say of these is what
-is said of them in this process, where all are graded."""
+AT_A_SHELL = [one for one in dict.fromkeys([*OF_EACH_PUZZLE.values(), *MORE_MISTAKES]) if one.name != QUICK]
+AT_A_SHELL = [*examples(AT_A_SHELL, "honest", 6), *[one for one in MISTAKES if one.name == QUICK]]
+"""Of each puzzle an honest program and a mistake, and more mistakes of every kind: a sixth of them each day. What
+workers say of these is what is said of them in this process."""
 HONEST_NEAR, MISTAKES_NEAR = (
     [one for one in programs if one.puzzle not in LONG_RUNS or one in AT_A_SHELL] for programs in (HONEST, MISTAKES)
 )
@@ -81,9 +82,8 @@ TODAY = examples([one for one in HONEST_NEAR if one not in AT_A_SHELL], "honest"
 HONEST_NEAR = [one for one in HONEST_NEAR if one in AT_A_SHELL or one in TODAY]
 MISTAKES_TODAY = examples([one for one in MISTAKES_NEAR if one not in AT_A_SHELL], "course", 3)
 MISTAKES_NEAR = [one for one in MISTAKES_NEAR if one in AT_A_SHELL or one in MISTAKES_TODAY]
-"""Each honest program is recorded, replayed and checked at one size every time (test_recording.py). At all sizes, in a
-notebook and by the grader of the shell, one of each puzzle is graded every time, and the others take turns. Mistakes
-are graded in a notebook every time, and by the grader of the shell a third of them."""
+"""Each honest program is recorded, replayed and checked at one size (test_recording.py). At all sizes, in a
+notebook and by the grader of the shell, they take turns, and so do mistakes."""
 
 
 # -- by the grader of the shell, in this process ------------------------------------------------------------
@@ -394,6 +394,7 @@ def _said(problem: ast.expr, tree: ast.Module) -> ast.expr:
     return max(given, key=lambda value: value.lineno) if given else problem
 
 
+@pytest.mark.slow("course")
 def test_every_rule_fells_a_program() -> None:
     small = [program for program in MISTAKES if program not in LARGE_MISTAKES]
     made = Made().union(*(in_a_notebook(program)[1] for program in [*small, ENDLESS[0]]))

@@ -7,6 +7,7 @@ import pytest
 from drawing import draw_primitive
 from drawing.primitives import primitives
 from lib import Cost, PuzzleError
+from lib.record.experts import ALLTOALL
 from lib.record.table import collective, in_stream
 from tests.drawing_events import corners, texts, titles
 
@@ -45,16 +46,18 @@ OF_ACTIVATIONS = {
     "allreduce": ("layer 1 of 1, partial sum {} of 4", "layer 1 of 1, micro-batch 0 of 1: 131,072"),
     "scatterreduce": ("layer 1 of 1, partial sum {} of 4", "layer 1 of 1, slice {} of 4, micro-batch 0 of 1: 32,768"),
     "allgather": ("layer 0 of 1, slice {} of 4", "layer 0 of 1, micro-batch 0 of 1: 131,072"),
+    "alltoall": ("layer 0 of 1, slice {} of 4", "layer 0 of 1, part {} of 4 of the heads, micro-batch 0 of 1: 65,536"),
 }
 
 
 @pytest.mark.parametrize("kind", [kind for kind in in_stream("collective") if collective(kind).of_activations])
-def test_a_collective_of_activations_adds_up_partial_sums_or_joins_slices(kind: str) -> None:
+def test_a_collective_of_activations_adds_up_partial_sums_joins_slices_or_makes_heads(kind: str) -> None:
     figure = draw_primitive(kind, activations=True)
     before, after = figure.summary.split(" After: ")
+    brought = "keys and values" if kind == ALLTOALL.kind else "activation"
     for rank in range(4):
         for said, words in zip((before, after), OF_ACTIVATIONS[kind], strict=True):
-            assert f"rank {rank} activation of {words.format(rank)}" in said
+            assert f"rank {rank} {brought} of {words.format(rank)}" in said
     width, height = figure.size
     assert [(x, y) for x, y in corners(figure) if not (0 <= x <= width and 0 <= y <= height)] == []
 

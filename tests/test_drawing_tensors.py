@@ -17,7 +17,7 @@ import drawing.notebook
 from drawing import Figure, draw_group, draw_tensor
 from drawing.layout import hatching
 from drawing.marks import text_width
-from lib import Activation, ActivationGrad, Model, OptState, PuzzleError, Weight, WeightGrad
+from lib import Activation, ActivationGrad, Attended, KeysValues, Model, OptState, PuzzleError, Weight, WeightGrad
 from tests.drawing_events import SVG, corners, parse, staged_run, texts, titles
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +54,14 @@ TENSORS = {
     "a partial sum": (
         Activation(1, 2, [0], 1, parts=[1], of=4),
         "activation of layer 1 of 2, partial sum 1 of 4, micro-batch 0 of 1: 131,072 elements",
+    ),
+    "some heads of all slices": (
+        KeysValues(1, 2, [0], 1, heads=[1, 2], of_heads=4),
+        "keys and values of layer 1 of 2, parts 1, 2 of 4 of the heads, micro-batch 0 of 1: 131,072 elements",
+    ),
+    "queries that have met some keys": (
+        Attended(1, 2, [0], 1, [1], 2, [0, 2], 4),
+        "attended queries of layer 1 of 2, slice 1 of 2, has met keys 0, 2 of 4, micro-batch 0 of 1: 131,072 elements",
     ),
     "slices of a sum of two partial sums": (
         ActivationGrad(0, 2, [0, 2], 4, [0, 2], 4, [0, 1], 3),

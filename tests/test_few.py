@@ -186,13 +186,14 @@ def test_every_solution_tells_the_same(program: Callable[[Model], Any], puzzle: 
 @pytest.mark.usefixtures("four_are_many")
 def test_one_rank_that_differs_is_found() -> None:
     found = Counter[str]()
-    for seed in examples(range(2000)):
+    seeds = examples(range(2000), days=25)
+    for seed in seeds:
         program, ranks = one_rank_differs(seed, 9), 9
         try:
             found[as_all(program.function(), {"ranks": ranks, "layers": 2, "batches": 2 * ranks})] += 1
         except AssertionError as error:
             raise AssertionError(program.source) from error
-    assert min(found[one] for one in ("few", "all", "wrong")) > 5
+    assert min(found[one] for one in ("few", "all", "wrong")) > len(seeds) / 40
 
 
 CORPUS = [one for one in (*HONEST, *MISTAKES) if puzzles()[one.puzzle].size.get("ranks", 1) >= 4]
@@ -215,7 +216,7 @@ def verdict(fn: Callable[[Model], Any], puzzle: Any, represent: bool | None) -> 
 def test_verdicts_are_the_same() -> None:
     few = 0
     corpus = [one for one in CORPUS if one.puzzle != "compose" and "experiment" not in one.name]
-    for one in examples(corpus, "honest", 40):
+    for one in examples(corpus, "honest", 80):
         names: dict[str, Any] = {}
         exec(compile(one.source, "corpus.py", "exec"), names)
         (now, runs), (whole, _) = [verdict(names[one.puzzle], puzzles()[one.puzzle], how) for how in (None, False)]

@@ -1,5 +1,7 @@
 """Correct programs, broken at random: none is accepted unless its numbers are right, none hangs, none breaks lib.
 
+The programs are the puzzles' solutions and others, and programs with slices and experts that are made at random.
+
 FUZZ_EXAMPLES=20000 makes it a long search (see tests/turns.py, too).
 """
 
@@ -9,10 +11,11 @@ import ast
 import itertools
 import math
 import os
-import re
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +24,16 @@ from hypothesis import HealthCheck, example, given, seed, settings
 from hypothesis import strategies as st
 
 import lib.machine.simulator
-from lib import PuzzleError, Run, run
+from lib import Model, PuzzleError, Run, run
 from lib.course.specs import puzzles
 from lib.grading.submission import load
 from lib.machine.check import check_finals
-from tests import arithmetic
+from tests import arithmetic, experts, slices
 from tests.corpus import HEAD, Program, function
 from tests.corpus.honest import HONEST
 from tests.corpus.lists import MISTAKES as LISTS
 from tests.programs import small_size
+from tests.random_layers import experts_program, sliced_program
 from tests.turns import examples
 
 pytestmark = [
@@ -70,6 +74,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "offload": {"ranks": 1, "layers": 3, "batches": 2, "hosts": 1},
     "context_parallel": {"ranks": 3, "layers": 2, "batches": 1},
     "ring_attention": {"ranks": 3, "layers": 2, "batches": 1},
+    "expert_parallel": {"ranks": 2, "layers": 4, "batches": 2, "experts": 8},
+    "two_batch_overlap": {"ranks": 2, "layers": 4, "batches": 4, "experts": 8},
+    "repair_experts": {"ranks": 4, "layers": 2, "batches": 4, "experts": 8},
     "repair_zigzag": {"ranks": 2, "layers": 2, "batches": 1},
     "repair_local": {"ranks": 1, "layers": 2, "batches": 3},
     "repair_skip": {"ranks": 3, "layers": 2, "batches": 2},
@@ -80,10 +87,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "repair_book": {"ranks": 4, "layers": 2, "batches": 8, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
     "repair_groups": {"ranks": 4, "layers": 2, "batches": 4, "mesh": {"replica": 2, "shard": 2}, "node_size": 2},
 }
-BEYOND = re.compile(r"model\.(expert|alltoall)\(")
-"""Calls with which `arithmetic.Numbers`, whose layers have no experts, cannot compute. Programs with these are
-compared with autograd, on real tensors: the solutions in test_engine_local.py, others in test_engine_experts.py."""
-SIZES = {name: size for name, size in SIZES.items() if not BEYOND.search(function(name))}
 SECOND = (("ddp", "ddp_overlap"), ("wsdp", "wsdp_prefetch"), ("gpipe", "one_forward_one_backward"))
 PROGRAMS = [
     *(Program(name, name, HEAD + function(name)) for name in SIZES),
@@ -128,7 +131,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[str, Change]]:
     yield from of_families(tree)
 
 
-REDUCTIONS, GATHERS = ("allreduce", "scatterreduce"), ("allgather",)
+REDUCTIONS, GATHERS, EXCHANGES = ("allreduce", "scatterreduce"), ("allgather",), ("alltoall",)
 
 
 def of_families(tree: ast.AST) -> Iterator[tuple[str, Change]]:
@@ -143,7 +146,7 @@ def of_families(tree: ast.AST) -> Iterator[tuple[str, Change]]:
         if isinstance(value, ast.Await)
         and isinstance(value.value, ast.Call)
         and isinstance(value.value.func, ast.Attribute)
-        and value.value.func.attr in (*REDUCTIONS, *GATHERS)
+        and value.value.func.attr in (*REDUCTIONS, *GATHERS, *EXCHANGES)
     ]
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
 
@@ -155,7 +158,8 @@ def of_families(tree: ast.AST) -> Iterator[tuple[str, Change]]:
 
         return change
 
-    for name, verbs in (("gathers", GATHERS), ("reductions", REDUCTIONS), ("collectives", REDUCTIONS + GATHERS)):
+    families = {"gathers": GATHERS, "reductions": REDUCTIONS, "all-to-alls": EXCHANGES}
+    for name, verbs in (families | {"collectives": REDUCTIONS + GATHERS + EXCHANGES}).items():
         chosen = [call for call in calls if call[3] in verbs]
         if chosen:
             yield f"drop all {name}", drop(chosen)
@@ -211,8 +215,8 @@ def of_expression(owner: Any, field: Any, value: ast.AST, names: list[str]) -> I
                 yield "another name", put(ast.Name(other, ast.Load()))
         case ast.Call(func=ast.Attribute(value=store, attr="pop"), args=[key, *_]):
             yield "keep instead of take", put(ast.Subscript(store, key, ast.Load()))
-        case ast.Call(func=ast.Attribute(attr="allreduce" | "scatterreduce" | "allgather" as verb) as called):
-            for other in ("allreduce", "scatterreduce", "allgather"):
+        case ast.Call(func=ast.Attribute(attr=verb) as called) if verb in REDUCTIONS + GATHERS + EXCHANGES:
+            for other in ("allreduce", "scatterreduce", "allgather", "alltoall"):
                 if other != verb:
                     yield (
                         "another collective",
@@ -222,9 +226,9 @@ def of_expression(owner: Any, field: Any, value: ast.AST, names: list[str]) -> I
             yield "take instead of keep", put(ast.Call(ast.Attribute(store, "pop", ast.Load()), [key], []))
 
 
-def broken(program: Program, choices: list[tuple[int, int]]) -> tuple[str, list[str]]:
-    """The source with some changes, each chosen by its kind and its place; and their kinds."""
-    tree = ast.parse(program.source)
+def broken(source: str, choices: list[tuple[int, int]]) -> tuple[str, list[str]]:
+    """A source with some changes, each chosen by its kind and its place; and their kinds."""
+    tree = ast.parse(source)
     kinds = []
     for which, where in choices:
         found: dict[str, list[Change]] = {}
@@ -270,7 +274,8 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
     """Whether the final weights, as numbers, are those of plain training: all ranks', together complete."""
     if isinstance(result, PuzzleError):
         return False
-    wanted = arithmetic.trained(size["layers"], size["batches"], result.train == "adapters")
+    adapters = result.train == "adapters"
+    wanted = arithmetic.trained(size["layers"], size["batches"], adapters, bool(size.get("experts")))
     for layer, weight in enumerate(wanted):
         finals = [state.finals[layer].value for state in result.final_states if layer in state.finals]
         if {at for final in finals for at in final} != set(weight):
@@ -283,7 +288,7 @@ def right(result: Run | PuzzleError, size: dict[str, Any]) -> bool:
 def with_numbers(fn: Any, size: dict[str, Any], strict: bool) -> Run | PuzzleError:
     """A run whose tensors carry numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lib.machine.simulator, "Fingerprints", arithmetic.Numbers)
+        patch.setattr(lib.machine.simulator, "Fingerprints", partial(arithmetic.Numbers, bool(size.get("experts"))))
         return outcome(fn, size, _strict=strict)
 
 
@@ -295,12 +300,10 @@ def compile_(source: str, name: str) -> Any:
 COUNTS: Counter[str] = Counter()
 
 
-@settings(
-    max_examples=EACH,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+drawn = partial(settings, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+@drawn(max_examples=EACH)
 @given(
     st.sampled_from(PROGRAMS),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), min_size=1, max_size=3),
@@ -308,16 +311,33 @@ COUNTS: Counter[str] = Counter()
 @example(PROGRAMS[0], [])
 def search(program: Program, choices: list[tuple[int, int]]) -> None:
     """Break a program, run it in three ways, compare."""
-    source, _ = broken(program, choices)
-    fn, _ = compile_(source, program.puzzle)
+    judge(program.source, program.puzzle, SIZES[program.puzzle], choices)
+
+
+@drawn(max_examples=max(4, EACH // 4))
+@given(
+    st.sampled_from([sliced_program, experts_program]),
+    st.integers(0, 10**6),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 400)), max_size=1),
+)
+def search_made(make: Callable[[random.Random], tuple[str, dict[str, Any]]], number: int, choices: Any) -> None:
+    """Make a program at random, with slices or with experts, break it once or not at all, and do the same."""
+    source, size = make(random.Random(number))
+    found = judge(source, "program", size, choices)
+    assert choices or found == "accepted", source
+
+
+def judge(whole: str, name: str, size: dict[str, Any], choices: list[tuple[int, int]]) -> str:
+    """Change a source, run the function of that name in three ways, compare, and return what became of it."""
+    source, _ = broken(whole, choices)
+    fn, _ = compile_(source, name)
     if not callable(fn):
-        return
-    size = SIZES[program.puzzle]
+        return "no program"
     COUNTS["programs"] += 1
     strictly, loosely = outcome(fn, size), outcome(fn, size, _strict=False)
     if not accepted(loosely) and "wrong value" not in refusal(loosely) and not accepted(strictly):
         COUNTS["refused"] += 1  # before its values were looked at: nothing to compare
-        return
+        return "refused"
     by_value, by_numbers = accepted(loosely), right(with_numbers(fn, size, strict=False), size)
     assert by_numbers or not by_value, source
     assert not by_numbers or "wrong value" not in refusal(loosely), source
@@ -325,8 +345,18 @@ def search(program: Program, choices: list[tuple[int, int]]) -> None:
     if accepted(strictly):
         COUNTS["accepted"] += 1
         assert by_numbers, source
-    elif by_numbers:
+        return "accepted"
+    if by_numbers:
         COUNTS[f"right, but refused: {refusal(strictly)[:40]}"] += 1
+    return "refused"
+
+
+def test_programs_made_at_random_with_slices_and_experts() -> None:
+    COUNTS.clear()
+    for part in PARTS:
+        seed(part)(search_made)()
+    print(dict(COUNTS.most_common()))
+    assert COUNTS["accepted"] > 0 and COUNTS["refused"] > 0
 
 
 def test_broken_programs() -> None:
@@ -361,16 +391,17 @@ def test_whole_families_of_calls_cannot_be_dropped(strict: bool) -> None:
     assert dropped > 30 * len(today) / len(PROGRAMS)  # most of these are wrong: there is something to refuse
 
 
-def test_gradients_are_those_of_the_loss() -> None:
-    x, w = arithmetic.first_input(0), arithmetic.first_weight(0)
+@pytest.mark.parametrize("layer", [0, 1], ids=["dense", "experts"])
+def test_gradients_are_those_of_the_loss(layer: int) -> None:
+    x, w = arithmetic.first_input(0), arithmetic.first_weight(layer, experts=True)
 
     def loss(x: arithmetic.Vector, w: arithmetic.Vector) -> float:
         return math.fsum(y * y for y in arithmetic.layer_forward(x, w).values())
 
     of_weight, of_input = arithmetic.layer_backward(x, w, arithmetic.loss_gradient(arithmetic.layer_forward(x, w)))
     step = 1e-6
-    for at in range(0, arithmetic.WIDTH, 7):
-        for thing, gradient in ((x, of_input), (w, of_weight)):
+    for thing, gradient in ((x, of_input), (w, of_weight)):
+        for at in list(thing)[::7]:
             thing[at] += step
             above = loss(x, w)
             thing[at] -= 2 * step
@@ -403,3 +434,27 @@ def test_the_search_finds_a_checker_that_is_broken(monkeypatch: pytest.MonkeyPat
     finally:
         monkeypatch.undo()
         lib.machine.fingerprints.trained_weights.cache_clear()
+
+
+async def of_other_experts(model: Model) -> Model:
+    """Every rank has the weights of the experts of the next one."""
+    experts.load(model, ((model.rank + 1) % model.RANKS, model.RANKS))
+    return await experts.train(model)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "size", "rule", "blind"),
+    [
+        (slices.gathering(mistake="own keys only"), {"batches": 1}, "_lacks", lambda met, own, side: False),
+        (of_other_experts, {"batches": 2, "experts": 8}, "_of_experts", lambda weight, piece: weight[0]),
+    ],
+    ids=["keys that are missing", "other experts"],
+)
+def test_and_one_that_is_blind_for_slices_or_experts(
+    monkeypatch: pytest.MonkeyPatch, wrong: Any, size: dict[str, Any], rule: str, blind: Any
+) -> None:
+    """Without one of its rules of value the machine takes what the numbers do not."""
+    size = {"ranks": 2, "layers": 2, **size}
+    assert not accepted(outcome(wrong, size, _strict=False)) and not right(with_numbers(wrong, size, False), size)
+    monkeypatch.setattr(lib.machine.fingerprints, rule, blind)
+    assert accepted(outcome(wrong, size, _strict=False))

@@ -21,7 +21,7 @@ from tests.turns import examples
 
 PUZZLES_FOLDER = build.ROOT / "puzzles"
 SOURCES = build.sources(build.ROOT / "solutions")
-TODAY = examples([path for path in SOURCES if build.is_puzzle(path) and path.stem != build.REPAIRS], "course", 5)
+TODAY = examples([path for path in SOURCES if build.is_puzzle(path) and path.stem != build.REPAIRS], "course", 8)
 SOURCES = [path for path in SOURCES if path in TODAY or not build.is_puzzle(path) or path.stem == build.REPAIRS]
 CRASH = [name for name in REPAIRS if name not in QUIET]
 """Programs to be repaired that stop with an error; the others run to their end."""

@@ -60,7 +60,7 @@ def test_of_any_rank(watched: int) -> None:
 def test_with_one_rank_that_differs_they_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "only_its_model", lambda fn: True)  # these read a table
     told = 0
-    for seed in examples(range(600)):
+    for seed in examples(range(600), days=25):
         ranks = 32 + seed % 9
         program = one_rank_differs(seed, ranks).function()
         try:

@@ -131,6 +131,15 @@ def test_every_stack_is_fitted_on_a_row_of_its_own() -> None:
     assert [len(stack.tokens) for stack in stacks] == [0, 8, 4]
 
 
+def test_hidden_traffic_of_tensor_parallelism_saves_as_much_as_was_measured_or_more() -> None:
+    """torchtitan's step of Llama 3 70B in 8 bits is 5 percent faster with asynchronous tensor parallelism. Ours hides
+    all that products can hide, so it saves more."""
+    plain, hidden = (row for row in published.TORCHTITAN_FP8 if row.tensor > 1)
+    ours = [papers.sharded_seconds(row.cluster, row) for row in (plain, hidden)]
+    assert hidden.overlap and not plain.overlap
+    assert 1.25 > ours[0] / ours[1] > hidden.tokens / plain.tokens > 1.05
+
+
 # -- the planner beside what others chose ----------------------------------------------------------------
 
 TINY = Transformer(8, 2048, 16, 1024, 8192, tied=True, name="tiny")
@@ -156,7 +165,8 @@ def test_what_the_planner_does_not_try_is_run_and_put_in_its_place() -> None:
 
 
 def test_what_others_chose_uses_all_their_gpus_and_their_whole_batch() -> None:
-    assert len(published.CHOSEN) == 8 and {one.model.name for one in published.CHOSEN} >= {"GPT-3 175B", "MT-NLG 530B"}
+    names = {one.model.name for one in published.CHOSEN}
+    assert len(published.CHOSEN) == 11 and names >= {"GPT-3 175B", "MT-NLG 530B", published.BLOOM.name, "Llama 3 405B"}
     for one in published.CHOSEN:
         way = one.plan
         assert way.replicas * way.stages * way.tensor == one.gpus and one.batch % (way.replicas * way.micro_batch) == 0
@@ -195,6 +205,22 @@ def test_open_rows_are_within_what_the_documents_say() -> None:
     for some in (rows, [row for row in rows if row.held_back], [row for row in rows if row.model.sequence > 8192]):
         found = foundry.errors("", map(foundry.estimated, some))
         assert found.median < 0.05 and abs(found.worst) < 0.3 and abs(found.signed) < 0.03, found
+
+
+HALVES: dict[str, Callable[[foundry.Row], object]] = {
+    "every second size": lambda row: [*foundry.SIZES].index(row.model.name.removeprefix("MPT ")) % 2,
+    "small or large": lambda row: row.model.size > 2e9,
+    "every second length": lambda row: row.model.sequence.bit_length() % 2,
+    "short or long": lambda row: row.model.sequence > 2048,
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_of_the_rows_tell_the_other_half(name: str) -> None:
+    """The two numbers that are fitted, and those that are not, such as the smallest dimension: none of them is such
+    that it holds only for the models, or for the lengths, with which it was found."""
+    found = foundry.left_out(HALVES[name])
+    assert found.rows == 139 and found.median < 0.06 and abs(found.worst) < 0.35 and abs(found.signed) < 0.03, found
 
 
 @pytest.mark.parametrize("key", [lambda row: row.model.name, lambda row: row.gpus], ids=["sizes", "GPUs"])
@@ -262,6 +288,7 @@ def test_the_page_has_the_set_ups_and_what_was_measured() -> None:
         head = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}", f"{setup.batch:,}"
         known[(*head, papers._chosen(setup.plan), f"{setup.took:.3g} s")] = setup
     assert [*{cells[:5]: known[cells[:5]].source for cells in found}.values()] == [cells[-1] for cells in found]
+    assert {cells[:5] for cells in found} == known.keys() and len(found) == len(published.CHOSEN) >= 8
     made = papers.choice(published.CHOSEN[3])
     assert papers.choices_page([made]).splitlines()[2] in rows
 
@@ -271,7 +298,7 @@ def test_the_page_says_how_far_each_set_is_off() -> None:
     page = papers.PAGE.read_text(encoding="utf-8")
     rows = page.split(papers.ERRORS_BEGIN)[1].split(papers.ERRORS_END)[0].strip().splitlines()[2:]
     found = {cells[1].strip(): cells[2:-1] for cells in (row.split("|") for row in rows)}
-    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 6
+    assert found.keys() >= {stack.name for stack in papers.stacks()} and len(found) == 8
     assert all(len(figures) == 4 for figures in found.values())
     for stack in papers.stacks():
         assert int(found[stack.name][0]) == len(stack.rows) - 1  # without the one that is fitted

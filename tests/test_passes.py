@@ -204,7 +204,7 @@ def tried(puzzle: Puzzle) -> list[str]:
         name for name, (file, _) in programs().items() if file == puzzle.file or (reason(name), puzzle.name) in MEANT
     ]
     others = [name for name in programs() if name not in passing]
-    return list(dict.fromkeys([*always, *examples(passing, "honest"), *examples(others, "course", 6)]))
+    return list(dict.fromkeys([*always, *examples(passing, "honest"), *examples(others, "course", 12)]))
 
 
 @pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())

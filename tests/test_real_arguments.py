@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from time import process_time
 from typing import Any
 
 import pytest
@@ -82,6 +83,46 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
 
 
 ARGUMENTS = arguments()
+HUGE: dict[str, Callable[[], object]] = {
+    "layers": lambda: plan(replace(SMALL, layers=10**9), EIGHT, 16),
+    "hidden": lambda: plan(replace(SMALL, hidden=16 * 10**12), EIGHT, 16),
+    "vocabulary": lambda: plan(replace(SMALL, vocabulary=10**15), EIGHT, 16),
+    "gpus": lambda: plan(SMALL, replace(EIGHT, gpus=10**30), 16),
+    "memory": lambda: plan(SMALL, replace(EIGHT, memory=1.0), 16),
+    "adapter_rank": lambda: plan(SMALL, EIGHT, 16, adapter_rank=10**30),
+    "tensor": lambda: EIGHT.cost(SMALL, tensor=10**30),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_what_is_too_large_is_refused_soon_with_what_would_do(name: str) -> None:
+    begun = process_time()
+    with pytest.raises(PuzzleError) as caught:
+        HUGE[name]()
+    assert process_time() - begun < 20
+    assert caught.value.fix and caught.value.got
+
+
+class Narrow:
+    """A whole number as other libraries have them, such as an ``int32`` of NumPy: it is one, and does not compute as
+    Python's do."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def test_whole_numbers_of_other_libraries_become_those_of_python() -> None:
+    """They would overflow, for a model of 70 billion parameters has more than an ``int32`` can count."""
+    other: Any = Narrow
+    model = replace(SMALL, layers=other(12), hidden=other(1024), head_width=other(64))
+    sparse = replace(SPARSE, experts=other(8), chosen=other(2), expert_hidden=other(512))
+    assert model.size == SMALL.size and sparse == SPARSE and type(sparse.experts) is int
+    found = plan(SMALL, replace(EIGHT, gpus=other(8)), other(16), sharded=prefetch)
+    assert str(found) == str(plan(SMALL, EIGHT, 16, sharded=prefetch))
+    assert type(replace(EIGHT, gpus_per_box=other(8)).gpus_per_box) is int
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

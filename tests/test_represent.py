@@ -16,6 +16,7 @@ from lib.real import A100_MEGATRON, Transformer, report
 from lib.record.score import idle_share
 from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
+from tests import slices
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES
 from tests.one_rank_differs import one_rank_differs
@@ -754,3 +755,47 @@ def test_pictures_and_reports_are_those_of_all_ranks_and_need_no_other_log(
         assert shown == [one for one in events if one["ph"] != "M" and one["pid"] in processes]
         assert len(processes) < whole.ranks and any(name.startswith("ranks 0, ") for name in names)
     assert draw(few, chain=True).svg() == draw(whole, chain=True).svg()
+
+
+# -- slices of a sequence ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_copies_of_ranks_with_slices_stand_for_each_other(zigzag: bool) -> None:
+    """Along the axis of data each rank has the slices of all others, also where it joins two of them by itself."""
+    mesh = {"data": 8, "context": 4}
+    size: dict[str, Any] = {"ranks": 32, "layers": 2, "batches": 8, "mesh": mesh}
+    few = run(slices.gathering(zigzag, axis="context"), **size, represent="data")
+    whole = run(slices.gathering(zigzag, axis="context"), **size, represent=False)
+    assert same(few, whole) and proved(few) and few.verify() == whole.verify() == "Correct!"
+
+
+@pytest.mark.parametrize("mesh", [{"context": 4}, {"context": 8}, {"data": 8, "context": 4}], ids=str)
+@pytest.mark.parametrize("zigzag", [False, True])
+def test_the_axis_of_slices_is_refused_with_the_reason(zigzag: bool, mesh: dict[str, int]) -> None:
+    """It once said that two memory samples differ, which did not."""
+    ranks, data = mesh["context"] * mesh.get("data", 1), mesh.get("data", 1)
+    with pytest.raises(Unlike, match=r"slice .* of [48]|total=16") as told:
+        program = slices.gathering(zigzag, axis="context")
+        run(program, ranks=ranks, layers=2, batches=data, mesh=mesh, represent="context")
+    assert "attention is causal, so what a rank computes" in told.value.problem
+    assert "held" not in told.value.problem
+    assert told.value.fix == "leave represent=... out, or name only axes along which all ranks have the same slices"
+
+
+def test_heads_are_refused_with_the_reason() -> None:
+    with pytest.raises(Unlike, match="what the heads of one rank carry is not derived here"):
+        run(slices.heads(), ranks=8, layers=2, batches=1, represent=True)
+
+
+async def joining(model: Model) -> Model:
+    """Each rank joins a shard that it has loaded with the next one: another pair on each rank."""
+    for shard in (model.rank, (model.rank + 1) % model.RANKS):
+        model.weights[shard], _ = model.load_weights(0, shard, model.RANKS)
+    model.weights["both"] = model.weights[model.rank].combine(model.weights[(model.rank + 1) % model.RANKS])
+    return model
+
+
+def test_ranks_that_join_other_pieces_than_the_first_are_not_proved() -> None:
+    done = run(joining, ranks=8, layers=1, batches=8, represent=True)
+    assert isinstance(done, Timed) and not done.proved

@@ -19,11 +19,14 @@ from solutions.p00_basic import basic
 from solutions.p02_ddp import ddp
 from solutions.p05_pipeline import pipeline
 from solutions.p06_gpipe import gpipe
+from solutions.p07_pipeline_fsdp import pipeline_fsdp
 from solutions.p13_one_f_one_b import one_f_one_b
 from solutions.p14_interleaved import interleaved
+from solutions.p15_breadth_first import breadth_first
 from solutions.p16_zero_bubble import zero_bubble
+from solutions.p17_tensor_parallel import tensor_parallel
 from solutions.p29_zbv import as_pytorch_does, zbv
-from solutions.p30_dualpipe import cut_in_half
+from solutions.p30_dualpipe import cut_in_half, dualpipe
 from tests.marks import compares_with_torch, needs_torch
 from tests.torch_truth.schedules import LOOPED, QUICK, SINGLE, SIZES, done, possible, single, table, torch_rows
 
@@ -340,11 +343,98 @@ def test_pairs_whose_layers_alternate_are_written_stage_by_stage() -> None:
     assert (again.time, again.verify()[:8], again.schedule()) == (thick.time, "Correct!", thick.schedule())
 
 
-@pytest.mark.parametrize("solution", [ddp, basic])
-def test_what_is_no_pipeline_is_not_written(solution: Any) -> None:
-    with pytest.raises(PuzzleError, match=r"not a pipeline|several micro-batches") as refused:
-        run(solution, ranks=2 if solution is ddp else 1, layers=2, batches=2).schedule()
-    assert "puzzles 6, 13, 14, 16 and 29" in str(refused.value)
+WHOLE = "0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n"
+
+
+@pytest.mark.parametrize(
+    ("solution", "sizes", "rows"),
+    [
+        (basic, {"ranks": 1, "layers": 2, "batches": 2}, "0F0,0B0\n"),
+        (pipeline, {"ranks": 4, "layers": 8, "batches": 4}, WHOLE),
+        (pipeline_fsdp, {"ranks": 16, "layers": 4, "batches": 4}, WHOLE),
+        (
+            breadth_first,
+            {"ranks": 4, "layers": 4, "batches": 4, "mesh": {"stage": 2, "shard": 2}},
+            "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n",
+        ),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_micro_batches_that_go_together_are_one_and_copies_of_a_pipeline_have_one_text(
+    solution: Any, sizes: dict[str, Any], rows: str
+) -> None:
+    assert run(solution, **sizes).schedule() == rows
+    plan = schedule(rows)
+    assert run(plan, **plan.sizes).verify() == "Correct!"
+
+
+def test_all_of_puzzle_15_is_written_at_its_own_size() -> None:
+    size: dict[str, Any] = {"ranks": 8, "layers": 8, "batches": 16, "mesh": {"stage": 4, "shard": 2}}
+    plan = schedule(run(breadth_first, **size).schedule())
+    assert plan.sizes == {"ranks": 4, "layers": 8, "batches": 8}
+    assert run(plan, **size).verify() == "Correct!"  # with shards, as it was
+
+
+async def each_half_another_way(model: Model) -> Model:
+    """Two pipelines of two ranks, of which the second one does all forwards first."""
+    acts, place, half = model.activations, model.rank % 2, model.rank // 2
+    model.weights[place], model.opt_states[place] = model.load_weights(place)
+    mine = [2 * half, 2 * half + 1]
+    for turn in [mine] if half else [[mb] for mb in mine]:
+        for mb in turn:
+            acts[mb] = await model.receive(model.rank - 1) if place else model.get_activation([mb])
+            acts["out", mb] = model.forward(place, acts[mb], model.weights[place])
+            if not place:
+                await model.pass_to(model.rank + 1, acts.pop(("out", mb)))
+        for mb in turn:
+            grads = model.grad_activations
+            grads[0] = model.loss(acts.pop(("out", mb))) if place else await model.receive(model.rank + 1)
+            _, grads[0] = model.backward(place, acts.pop(mb), grads.pop(0), model.weights[place])
+            if place:
+                await model.pass_to(model.rank - 1, grads.pop(0))
+    return model
+
+
+async def in_other_groups(model: Model) -> Model:
+    """The first layer takes two micro-batches at once, the other one of them."""
+    weight, _ = model.load_weights(model.rank)
+    model.forward(model.rank, model.get_activation([0] if model.rank else [0, 1]), weight)
+    return model
+
+
+def test_a_micro_batch_has_one_number() -> None:
+    with pytest.raises(PuzzleError, match=r"goes in \{0\} here, and in .* on rank 0: a row has one number for both"):
+        run(in_other_groups, ranks=2, layers=2, batches=2, _strict=False).schedule()
+
+
+@pytest.mark.parametrize(
+    ("program", "sizes", "says"),
+    [
+        (ddp, {"ranks": 2, "layers": 2, "batches": 2}, "each rank has all layers, so this is not a pipeline"),
+        (
+            tensor_parallel,
+            {"ranks": 2, "layers": 2, "batches": 1},
+            "layer 0 is on rank 0 as well, with the same micro-batches",
+        ),
+        (
+            dualpipe,
+            {"ranks": 4, "layers": 8, "batches": 8, "mesh": {"half": 2, "place": 2}},
+            "layer 0 is on rank 0 as well, with micro-batches {0} there and {4} here, which meet on other ranks: rows "
+            "have no word for a second copy of a stage in one pipeline",
+        ),
+        (
+            each_half_another_way,
+            {"ranks": 4, "layers": 2, "batches": 4},
+            "rank 2 has the same layers as rank 0, and does something else",
+        ),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_what_rows_have_no_words_for_is_not_written(program: Any, sizes: dict[str, Any], says: str) -> None:
+    with pytest.raises(PuzzleError) as refused:
+        run(program, **sizes).schedule()
+    assert refused.value.problem == says
+    assert "PyTorch's rows have each stage on one rank" in str(refused.value.expected)
 
 
 @compares_with_torch
@@ -445,3 +535,30 @@ def test_a_schedule_trains_real_tensors() -> None:
     plan = schedule("0F0, 0F1, 3F0, 3F1_3I0, 3I1, 3W0, 3W1, 0B0, 0B1\n1F0, 2F0, 1F1, 2F1, 2B0, 1B0, 2B1, 1B1")
     done = run(plan, ranks=2, layers=4, batches=2, engine="local", dtype="float64")
     assert done.verify().startswith("Correct")
+
+
+PAGE = (build.ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+
+
+def test_the_page_can_be_read_from_the_top_and_typed() -> None:
+    """Its code runs as it stands, and names nothing that it has not made before."""
+    names: dict[str, Any] = {}
+    shown = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", PAGE, re.MULTILINE)
+    code = [source for text in shown if "=" in (source := re.sub("^ {4}", "", text, flags=re.MULTILINE).strip())]
+    for source in code:
+        if "search(" not in source:  # its result is on the page, and compared in test_schedule_search.py
+            exec(compile(source, "docs/schedules.md", "exec"), names)
+    assert len(code) == 6
+    assert (names["held_up"].time, names["freed"].time) == (26, 17)
+    assert "takes 26 ticks where" in " ".join(PAGE.split()) and "and 17 where" in " ".join(PAGE.split())
+    assert names["rows"].split() == BLOCKING.split()
+
+
+def test_the_rows_on_the_page_are_as_fast_and_as_small_as_it_says() -> None:
+    [rows] = re.findall(r"(?:^ {4}\dF0,\S*\n){4}", PAGE, re.MULTILINE)
+    plan = schedule(re.sub("^ {4}", "", rows, flags=re.MULTILINE))
+    cost = Cost(backward=2, send=0, send_across=0, receive=0)
+    done = run(plan, **plan.sizes, cost=cost)
+    assert (done.time, done.memory, done.verify()) == (52, 3_014_656, "Correct!")
+    bound = Task("v", 4, 8, cost, True, 3_014_656).bound()
+    assert bound == 52 and "Its bound is 52 ticks as well" in PAGE

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drawing import draw, perfetto, play, reference
+from drawing import compare, draw, perfetto, play, reference
 from lib import (
     Activation,
     Attended,
@@ -26,6 +26,7 @@ from lib import (
     RingCost,
     WeightGrad,
     run,
+    sweep,
 )
 from lib.course.specs import COSTS
 from lib.machine.check import check_finals
@@ -163,6 +164,25 @@ def test_steps_cost_their_shares() -> None:
     first = att.changed(shards=frozenset({0}))
     assert cost.compute("attend", first, keys) == Fraction(2, 16) * cost.per_tick
     assert cost.compute("attend", first, keys.changed(shards=frozenset({1}), total=2)) == 0  # nobody sees these
+
+
+@pytest.mark.process
+def test_what_runs_and_shows_programs_knows_heads() -> None:
+    """A sweep, hosts, profiles of Perfetto, and two runs compared."""
+    size: dict[str, Any] = {"layers": 2, "batches": 1}
+    done = run(heads(), ranks=4, **size)
+    swept = sweep(heads(), ranks=[2, 4], **size)
+    assert swept.trials[-1].time == done.time
+
+    async def beside_a_host(model: Model) -> Model:
+        return model if model.is_host else await heads()(model)
+
+    assert run(beside_a_host, ranks=4, hosts=1, **size).verify() == "Correct!"
+    spans = json.loads(str(perfetto(done)))["traceEvents"]
+    met = [span["args"] for span in spans if span.get("cat") == "attend" and span["pid"] == 1]
+    assert met == [{"heads": "part {1} of 4 of the heads"}] * size["layers"]
+    words = compare(done, run(ring(), ranks=4, **size)).summary
+    assert f"ulysses (4 ranks, 2 layers, 1 micro-batch): time {done.time:g} ticks" in words
 
 
 def test_some_heads_cost_their_share() -> None:

@@ -28,14 +28,15 @@ KINDS = {
     "apart": "programs that tamper, where workers are kept apart in other ways than the best, beyond today's tenth",
     "course": "all puzzles and sizes where some have their day: notebooks in kernels, programs of others, mistakes at "
     "a shell, outlines of the build",
-    "cases": "all cases of tests that have many, where a half is drawn each day",
+    "cases": "all cases of tests that have many, where a quarter is drawn each day",
     "large": "puzzles of real size, wherever a smaller one says the same",
 }
 
 
-MANY, EIGHTH = 24, 8
-"""Cases of a test: of one that has more than so many a half is run each day, or by ``make quick`` an eighth."""
-QUICK = "NOT RUN BY QUICK: what takes long, and 7 of 8 cases of tests with more than 8 (make test runs them). "
+MANY = 8
+"""A test that has more cases than so many takes a part of them each day: one of ``PART``, or of ``QUICK_PART``."""
+PART, QUICK_PART = 4, 8
+QUICK = "NOT RUN BY QUICK: what takes long, and 7 of 8 cases of tests with more than 8 (make test runs more of them). "
 
 
 def chosen() -> frozenset[str]:
@@ -52,32 +53,20 @@ def examples(everything: Sequence[T], kind: str = "random", days: int = 10) -> S
     return everything if kind in chosen() else everything[date.today().toordinal() % days :: days]
 
 
-def many_cases(nodeids: Sequence[str], least: int = MANY) -> dict[str, list[str]]:
-    """Return the cases of each test that has many of them, in their order."""
+def cases_left_out(nodeids: Sequence[str], part: int = PART) -> frozenset[str]:
+    """Return the cases whose day it is not: of a test with many cases one of so many is run, drawn anew each day. What
+    a larger ``part`` leaves is among what a smaller one leaves."""
     cases: dict[str, list[str]] = {}
     for one in nodeids:
-        if "[" in one:
+        if "[" in one and "cases" not in chosen():
             cases.setdefault(one.partition("[")[0], []).append(one)
-    return {name: own for name, own in cases.items() if len(own) > least}
+    many = [sorted(own, key=_drawn) for own in cases.values() if len(own) > MANY]
+    return frozenset(one for own in many for one in own[-(-len(own) // part) :])
 
 
-def waits(nodeids: Sequence[str]) -> frozenset[str]:
-    """Return the cases whose day it is not: of tests with many cases a half is run, drawn anew each day."""
-    if "cases" in chosen():
-        return frozenset()
-    return frozenset(one for own in many_cases(nodeids).values() for one in own if _drawn(one))
-
-
-def _drawn(case: str) -> bool:
-    """A half, by chance: with a period, it might never meet those of ``examples`` whose day it is."""
-    return sha256(f"{date.today()} {case}".encode()).digest()[0] % 2 == 0
-
-
-def beyond_quick(nodeids: Sequence[str]) -> frozenset[str]:
-    """Return the cases that ``make quick`` leaves out: of a test with several cases all but an eighth, by days."""
-    day = date.today().toordinal() % EIGHTH
-    several = many_cases(nodeids, least=EIGHTH).values()
-    return frozenset(one for own in several for at, one in enumerate(own) if at % EIGHTH != day)
+def _drawn(case: str) -> bytes:
+    """A place by chance: with a period, a case might never meet those of ``examples`` whose day it is."""
+    return sha256(f"{date.today()} {case}".encode()).digest()
 
 
 def summary(quick: bool = False) -> str:
@@ -89,9 +78,11 @@ def summary(quick: bool = False) -> str:
 
 
 def of_commit() -> str:
-    """Return the kind whose turn it is: each commit has one, and a commit always the same."""
+    """Return the kind whose turn it is: each commit has one, and a commit always the same. All cases have none: days
+    bring them, and together they take longer than all else."""
+    kinds = [kind for kind in KINDS if kind != "cases"]
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout
-    return list(KINDS)[int(commit.strip() or "0", 16) % len(KINDS)]
+    return kinds[int(commit.strip() or "0", 16) % len(kinds)]
 
 
 if __name__ == "__main__":

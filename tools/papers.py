@@ -47,8 +47,6 @@ with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one w
     from solutions.p14_interleaved import interleaved
 
 TENSOR = 8  # GPUs of a stage of Megatron's pipelines: a node
-FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
-"""Bytes of a number: weights and gradients are kept in 4, weights are gathered in 2, gradients reduced in 4."""
 
 
 class Line(NamedTuple):
@@ -97,13 +95,15 @@ def pipeline_seconds(cluster: Cluster, row: published.Pipeline, present: bool, b
 def sharded_run(cluster: Cluster, row: published.Sharded) -> Run:
     """Return the run of puzzle 12's program: weights are gathered one layer ahead, gradients reduced after backward."""
     cost = replace(cluster, fused=row.fused).cost(
-        row.model, micro_batch=row.micro_batch, recompute=row.recompute, mfu="palm", **FSDP2
-    )
+        row.model, micro_batch=row.micro_batch, recompute=row.recompute, mfu="palm", tensor=row.tensor,
+        sequence_parallel=row.tensor > 1, fp8=row.fp8, overlap=row.overlap, **published.FSDP2
+    )  # fmt: skip
+    ranks = row.gpus // row.tensor
     return run(
         prefetch,
-        ranks=row.gpus,
+        ranks=ranks,
         layers=row.model.layers,
-        batches=row.gpus,
+        batches=ranks,
         cost=cost,
         timeout=None,
         represent=True,
@@ -402,6 +402,14 @@ def shown() -> Iterator[Line]:
         yield Line("shown", name, "TFLOP/s", tflops, ours)
 
 
+def in_8_bits() -> Iterator[Line]:
+    """Yield torchtitan's rows that compute in 8 bits: the part of the peak is that of 16 bits, fitted on another row,
+    or for H200 the one that is assumed."""
+    for row in published.TORCHTITAN_FP8:
+        ours = row.model.tokens(row.micro_batch) / row.tensor / sharded_seconds(row.cluster, row)
+        yield Line("shown", row.name, "tokens/s", row.tokens, ours)
+
+
 def shown_apart() -> Iterator[Line]:
     """Yield the steps of a model that reads long sequences, and of one with experts. Of the former the chunks of a
     stage are not published; two are assumed, in 128 layers, where the model has 126. Of the latter two directions of a
@@ -442,10 +450,10 @@ PLAN_FIELDS = Plan._fields.index("program")  # the others are no text
 def choice(setup: published.Chosen, programs: dict[str, Any] | None = None) -> Choice:
     """Return what the planner makes of a set-up. What others chose is run if it is none of the ways that it tries."""
     cluster = replace(setup.cluster, gpus=setup.gpus)
-    found = plan(setup.model, cluster, setup.batch, **(programs or {}))
+    found = plan(setup.model, cluster, setup.batch, **setup.given, **(programs or {}))
     theirs = next((one for one in found.plans if one.choice == setup.plan.choice), None)
     if theirs is None:
-        search = Search(setup.model, cluster, setup.batch, programs)
+        search = Search(setup.model, cluster, setup.batch, programs, **setup.given)
         theirs = search.run(search.every.complete(setup.plan))
         found = Plans([*found.plans, theirs], found.tried)
     fastest, ties = min(one.seconds for one in found.plans), sum(map(found.ties, found.plans))
@@ -494,7 +502,9 @@ def choices_page(choices: Sequence[Choice]) -> str:
         setup, theirs, first = each.setup, each.theirs, each.first
         name, gpus = setup.model.name, f"{setup.gpus:,} x {setup.cluster.name}"
         measured = f"{setup.took:.3g} s"
+        rest = "" if theirs.bytes <= setup.cluster.room else ", which does not fit"
         figures = [(_chosen(one), f"{one.seconds:.3g} s", show_bytes(one.bytes)) for one in (theirs, first)]
+        figures[0] = (*figures[0][:2], figures[0][2] + rest)
         rows.append(
             (name, gpus, f"{setup.batch:,}", figures[0][0], measured, *figures[0][1:], *figures[1], setup.source)
         )
@@ -630,9 +640,12 @@ def main(arguments: Sequence[str]) -> None:
     said("what fits")
     print(f"Does it fit?\n\n{room_text([*room(open_rows)])}\n")
     said("what is only shown")
-    apart = [*shown_apart()]
+    apart, eight = [*shown_apart()], [*in_8_bits()]
+    for gpu in ("H100", "H200"):
+        rows = [time_off(line) for line in eight if gpu in line.name]
+        of_page.append(foundry.errors(f"torchtitan, {gpu} in 8 bits, nothing fitted", rows))
     of_page += (foundry.errors(f"{line.name}, nothing fitted", [time_off(line)]) for line in apart)
-    found = [*shown(), *apart]
+    found = [*shown(), *eight, *apart]
     print(f"Shown, without an aim\n\n{text(found)}\n")
     choices = []
     for setup in published.CHOSEN:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lib import Plan
 from lib.real import (
     A100_40_P4D,
     A100_MEGATRON,
     A100_TORCHTITAN,
+    DEEPSEEK_V3,
     GPT_1T,
     GPT_175B,
+    H100_DGX,
     H100_TORCHTITAN,
+    H200_DGX,
+    H800_DEEPSEEK,
     LLAMA_2_7B,
     LLAMA_2_13B,
     LLAMA_2_70B,
     LLAMA_3_8B,
     LLAMA_3_70B,
+    LLAMA_3_405B,
     MEGATRON_22B,
     MEGATRON_530B,
     Cluster,
@@ -54,7 +59,7 @@ github.com/calculon-ai/calculon."""
 
 class Chosen(NamedTuple):
     """How a model was trained where it was published. ``plan``: without seconds and bytes; ``took``: the seconds of a
-    step that were measured, and ``source``, where that stands."""
+    step that were measured, and ``source``, where that stands; ``given``: other arguments of ``plan``."""
 
     model: Transformer
     cluster: Cluster
@@ -63,6 +68,11 @@ class Chosen(NamedTuple):
     plan: Plan
     took: float = 0.0
     source: str = ""
+    given: dict[str, Any] = {}  # noqa: RUF012  (nobody changes it)
+
+
+FSDP2: dict[str, Any] = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
+"""Bytes of a number: weights and gradients are kept in 4, weights are gathered in 2, gradients reduced in 4."""
 
 
 class Sharded(NamedTuple):
@@ -76,6 +86,9 @@ class Sharded(NamedTuple):
     recompute: str
     tokens: float
     fused: bool
+    tensor: int = 1
+    fp8: bool = False
+    overlap: bool = False
 
 
 def _a100(model: Transformer, micro_batch: int, recompute: str, tokens: float) -> Sharded:
@@ -109,6 +122,32 @@ TORCHTITAN_H100 = (
     _h100(128, False, 5605),
 )
 """The same, benchmarks/llama3_h100_202412_torchtitan.md."""
+_IN_8_BITS = replace(H100_TORCHTITAN, name="H100 96 GB 500 W, torchtitan 2024, in 8 bits", peak_fp8=1979e12)
+_H200 = replace(
+    H200_DGX, name="H200 141 GB, torchtitan 2025", attention_reached=H100_TORCHTITAN.attention_reached,
+    attention_back_reached=H100_TORCHTITAN.attention_back_reached,
+)  # fmt: skip
+"""Attention is that of torchtitan's other rows, FlashAttention-2; all else is as assumed for a DGX H200."""
+
+
+def _fp8(cluster: Cluster, model: Transformer, gpus: int, tokens: float, **other: Any) -> Sharded:
+    said = ", asynchronous" * other.get("overlap", False)
+    known: dict[str, Any] = {"micro_batch": 2, "recompute": PRODUCT, **other}
+    name = f"{model.name}, {gpus} {cluster.name.split()[0]}, 8 bits{said}"
+    return Sharded(name, cluster, model, gpus, tokens=tokens, fused=True, fp8=True, **known)
+
+
+_WITH_TENSOR: dict[str, Any] = {"micro_batch": 16, "recompute": "full", "tensor": 8}
+TORCHTITAN_FP8 = (
+    _fp8(_IN_8_BITS, LLAMA_3_8B, 8, 8532),
+    _fp8(_IN_8_BITS, LLAMA_3_8B, 128, 8380),
+    _fp8(_IN_8_BITS, LLAMA_3_70B, 256, 829, **_WITH_TENSOR),
+    _fp8(_IN_8_BITS, LLAMA_3_70B, 256, 876, **_WITH_TENSOR, overlap=True),
+    _fp8(_H200, LLAMA_3_8B, 32, 10938),
+    _fp8(_H200, LLAMA_3_8B, 64, 10753),
+)
+"""The same, tables 1, 3 and 4, and of H200 benchmarks/llama3_8b_h200_2025-06_torchtitan.md. Nothing is fitted on
+them."""
 H100_MEMORY = {8: 77.0, 128: 62.0}
 """GiB that are reserved at the peak, by GPUs, compiled: the same table."""
 
@@ -131,6 +170,9 @@ were offloaded to the processors."""
 LONG = (16, 16, 16, 380)
 """Stages, ways of context, micro-batches of a replica, and TFLOP/s of each of 16,384 H100, with 8 ways of tensor
 parallelism: Llama 3 405B at 131,072 tokens, arXiv 2407.21783, table 4."""
+LLAMA_405B = (16384, 2048, 400)
+"""GPUs, sequences of 8,192 tokens in a step, and TFLOP/s of each GPU, with 16 stages, 8 ways of tensor parallelism and
+128 replicas, of Llama 3 405B: the same table."""
 DEEPSEEK_STEP = (16, 64, 15360, 2048, 180_000 * 3600 * 15360 * 4096 / 1e12 / 2048)
 """Stages, ways of expert parallelism, sequences of a step, GPUs, and seconds of a step of DeepSeek-V3: arXiv
 2412.19437, section 3.2 and 4.2, and 180,000 hours of an H800 for 10¹² tokens in its table 1."""
@@ -151,13 +193,57 @@ def _sharded_choice(row: Sharded) -> Chosen:
     each = row.gpus * row.micro_batch
     way = Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
     took = row.model.tokens(row.micro_batch) / row.tokens
-    return Chosen(row.model, row.cluster, row.gpus, each, way, took, "torchtitan, docs/performance.md and benchmarks")
+    return Chosen(
+        row.model, row.cluster, row.gpus, each, way, took, "torchtitan, docs/performance.md and benchmarks", FSDP2
+    )
 
 
 def _foundry_choice(row: foundry.Row) -> Chosen:
     way = Plan("sharded", row.gpus, 1, 1, 1, row.micro_batch, row.recompute)
     batch = row.gpus * row.micro_batch * row.batches
-    return Chosen(row.model, row.cluster, row.gpus, batch, way, row.seconds, "LLM Foundry, scripts/train/benchmarking")
+    return Chosen(
+        row.model,
+        row.cluster,
+        row.gpus,
+        batch,
+        way,
+        row.seconds,
+        "LLM Foundry, scripts/train/benchmarking",
+        {**FSDP2, "reduced": row.reduced},
+    )
+
+
+BLOOM = Transformer(70, 14336, 112, 2048, 250_880, tied=True, name="BLOOM 176B")
+"""arXiv 2211.05100, table 3. It has no embedding of positions, which is one part in 6,000."""
+JEAN_ZAY = replace(A100_MEGATRON, name="A100 80 GB, Jean Zay 2022", nic=6.25e9)
+"""Four cards of 100 Gbit/s for each node of eight GPUs: the same, section 3.4.1. The software is taken for that of
+Megatron."""
+
+
+def _bloom() -> Chosen:
+    """Without sequence parallelism; 105 seconds a step: github.com/bigscience-workshop/bigscience,
+    train/tr11-176B-ml/README.md."""
+    way = Plan("pipeline", 8, 12, 1, 4, 2, "full", split=(5, *(6,) * 10, 5))
+    source = "bigscience, train/tr11-176B-ml"
+    return Chosen(BLOOM, JEAN_ZAY, 384, 2048, way, 105.0, source, {"sequence_parallel": False})
+
+
+def _llama_405b() -> Chosen:
+    """At 400 TFLOP/s of each GPU. Nobody has said how many chunks a stage had; four are assumed here, which are as the
+    planner would divide 126 layers into 64."""
+    gpus, batch, tflops = LLAMA_405B
+    way = Plan("interleaved", 128, 16, 4, 8, 1, "none", split=(*(1,) * 1, *(2,) * 62, 1))
+    took = LLAMA_3_405B.model_flops() * batch / gpus / tflops / 1e12
+    return Chosen(LLAMA_3_405B, H100_DGX, gpus, batch, way, took, "arXiv 2407.21783, table 4; 4 chunks assumed")
+
+
+def _deepseek() -> Chosen:
+    """Two directions of a pipeline hide the all-to-alls, which here nothing does."""
+    stages, ways, batch, gpus, took = DEEPSEEK_STEP
+    way = Plan("pipeline", gpus // stages, stages, 1, 1, 1, "none", expert_parallel=ways, split=(4,) * 13 + (3,) * 3)
+    return Chosen(
+        DEEPSEEK_V3, H800_DEEPSEEK, gpus, batch, way, took, "arXiv 2412.19437, sections 3 and 4", {"fp8": True}
+    )
 
 
 CHOSEN = (
@@ -174,6 +260,7 @@ CHOSEN = (
     ),
     *map(_sharded_choice, (TORCHTITAN_A100[1], TORCHTITAN_A100[3], TORCHTITAN_H100[2])),
     *map(_foundry_choice, (foundry.rows()[0], foundry.rows()[2])),
+    _bloom(), _llama_405b(), _deepseek(),
 )  # fmt: skip
 """The set-ups of three rows of arXiv 2205.05198, table 5, of three of torchtitan's, the fastest that it has of each
-model and GPU, and of LLM Foundry's two largest models, the first rows of each."""
+model and GPU, of LLM Foundry's two largest models, the first rows of each, and of BLOOM, Llama 3 and DeepSeek-V3."""

@@ -43,9 +43,15 @@ in LoRA), nobody computes before the first gather. Where a layer may be computed
 micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
 
 **Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
-has the work of its experts, and makes their updates. All of that and the work of dense layers, which any rank may do,
-is shared out among the ranks; one of them has at least its share, and none has less than its own experts ask for. The
-update of a dense layer is counted once for all ranks, since each could make a part of it.
+has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the rule
+``as_many_each``), it has their dense layers, too. What is left is shared out among the ranks; one of them has at least
+its share, and none has less than its own. The update of a dense layer is counted once for all ranks.
+
+And tokens wait for each other. Everybody brings a micro-batch at least to an all-to-all. So the tokens of no micro-
+batch are home before the rank with the most work in that layer has done it for as many micro-batches as there are
+ranks. That and two all-to-alls make the way through a layer with experts, forward and back; dense layers, one after
+the other, and the last update come to it, and a message or a collective, since every rank ends with the update of
+layer 0, and only one of them has the last gradient.
 """
 
 from collections.abc import Collection
@@ -56,13 +62,13 @@ from ..basics.units import Elements, exact, show_ticks
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.attention import PROJECT
-from ..record.experts import EXPERT_BACKWARD, EXPERT_FORWARD
+from ..record.experts import ALLTOALL, EXPERT_BACKWARD, EXPERT_FORWARD
 from ..record.labels import Labels, experts_of, of_batches
 from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import experts_stay, four_stages, own_layers, states_stay, whole_batch
+from .rules import as_many_each, experts_stay, four_stages, own_layers, states_stay, whole_batch
 from .specs import Puzzle, cost_named
 
 
@@ -157,7 +163,9 @@ def bounds(
         share, chain = Fraction(batches, ranks), PROJECT.kind not in features
         return Bounds(first + _all_layers(prices, layers, share, 1, chain))
     if layout == "experts_sharded" and experts_stay.__name__ in rules:
-        return Bounds(_experts(prices, size, cost))
+        each = Fraction(batches, ranks) if as_many_each.__name__ in rules else None
+        time = _experts(prices, size, cost, each)
+        return Bounds(time if each is None else max(time, _way_of_tokens(prices, size, cost)))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
@@ -221,19 +229,48 @@ def _four_stages(prices: _Prices, layers: int, bring: Fraction) -> Fraction:
     return bring + prices.chain(layers, through - 1) + bring * (most == 1) + prices.update
 
 
-def _experts(prices: _Prices, size: Size, cost: Cost) -> Fraction:
-    """Return the bound of ranks that have all dense layers, and whose experts stay where they are."""
+def _experts(prices: _Prices, size: Size, cost: Cost, each: Fraction | None) -> Fraction:
+    """Return the bound of ranks that have all dense layers, and whose experts stay where they are. ``each``: how many
+    micro-batches a rank trains on, if all have as many."""
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
-    own = [Fraction(0)] * ranks
+    dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
+    of_batch = dense * prices.layer - prices.spared + prices.loss
+    own = [Fraction(0) if each is None else each * of_batch] * ranks
     for layer in range(layers):
         if experts_of(layer, size["experts"]):
             for rank in range(ranks):
                 work = sum(_of_experts(cost, kind, layer, rank, size) for kind in (EXPERT_FORWARD, EXPERT_BACKWARD))
-                own[rank] += batches * work + prices.update / ranks
-    dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
-    shared = batches * (dense * prices.layer - prices.spared + prices.loss) + dense * prices.update
+                own[rank] += batches * work + prices.update
+    shared = (batches * of_batch if each is None else 0) + dense * prices.update
     bound: Fraction = max([(shared + sum(own)) / ranks, *own])
     return bound
+
+
+def _way_of_tokens(prices: _Prices, size: Size, cost: Cost) -> Fraction:
+    """Return how long a micro-batch takes at least, forward and back, and the last update: it waits in every layer with
+    experts for the rank that has the most to do there, for a micro-batch of each rank."""
+    ranks, layers = size["ranks"], size["layers"]
+    if ranks == 1 or size.get("mesh"):  # tokens go nowhere, or perhaps to the ranks of one axis only
+        return Fraction(0)
+    time = prices.loss + _bring(size, cost) + prices.update
+    for layer in range(layers):
+        if not experts_of(layer, size["experts"]):
+            time += prices.forward + (prices.backward if layer else prices.first)
+            continue
+        for row in (EXPERT_FORWARD, EXPERT_BACKWARD):
+            time += ranks * max(_of_experts(cost, row, layer, rank, size) for rank in range(ranks))
+            time += 2 * _all_to_all(size, cost, layer)
+    return time
+
+
+def _all_to_all(size: Size, cost: Cost, layer: int) -> Fraction:
+    """Return how long an all-to-all takes at least that carries a micro-batch of each rank to its experts, or home."""
+    ranks = size["ranks"]
+    whole = of_batches("Tokens", layer, size["layers"], frozenset(range(ranks)), size["batches"])
+    tokens = [whole.changed(shards=frozenset({rank}), total=ranks).coarse() for rank in range(ranks)]
+    largest = max(map(cost.elements, tokens))
+    group = mesh_of(size).group(0, None)
+    return Fraction(cost.meeting(ALLTOALL.kind, tokens[0], largest, group)) / cost.per_tick
 
 
 def _of_experts(cost: Cost, row: Computation, layer: int, rank: int, size: Size) -> Fraction:

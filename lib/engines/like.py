@@ -115,6 +115,13 @@ COUNTERPARTS = {
         both_ends=True,
     ),
 }
+CONTEXT = (
+    "PyTorch's context_parallel (torch.distributed.tensor.experimental) takes the place of attention alone, and only "
+    "of three kernels for CUDA: flash, efficient and cuDNN. Recordings here are made without a GPU, and there PyTorch "
+    f"{TORCH} raises NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does not "
+    "have a sharding strategy registered."
+)
+"""What PyTorch has for a sequence that is cut, and why it is not recorded: a test asks the torch that is installed."""
 NONE = {
     "wsdp": "PyTorch has nothing that divides weights and states and leaves gradients whole: it has fully_shard, "
     "puzzle 4.",
@@ -141,10 +148,8 @@ NONE = {
     "backward pass. It has no way to keep weights on the GPU, and only states elsewhere.",
     "compose": "PyTorch has this only put together from parts, and in many ways. Puzzles 9, 14 and 17 say which parts "
     "are compared.",
-    "context_parallel": "PyTorch's context_parallel (torch.distributed.tensor.experimental) takes the place of "
-    "attention alone, and what it starts is not recorded here.",
-    "ring_attention": "PyTorch's context_parallel has a ring, too, for attention alone, and what it starts is not "
-    "recorded here.",
+    "context_parallel": CONTEXT,
+    "ring_attention": CONTEXT,
     "expert_parallel": "PyTorch itself has no layer with experts. What torchtitan and Megatron-LM build of its "
     "all-to-alls is not recorded here.",
     "two_batch_overlap": "PyTorch itself has no layer with experts, and DualPipe, which does this in a pipeline, is a "

@@ -19,13 +19,14 @@ from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
 from ..learner.model import written
-from ..machine.advice.circle import first_round, round_in_words, rounds_of
+from ..machine.advice.rounds import first_round, round_in_words, rounds_of
 from ..machine.check import TRAINED, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
-from ..record.events import MARKS
+from ..record.collectives import ALLGATHER
+from ..record.events import MARKS, Event
 from ..record.labels import AXES, DEALT, HOSTS, LISTS, SLICES, Labels
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
@@ -35,6 +36,7 @@ from .fitting import fitting
 from .holding import as_json as peak_as_json
 from .holding import costs_memory, peak_in_words, unread_in_words
 from .slowness import Slowness
+from .unawaited import never_awaited
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
@@ -68,13 +70,15 @@ def _judged(
         assert outcome is not None
         if not outcome.attempted:
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
-            return Verdict(puzzle, TODO, f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet")
+            left = f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet"
+            return Verdict(puzzle, TODO, "; ".join(filter(None, [left, never_awaited(source())])))
         parts = time_parts(outcome.device_events, outcome.ranks, outcome.time)
         idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
+        error.fix = never_awaited(source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
@@ -88,6 +92,7 @@ def _judged(
                 if not wasteful:
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
+            error.fix = never_awaited(source()) or error.fix
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
@@ -158,6 +163,8 @@ def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None)
                     axis = f", axis={show_axis(event.op[0])}" if event.op and event.op[0] else ""
                     name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
                     fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
+                if feature == SLICES and PROJECT.kind in puzzle.words:
+                    fix = _of_slices(event, outcome.layers)
                 if feature == AXES and event.op:
                     names: Any = event.op[0]
                     over = " and then ".join(f"axis={show_axis(name)}" for name in names)
@@ -166,6 +173,14 @@ def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None)
                 at = next(at for at, one in enumerate(own) if one is event)
                 line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
                 raise PuzzleError(problem, where=place, fix=fix, line=line)
+
+
+def _of_slices(event: Event, layers: int) -> str:
+    """Return what to do about a collective of activations where each rank trains a slice of the sequence."""
+    if event.layer == layers:
+        return "the loss takes each rank's slice of the output, and gives a slice: model.loss(out, sliced=True)"
+    need = "each step of a layer takes this rank's slice, and of the other ranks it needs keys and values only"
+    return f"{need}: await model.{ALLGATHER.kind}(kv, layer), before attend and before backward_attend"
 
 
 def comes_next(outcome: Outcome) -> str:

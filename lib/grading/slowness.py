@@ -19,7 +19,7 @@ from ..course.outlines import (
     solution_work,
 )
 from ..course.specs import Puzzle
-from ..machine.advice.circle import first_round
+from ..machine.advice.rounds import first_round
 from ..machine.outcome import Outcome
 from ..machine.past import Step, dealt
 from ..record.chain import MESSAGES, Chain
@@ -29,9 +29,11 @@ from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
+from .needless import in_words as needless_in_words
+from .needless import needless_waits
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -419,18 +421,30 @@ class Slowness:
             return ""  # which order helps has been said
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
+        needless = tuple(needless_waits(self.outcome.device_events))
         if OPERATIONS[kind].stream == "collective":
+            if early := needless_in_words(needless, self.events_on_chain, kind):
+                return early
             return "make the call before the work that does not need its result, and await it where it is needed"
         if kind in ASIDE:
-            ranks = {event.rank for event in self.events_on_chain if event.kind == kind}
+            ranks = self._before_a_send(kind) or {event.rank for event in self.events_on_chain if event.kind == kind}
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
-            return f"let what others wait for go on first, and do these then{on}"
+            halves = ": the weight half of a micro-batch after the input half of the next one"
+            halves += "".join(self._halves_at_the_end())
+            return (
+                f"let what others wait for go on first, and do these then{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
+            )
         if self.outcome.hosts:
             return (
                 "device and host work one after the other there: send each gradient as soon as it is there, and go on"
             )
+        if early := needless_in_words(needless, self.events_on_chain):
+            return early
         if collectives > MUCH * self.outcome.time:
-            return "make a call as soon as what it needs is there, and go on with the next layer while it is on its way"
+            of_weights = [one.kind for one in self.outcome.events if one.tensor == "WeightGrad" and sums(one.kind)]
+            such = f", as {of_weights[0]} of a gradient right after its backward" if of_weights else ""
+            goes_on = "and go on with the next layer while it is on its way"
+            return f"make a call as soon as what it needs is there{such}, {goes_on}"
         if kind in (FORWARD.kind, BACKWARD.kind) and self._thick():
             advice = "each rank has one thick stage of several layers, the {}'s ranks have several thin ones: deal the "
             dealt_out = (
@@ -443,6 +457,32 @@ class Slowness:
         if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
+
+    def _halves_at_the_end(self) -> Iterator[str]:
+        """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last
+        input half."""
+        on_chain = defaultdict[int, list[Event]](list)
+        for event in self.events_on_chain:
+            if event.kind == BACKWARD_WEIGHT.kind:
+                on_chain[event.rank].append(event)
+        for rank, halves in sorted(on_chain.items()):
+            own = [
+                event.end for event in self.outcome.events if event.rank == rank and event.kind == BACKWARD_INPUT.kind
+            ]
+            left = [event for event in halves if event.start >= max(own, default=0.0)]
+            if len({event.batches for event in left}) > 1:
+                some = numbered("micro-batch", {batch for event in left for batch in event.batches})
+                has = f". Rank {rank} has those of {some} left after its last input half"
+                yield f"{has}: do one where it is idle before"
+
+    def _before_a_send(self, kind: str) -> set[int]:
+        """Return the ranks that send something after an operation of this verb that is on the longest chain."""
+        last = dict[int, float]()
+        for event in self.outcome.events:
+            if event.kind == SEND.kind:
+                last[event.rank] = max(event.start, last.get(event.rank, 0.0))
+        on_chain = [event for event in self.events_on_chain if event.kind == kind]
+        return {event.rank for event in on_chain if event.end <= last.get(event.rank, 0.0)}
 
     def _thick(self) -> bool:
         """Return whether each rank runs layers that follow one another, where the goal's ranks send more often."""

@@ -41,6 +41,8 @@ from .tensors import (
     Saved,
     Sharded,
     Tensor,
+    Tokens,
+    TokensGrad,
     Weight,
     WeightGrad,
     expect,
@@ -479,7 +481,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         empty text if it is this rank's own."""
         came = self._simulator.sender(self._handle, operand._token) if isinstance(operand, Tensor) else None
         if came is None or not isinstance(operand, Tensor):
-            return ""
+            return self._of_experts(row, layer, operand)
         of_layer = self._layers if row is LOSS else layer
         right = self._simulator.nobodys(self._handle, operand.layer) if isinstance(operand, Activation) else ""
         if right:
@@ -499,6 +501,25 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
             right += "what it is: its kind, its layer and its micro-batch"
         return f"it came from rank {sender}{line}{right and '; '}{right}"
+
+    def _of_experts(self, row: Computation, layer: object, operand: object) -> str:
+        """Return what to do about tokens where an activation is asked for, or the other way round, in a model with
+        experts; an empty text for anything else."""
+        if isinstance(operand, Tokens) and row is LOSS:
+            home = f"await model.alltoall(out, {self._layers}), with what model.expert({self._layers - 1}, ...) gives"
+            return f"the loss reads the output of the last layer, when it is home: {home}"
+        if not isinstance(layer, int) or not 0 <= layer < self._layers or not self.experts(layer):
+            return ""
+        if isinstance(operand, (Tokens, TokensGrad)) and row in (FORWARD, BACKWARD):
+            verb = "backward_expert" if row is BACKWARD else "expert"
+            gives = "of_weight, grad" if row is BACKWARD else "out"
+            return f"layer {layer} has experts, and tokens are for these: {gives} = {written(verb)}"
+        if isinstance(operand, Activation) and operand.layer != layer:
+            return f"this is of layer {operand.layer}, and not {layer}: is the result of another call taken here?"
+        if isinstance(operand, Activation) and self._simulator.has_run(self._handle, "expert", layer):
+            kept = f"model.expert({layer}, ...) has read the tokens that alltoall gave: keep those for the backward"
+            return f"{kept}, stored in model.activations under a key of their own"
+        return ""
 
     def _written_at(self, at: int) -> str:
         """Return the line of the learner's code that has written an entry of the log; an empty text if it is ours."""
@@ -637,7 +658,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         fix = forgotten_await(v) or written(row.kind)
         if type(layer) in TENSORS and isinstance(v, int):
             fix += ": first the tensor, then its layer; here they are exchanged"
-        if isinstance(v, WeightGrad) and not sums(row.kind):
+        if isinstance(v, WeightGrad) and not sums(row.kind) and v.layer == layer and self.experts(v.layer):
+            fix = "the gradient of experts stays with them, as their weights do: each rank updates its own with what "
+            fix += "backward_expert has given, and nothing of it travels"
+        elif isinstance(v, WeightGrad) and not sums(row.kind):
             fix = "the gradient of a weight comes first of what a backward gives, and that of its input is the second: "
             fix += f"of_weight, grad = {written('backward_expert')}"
         if type(v).__name__ == "AttendedGrad":

@@ -19,6 +19,7 @@ _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
 
+SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
 MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 
 
@@ -44,6 +45,8 @@ class Storage(dict[Hashable, Any]):
         old = self.get(key)
         if old is tensor:
             return
+        if old is not None:
+            self._gone[key] = old._token.labels
         self._store(self._rank, tensor._token)
         _set(self, key, tensor)
         if old is not None:
@@ -58,6 +61,9 @@ class Storage(dict[Hashable, Any]):
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
             plain += " A sum begins with the first one, stored as it is"
+        top = self._rank.layers - 1
+        if isinstance(key, tuple) and key[-1:] == (top + 1,) and _words(key) and (*key[:-1], top) in self:
+            plain = f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
@@ -76,7 +82,15 @@ class Storage(dict[Hashable, Any]):
         kept = self._nothing_kept(key)
 
         def fix() -> str:
-            known = meant or there or kept or self._gradient_too_soon(key) or own or self._elsewhere(key, popped)
+            known = (
+                meant
+                or there
+                or kept
+                or self._read_by_half(key)
+                or self._gradient_too_soon(key)
+                or own
+                or self._elsewhere(key, popped)
+            )
             return known or taken or plain
 
         def in_rounds() -> str:
@@ -91,9 +105,9 @@ class Storage(dict[Hashable, Any]):
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
-        fix_for = {**fix_for, DEALT: in_rounds}
+        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
         if self._name == "grad_activations":
-            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._half_too_soon(key) + fix()
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
         of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
 
         def in_a_v() -> str:
@@ -148,12 +162,37 @@ class Storage(dict[Hashable, Any]):
         if meant is None or not meant[1] or not 0 < meant[0] <= rank.layers:
             return ""
         layer, batches = meant[0] - 1, meant[1]
+        if not simulator.has_loaded(rank, layer) and meant[0] < rank.layers:
+            layer = meant[0]  # here the gradient of an output has the key of its layer
         if not batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return ""
         if batches <= simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
             return ""
         first = f"{BACKWARD_INPUT.kind}({layer}, ...) of {numbered('micro-batch', batches)} has not run yet"
-        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it. Else "
+        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it"
+
+    def _with_half(self, key: Hashable, plain: str) -> str:
+        """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
+        ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
+        if not (half := self._half_too_soon(key)):
+            return plain
+        halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
+        return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"
+
+    def _read_by_half(self, key: Hashable) -> str:
+        """Return what to do about a gradient that the half of a backward for the input has taken out, where that for
+        the weight is still to come; or an empty text."""
+        labels: Labels | None = self._gone.get(key)
+        if labels is None or labels.kind != "ActivationGrad" or self._of_key(key) != (labels.layer, labels.batches):
+            return ""
+        layer, simulator, rank = labels.layer, self._simulator, self._rank
+        first, second = (simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT))
+        if not labels.batches <= first - second:
+            return ""
+        return (
+            f"{BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read it, so keep it until "
+            f"{BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
+        )
 
     def _zero_of(self, layer: Hashable) -> str:
         """Return what this rank brings to the reduction of the gradient of a layer that has run on another rank, and of
@@ -222,8 +261,17 @@ class Storage(dict[Hashable, Any]):
         meant = self._of_key(key)
         if meant is None:
             return ""
+        if too_far := self._no_such_batch(meant[1]):
+            return too_far
         for other, tensor in self.items():
             labels: Labels = tensor._token.labels
+            if self._is_read_there(meant, labels):
+                reads = f"the gradient that {BACKWARD_WEIGHT.kind}({labels.layer}, ...) reads"
+                return f"{reads}, of {numbered('micro-batch', meant[1])}, is model.{self._name}[{_written(other)}]"
+            if self._took_the_place(meant, other, labels):
+                there = f"model.{self._name}[{_written(other)}], where it has taken the place of that of layer"
+                found = f"the gradient of layer {labels.layer} is in {there} {labels.layer + 1}"
+                return f"{found}: store it where it is looked for"
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
             if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
                 layer = labels.layer  # here the gradient of an output has the key of its layer
@@ -233,6 +281,48 @@ class Storage(dict[Hashable, Any]):
                     f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
                 )
         return ""
+
+    def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
+        """Return whether what is meant is a gradient that was stored over the one from which it was made, under the key
+        of that one's layer."""
+        before: Labels | None = self._gone.get(other)
+        if before is None or labels.kind != "ActivationGrad" or meant != (labels.layer, labels.batches):
+            return False
+        return before.layer == labels.layer + 1 and self._of_key(other) == (before.layer, before.batches)
+
+    def _is_read_there(self, meant: tuple[int, frozenset[int]], labels: Labels) -> bool:
+        """Return whether a tensor is the gradient that the half of a backward for the weight reads next in a layer of
+        this rank, of the micro-batch that is meant."""
+        if labels.kind != "ActivationGrad" or meant[1] != labels.batches:
+            return False
+        if meant[0] != labels.layer and self._simulator.has_loaded(self._rank, meant[0]):
+            return False  # it may be the gradient of a layer below that is looked for
+        ran = [self._simulator.has_run(self._rank, one.kind, labels.layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        return labels.batches <= ran[0] - ran[1]
+
+    def _no_such_batch(self, batches: frozenset[int]) -> str:
+        """Return what to do about a key with a micro-batch after the last one, where the keys of this dictionary are a
+        layer and a micro-batch; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        own = [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
+        pairs = [(key, labels) for key, labels in own if isinstance(key, tuple) and len(key) == 2]
+        if not batches or max(batches) < rank.batches or not pairs:
+            return ""
+        if any(labels.batches != {key[1]} or key[0] not in (labels.layer, labels.layer + 1) for key, labels in pairs):
+            return ""
+        verbs = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        left = {
+            layer: simulator.has_run(rank, FORWARD.kind, layer).difference(
+                *[simulator.has_run(rank, verb, layer) for verb in verbs]
+            )
+            for layer in self._layers_run()
+        }
+        known = [f"layer {layer} for {numbered('micro-batch', own)}" for layer, own in left.items() if own]
+        to_come = (
+            f". The backward that is left on this rank is that of {', '.join(known[:MOST_LAYERS])}" if known else ""
+        )
+        none = f"there is no micro-batch {max(batches)}: BATCHES is {rank.batches}"
+        return f"{none}, so something is done once too often here{to_come}"
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch."""
@@ -278,6 +368,11 @@ class Storage(dict[Hashable, Any]):
             return self._was_made(name, layer, batches, made, done, call)
         reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
         read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        back = next(
+            (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
+        )
+        if read and back and not backward:
+            return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
         if read:
             fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
             return f"{fix}another tensor taken its place? Keep it to its last use"
@@ -303,6 +398,10 @@ class Storage(dict[Hashable, Any]):
         if backward:
             return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
         return ""
+
+    def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether these micro-batches have gone back through a layer by an operation."""
+        return bool(batches) and batches <= self._simulator.has_run(self._rank, verb, layer)
 
     def _was_made(
         self, name: str, layer: int, batches: frozenset[int], made: int, done: frozenset[int], call: str
@@ -425,6 +524,10 @@ class Storage(dict[Hashable, Any]):
         known = self._forwards()
         if not known or batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return there
+        halves = [simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        if halves[0] and halves[0] == halves[1]:
+            done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
+            return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
         return (
             f"{missing}, which has run {known}. If this is for its backward, more forwards "

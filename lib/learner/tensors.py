@@ -27,6 +27,7 @@ SAME = ("layer", "layers", "step", "total_batches", "adapter", "keep")
 """Labels in which there is no number of a rank."""
 FIRST = "store the first gradient as it is, and add to it from the second on"
 FROZEN = "operations and collectives make new tensors; their labels follow from that"
+TWO_GRADIENTS = {"AttendedGrad", "KeysValuesGrad"}
 KEYS_AND_GRADIENT = {"KeysValues", "KeysValuesGrad"}
 """What goes round a ring together."""
 
@@ -91,6 +92,9 @@ class Tensor:
         if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == KEYS_AND_GRADIENT:
             problem = "keys and values do not add up with a gradient of keys and values"
             fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends them"
+        if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == TWO_GRADIENTS:
+            problem = "the gradient of queries does not add up with that of keys and values"
+            fix = "it stays on its rank; what adds up are gradients of the same keys and values, kv_grad + their_grad"
         raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
 
     __radd__ = __add__
@@ -551,6 +555,13 @@ def _of_another_kind(thing: object, kind: str) -> str:
         return f"tokens are not home: {what} = await model.alltoall(..., {layer}), over the ranks over which they came"
     if isinstance(thing, (Activation, ActivationGrad)) and kind in HOMEWARD:
         return f"send it to the experts of its layer first: await model.alltoall(..., {thing.layer})"
+    if isinstance(thing, KeysValuesGrad) and kind == "AttendedGrad":
+        gives = "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"
+        return f"the gradient of queries is the first of what backward_attend gives, that of keys the second: {gives}"
+    if isinstance(thing, Attended) and kind == "KeysValues":
+        return (
+            "these are queries: keys and values are the second of what model.project gives, and only they are gathered"
+        )
     if isinstance(thing, Attended) and kind == "Activation":
         return (
             f"these are queries: model.rest({thing.layer}, inp, weight, att) gives the output, which goes on from here"

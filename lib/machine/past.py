@@ -351,8 +351,28 @@ class Asked:
             share = (
                 "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
             )
-            return f"{share}: range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
+            share += ": range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
+            first = sum(one.has_loaded(0) for one in self.ranks.values())
+            return (
+                f"{share}, where {first} ranks have layer 0, and so there are {first} replicas" if first > 1 else share
+            )
         return dealt(self.mesh.ranks, self.batches)
+
+    def has_had_its_share(self, batches: frozenset[int]) -> str:
+        """Return what to do about inputs after the last one, where this rank is the first stage of a pipeline and has
+        carried its share of the batch through layer 0, up to the last one; or an empty text."""
+        done = self.has_run(FORWARD.kind, 0)
+        first = sum(one.has_loaded(0) for one in self.ranks.values())
+        alone = 0 < len(self.layers_loaded()) < self.layers
+        if (
+            not alone
+            or self.batches - 1 not in done
+            or len(done) * first != self.batches
+            or min(batches) < self.batches
+        ):
+            return ""
+        share = f"this rank has carried {numbered('micro-batch', done)} through layer 0, which is its share"
+        return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
 
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
@@ -415,6 +435,15 @@ class Asked:
         """Return the layers through which this rank has carried a micro-batch forward."""
         return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
 
+    def ran_nothing(self) -> str:
+        """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
+        idle = [rank for rank, one in sorted(self.ranks.items()) if not one.is_host and not one.layers_run()]
+        return f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'}" if idle else ""
+
+    def trained_on(self) -> frozenset[int]:
+        """Return the micro-batches that this rank has carried forward through some layer."""
+        return NONE.union(*[self.has_run(FORWARD.kind, layer) for layer in self.layers_run()])
+
     def layers_loaded(self) -> set[int]:
         """Return the layers of which this rank has loaded a weight, or a piece of it."""
         return {layer for layer in self._past().loaded if layer is not None}
@@ -475,7 +504,20 @@ class Asked:
             there = self.comes_from("ActivationGrad" if back else "Activation", layer + back)
             if there and len(self.has_run(BACKWARD.kind if back else FORWARD.kind, layer)) < self.batches:
                 asked = f"Is this for layer {layer}? Then {there}"
-                return f"{asked}; the ranks are a ring, (model.rank {'+' if back else '-'} 1) % model.RANKS"
+                sign, other = "+" if back else "-", self.elsewhere(layer + (1 if back else -1))
+                if other != (self.rank + (1 if back else -1)) % self.mesh.ranks:
+                    ring = f"the stages of each pipeline are a ring: (stage {sign} 1) % stages is the stage"
+                    return f"{asked}; {ring} {'after' if back else 'before'}"
+                return f"{asked}; the ranks are a ring, (model.rank {sign} 1) % model.RANKS"
+        return ""
+
+    def from_another(self) -> str:
+        """Return from which other rank the input comes of the first of its layers that this rank has not run yet and
+        does not feed itself, as far as is known; or an empty text."""
+        for layer in sorted(self.layers_loaded()):
+            if layer and not self.has_loaded(layer - 1) and not self.has_run(FORWARD.kind, layer):
+                there = self.comes_from("Activation", layer)
+                return f"Is this for layer {layer}? Then {there}" if there else ""
         return ""
 
     def same_stage(self, src: object) -> str:
@@ -583,6 +625,14 @@ class Asked:
         other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
         if other is not None:
             return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
+        if KINDS[labels.kind].by_batch and self.has_loaded(labels.layer):
+            others = [
+                rank for rank, one in sorted(self.ranks.items()) if one is not self and one.has_loaded(labels.layer)
+            ]
+            if len(others) == 1:
+                return f"layer {labels.layer} is on rank {others[0]}, too: await model.pass_to({others[0]}, ...)"
+            goes_on = f"layer {labels.layer} is on this rank itself, which goes on with it"
+            return f"{goes_on}: keep it stored, and send nothing here" if not others else ""
         if labels.kind == "Activation":
             return f"an activation goes on to the rank that runs layer {labels.layer}: in a row model.rank + 1"
         return ""
@@ -806,6 +856,11 @@ class Asked:
             axis = [*self.mesh.axes][-1]
             piece = f"model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)})"
             return f"load the piece of this place along the axis, model.load_weights({weight.layer}, {piece})"
+        own, copies = self._loaded_piece(weight.layer, weight.adapter), self.axes_of_layers()
+        if own is not None and len(copies) == 1 and own.total not in (1, self.mesh.axes[copies[0]]):
+            piece = f"model.axis_index({show_axis(copies[0])}), model.axis_size({show_axis(copies[0])})"
+            have = f"only the ranks along axis={show_axis(copies[0])} have this layer, so these have all of it together"
+            return f"{have}: model.load_weights({weight.layer}, {piece})"
         return self.whole_from_pieces(weight)
 
     def whole_weight(self, layer: int) -> str:

@@ -329,9 +329,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and tensor.since < 0 and sent:
         back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
         return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
+    loaded = rank._loaded_piece(own, tensor.labels.adapter)
+    of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
+    if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
+        return not_in_place(kind)
     if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
-    loaded = rank._loaded_piece(own, tensor.labels.adapter)
     other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
     if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:
         return f"update the piece that this rank has loaded, model.weights[{own}], and not another one"
@@ -594,6 +597,9 @@ class RankState(Asked):
             fix = "this piece is in what was loaded before: cut it from that, tensor.shard(...), and load it once"
         elif within(other, labels) and not same_pieces(labels, other):
             fix = "load all of it once, and cut the piece from it, tensor.shard(...)"
+        elif self.mesh.ranks > 1 and 1 < len(self.layers_loaded()) < self.layers:
+            own = numbered("layer", self.layers_loaded())
+            fix = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far. If they do not: {fix}"
         gather = (
             f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
         )
@@ -635,16 +641,27 @@ class RankState(Asked):
             return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
         if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
             return f"this rank has done that one already: {kept}. Or is another one meant? {self.dealt()}"
-        return f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
+        read = f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
+        several = len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks
+        return f"{read}. Or is another one meant? {self.dealt()}" if several else read
 
     def lacks_inputs(self) -> bool:
         """Return whether this rank stores fewer activations than it has inputs whose backward is still to come, but for
         the one that a backward has just taken out."""
+        to_come, each = self._inputs_to_come()
+        return self.held[SLOT["Activation"]] < (to_come - 1) * each
+
+    def stores_an_input_more(self) -> bool:
+        """Return whether this rank stores an activation beside the inputs whose backward is still to come."""
+        to_come, each = self._inputs_to_come()
+        return self.held[SLOT["Activation"]] >= (to_come + 1) * each
+
+    def _inputs_to_come(self) -> tuple[int, Elements]:
+        """Return of how many inputs the backward is still to come, and how large each is."""
         verbs = (BACKWARD.kind, BACKWARD_WEIGHT.kind)
         done = {layer: [self.has_run(verb, layer) for verb in verbs] for layer in self.layers_run()}
         to_come = sum(len(self.has_run(FORWARD.kind, layer).difference(*done[layer])) for layer in done)
-        each = self.cost.elements(of_batches("Activation", 0, self.layers, frozenset([0]), self.batches))
-        return self.held[SLOT["Activation"]] < (to_come - 1) * each
+        return to_come, self.cost.elements(of_batches("Activation", 0, self.layers, frozenset([0]), self.batches))
 
     # -- samples and the log ------------------------------------------------------------
 
@@ -732,7 +749,8 @@ class RankState(Asked):
             found, left = True, left + record.end - record.issued
         if not found:
             problem = "no forward of another micro-batch is right before it, with which it could overlap"
-            fix = "first receive what both read, then model.forward(...), then model.backward(..., overlapped=True)"
+            fix = "first receive what both read, then model.forward(...), then model.backward(..., overlapped=True); "
+            fix += "where a backward has no forward beside it, leave overlapped=True out"
             raise PuzzleError(problem, where=self.place(kind, layer, batches), fix=fix)
         both = min(left, length)
         self.beside = now + 1, left - both

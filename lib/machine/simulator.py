@@ -28,7 +28,8 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.circle import against_rounds
+from .advice.rounds import against_rounds, of_its_pipeline
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -284,8 +285,16 @@ class LocalSimulator:
         if rank.is_host or type(receiver) is not int or not 0 <= receiver < self.mesh.ranks:
             receiver = self._other_rank("rank", receiver, rank, "pass_to", operand)
         if receiver == rank.rank:
-            fix_for = {"several_kinds": NEIGHBOR_STAGES}
-            raise PuzzleError("a rank cannot pass to itself", where=rank.place("pass_to"), fix=KEPT, fix_for=fix_for)
+            where, labels = rank.place("pass_to"), None if operand is None else operand.labels
+            raise PuzzleError(
+                "a rank cannot pass to itself",
+                where=where,
+                fix=lambda: (rank.goes_to(labels) if labels else "") or KEPT,
+                fix_for={
+                    "several_kinds": NEIGHBOR_STAGES,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
+                },
+            )
         if operand is not None and not operand.is_free(rank):
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
@@ -295,10 +304,18 @@ class LocalSimulator:
             if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
                 src = self._other_rank("src", src, rank, "receive")
             if src == rank.rank:
-                fix = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
+                plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
+
+                def from_another() -> str:
+                    return first_gradient(rank) or rank.from_another() or sent_to_it(rank) or plain
+
+                fix: Fix = from_another
                 if rank.is_host:
                     fix = "this rank is the host: gradients come from its devices, receive(src=model.devices[0])"
-                fix_for = {"several_kinds": NEIGHBOR_STAGES}
+                fix_for: dict[str, Fix] = {
+                    "several_kinds": NEIGHBOR_STAGES,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or from_another(),
+                }
                 where = rank.place("receive")
                 raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix, fix_for=fix_for)
         return self.network.receive(self.network.links[rank.rank], src)
@@ -326,7 +343,8 @@ class LocalSimulator:
         return rank.comes_from(kind, layer, batches)
 
     def against_rounds(self, rank: RankState, backward: bool) -> str:
-        return against_rounds(rank.ranks, {rank.rank: None} if backward else {})
+        own = of_its_pipeline(rank) if backward else ""
+        return own or against_rounds(rank.ranks, {rank.rank: None} if backward else {})
 
     has_run = staticmethod(RankState.has_run)
     has_loaded = staticmethod(RankState.has_loaded)
@@ -382,6 +400,10 @@ class LocalSimulator:
                 error.fix = "one rank, and not several: model.devices[0] is the first" if mesh.hosts else "one rank"
             elif tensor is not None:
                 error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
+                error.fix_for = {
+                    IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS,
+                    BOTH_ENDS: lambda: not_at_both_ends(rank) or rank.goes_to(tensor.labels) or NEIGHBORS,
+                }
             elif operation == "receive":
                 error.fix = lambda: (
                     rank.round_the_ring(other)
@@ -389,6 +411,15 @@ class LocalSimulator:
                     or rank.same_stage(other)
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
                 )
+                error.fix_for = {
+                    IN_A_V: lambda: (
+                        rank.not_in_a_v()
+                        or first_gradient(rank)
+                        or rank.from_another()
+                        or own_gradient(rank)
+                        or FIRST_AND_LAST
+                    )
+                }
             raise
         if (rank.is_host or known >= mesh.ranks) and mesh.host_of(known) != mesh.host_of(rank.rank):
             if rank.is_host:
@@ -409,6 +440,8 @@ class LocalSimulator:
         every, ranks = "for batch in range(model.BATCHES), whatever their number is at this size", self.mesh.ranks
 
         def which() -> str:  # in a pipeline the first rank takes them all
+            if taken := rank.has_had_its_share(batches):
+                return taken if rank.others_have(0) else f"{taken} Do it {every}"
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
         alone = "there is one micro-batch only, number 0: model.get_activation([0])"

@@ -136,5 +136,4 @@ def _workspace(event: Event, cost: RealCost) -> float:
         return cost.held_by_loss * many + head / cost.tensor
     if event.kind not in (BACKWARD.kind, BACKWARD_INPUT.kind) or cost.recomputed == "none":
         return cost.offloaded * cost._inner(cost.recomputed) * many if event.kind in PRICED[:3] else 0.0
-    known = cost._inner(cost.recomputed) if cost.recomputed in ("selective", "every second product") else 0.0
-    return (cost._inner("none") - known + cost.offloaded * cost._inner(cost.recomputed)) * many
+    return (cost.made_again(cost.recomputed) + cost.offloaded * cost._inner(cost.recomputed)) * many

@@ -69,7 +69,7 @@ class Hardware:
             if name in ("name", "fused") or (value is None and field.default is None):
                 continue
             if name.startswith("gpus"):
-                whole_number(name, value)
+                object.__setattr__(self, name, whole_number(name, value))
                 continue
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value < float("inf") or (part and not 0 < value <= 1):

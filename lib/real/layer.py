@@ -105,14 +105,26 @@ class Layer:
     # -- traffic ----------------------------------------------------------------------------------
 
     @cached_property
-    def tensor_traffic(self) -> float:
-        """The seconds of tensor-parallel collectives, forward, that nothing hides: as long as two all-reduces. With
-        ``asynchronous`` each begins piece by piece while its product is computed, and only one piece is seen, or what
-        takes longer than the products."""
+    def _whole_tensor_traffic(self) -> float:
+        """The seconds of tensor-parallel collectives, forward, as long as two all-reduces."""
         if self.tensor == 1:
             return 0.0
         per_node = min(self.tensor, self.cluster.gpus_per_box)
-        whole = self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds=4)
+        return self.cluster.ring_takes(self.model.boundary_bytes(self.part), self.tensor, per_node, rounds=4)
+
+    @cached_property
+    def hidden_traffic(self) -> float:
+        """The seconds of these in which products are computed beside them."""
+        return self._whole_tensor_traffic - self.tensor_traffic
+
+    @cached_property
+    def tensor_traffic(self) -> float:
+        """The seconds of tensor-parallel collectives, forward, that nothing hides. With ``asynchronous`` each begins
+        piece by piece while its product is computed, and only one piece is seen, or what takes longer than the
+        products."""
+        whole = self._whole_tensor_traffic
+        if not whole:
+            return 0.0
         if not self.asynchronous:
             return whole
         return max(whole / self.tensor, whole - self.products(self.tensor))

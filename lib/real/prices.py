@@ -200,6 +200,15 @@ class RealCost(Cost):
         whole: float = self._of_the_rest(kind) if step else getattr(self, kind)
         return traffic / whole
 
+    def hidden_in(self, kind: str) -> float:
+        """Return in which part of the time of an operation traffic within a layer goes on beside what is computed."""
+        hidden = self.layer.hidden_traffic
+        if not hidden or not self.traffic_of(kind):
+            return 0.0
+        if OPERATIONS[kind].backward:
+            hidden *= 1 + self.recomputed_part * self.model.done_again(self.recomputed).traffic
+        return hidden / (self._of_the_rest(kind) if kind in STEP_KINDS else float(getattr(self, kind)))
+
     def _again(self, recompute: str, share: Fraction | int = 1) -> float:
         """Return the seconds for which backward does again what forward did."""
         again = self.model.done_again(recompute)
@@ -521,10 +530,15 @@ class RealCost(Cost):
             return round(self._inside(many) * Fraction(len(labels[-1].shards), labels[-1].total)) if again else 0
         share = Fraction(len(labels[-1].shards), labels[-1].total)
         moving = round(self.offloaded * self._inner(self.recomputed, share) * many)  # of the layer that goes or comes
+        return round(self.made_again(recompute, share) * many) + moving
+
+    def made_again(self, recompute: str, share: Fraction | int = 1) -> float:
+        """Return the bytes that a backward makes again of one layer of the model for a micro-batch, and holds while it
+        runs."""
         if recompute == "none":
-            return moving
+            return 0.0
         known = self._inner(recompute, share) if recompute in ("selective", "every second product") else 0.0
-        return round((self._inner("none", share) - known) * many) + moving
+        return self._inner("none", share) - known
 
     # -- the machine --------------------------------------------------------------------------
 

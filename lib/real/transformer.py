@@ -118,10 +118,10 @@ class Transformer:
     def _check_experts(self) -> None:
         """Raise PuzzleError for experts, and widths of heads, that cannot be."""
         for name in ("experts", "chosen", "expert_hidden", "shared_experts", "dense_layers"):
-            whole_number(name, getattr(self, name), least=0)
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=0))
         for name in ("head_width", "most_nodes"):
             if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
+                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if self.latent is not None:
             if not isinstance(self.latent, tuple) or len(self.latent) != 3 or not self.head_width:
                 problem, fix = (
@@ -129,8 +129,7 @@ class Transformer:
                     "latent=(1536, 512, 64), head_width=128",
                 )
                 raise PuzzleError(problem, where="Transformer", got=describe(self.latent), fix=fix)
-            for width in self.latent:
-                whole_number("latent", width)
+            object.__setattr__(self, "latent", tuple(whole_number("latent", width) for width in self.latent))
         if not self.experts:
             given = [name for name in OF_EXPERTS if getattr(self, name)]
             if given:
@@ -296,6 +295,9 @@ class Transformer:
         """Return how many parameters adapters of this rank have (LoRA, arXiv 2106.09685) if each matrix of each layer
         has one: a matrix from its width in to the rank, and one from there to its width out."""
         rank = whole_number("rank", rank)
+        if rank > self.hidden:
+            problem, fix = f"a matrix of {self.name} has at most rank {self.hidden:,}", "adapter_rank=16, for example"
+            raise PuzzleError(problem, where="adapter_rank", got=describe(rank), fix=fix)
         own = self.layers * sum(wide + high for wide, high in self.products.values())
         of_experts = 3 * self.experts * (self.layers - self.dense_layers) * (self.hidden + self.expert_hidden)
         return rank * (own + of_experts)

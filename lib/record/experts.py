@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..basics.errors import PuzzleError, numbered, show_axis, show_set
-from .collectives import ALLGATHER, ALLREDUCE, dealt
+from .collectives import ALLGATHER, ALLREDUCE, dealt, own_slice
 from .heads import IN_HEADS, turned
 from .kinds import KINDS
 from .labels import (
@@ -204,6 +204,12 @@ def own_micro_batch(model: Any) -> Any:
     return model.forward(0, model.get_activation([model.rank]), model.weights[0])
 
 
+def own_keys(model: Any) -> Any:
+    """Return keys and values of a rank's slice: what it brings to an all-to-all that makes heads of slices."""
+    model.weights[0], _ = model.load_weights(0)
+    return model.project(0, own_slice(model), model.weights[0])[1]
+
+
 ALLTOALL = Collective(
     kind="alltoall",
     code="AA",
@@ -215,6 +221,7 @@ ALLTOALL = Collective(
     result=alltoall,
     move=move,
     example=own_micro_batch,
+    of_activations=own_keys,
 )
 
 # -- what experts compute -----------------------------------------------------------------------------
@@ -268,6 +275,8 @@ def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> Pu
 
     def fix() -> str:
         axis = rank.axis_of_pieces(layer)
+        if rank.has_gathered(weight):
+            return f"this rank has loaded just these, and needs no others: model.weights[{layer}] without a gather"
         if axis:
             own = f"axis={show_axis(axis)}"
             return f"the experts are divided along {own}: await model.alltoall(..., {layer}, {own})"

@@ -213,6 +213,9 @@ class Rank(Protocol):
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
 
+    def ran_nothing(self) -> str:
+        """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
+
     def whole_on_mesh(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have
         it together."""

@@ -194,7 +194,10 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
-        return f"{instead}. Or should this rank have layer {labels.layer}?" if its_own else instead
+        goes_on = (
+            f": layer {labels.layer} is its own, and goes on there without a message. Or should this rank have layer"
+        )
+        return f"{instead}{goes_on} {labels.layer}?" if its_own else instead
     if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -291,7 +294,12 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         gather: Fix = functools.partial(rank.whole_from_pieces, weight)
         if experts_of(layer, rank.experts):
             gather = f"tokens go to the experts: await model.alltoall(..., {layer}), and model.expert with this piece"
-        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded"), functools.partial(rank.whole_on_mesh, weight))
+        else:
+            fix_for["experts_sharded"] = (
+                f"here each rank has all of a layer without experts: model.load_weights({layer})"
+            )
+        on_mesh = functools.partial(rank.whole_on_mesh, weight)
+        fix_for |= dict.fromkeys(("replica_sharded", "hybrid_sharded", "sharded_stages"), on_mesh)
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=gather, fix_for=fix_for)
     if weight.step and rank.graded:
         problem = "the weight has been updated already"
@@ -508,6 +516,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike, fix_for=all_of_it)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
+    if within(grad, weight) and experts_of(layer, rank.experts):
+        of_experts = "what model.backward_expert gives is the gradient of this rank's experts already: leave it whole"
+        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=of_experts)
     if within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
@@ -521,7 +532,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
                 whole = (
                     f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce, which leaves each "
                 )
-                fix_for = {**fix_for, "whole": f"{whole}rank a piece: here each rank updates all of a layer"}
+                every = f"{whole}rank a piece: here each rank updates all of a layer"
+                dense = every.replace("a layer", "a layer without experts")
+                fix_for = {**fix_for, "whole": every, "experts_sharded": dense}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
@@ -570,6 +583,9 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
         cut = f"that is one of {grad.total}: weight.shard(model.rank, model.RANKS), and opt_state.shard alike"
+    numbers = rank.numbers_of(grad)
+    if not cut and len(grad.shards) == 1 and not grad.is_whole() and "model." in numbers:
+        cut = f"this one is {numbers}: weight.shard with these two numbers, and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 
@@ -579,6 +595,9 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if verb := rank.reduced(layer, grad.batches):
         return not_in_place(verb)
     if verb := rank.reduced_alone(layer, grad.batches):
+        if idle := rank.ran_nothing():
+            stage = "is it a stage that is not there? With several pipelines, model.rank % stages is the stage"
+            return f"{idle} run no layer, and brought no gradient: {stage}"
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
     if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):
@@ -609,7 +628,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
             return f"{ran}: {SUM_FIRST}"
-        return f"{ran}, on any rank: train on all of them, and update after the last one; {rank.dealt()}"
+        train = "train on all of them, and update after the last one. Is a loop too short?"
+        return f"{ran}, on any rank: {train} Else {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
     if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad):

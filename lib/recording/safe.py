@@ -7,7 +7,7 @@ from .wire import CHARACTER, ProtocolError
 
 TEXTS = ("problem", "expected", "got", "fix", "line")  # the parts of an error that are texts
 LONGEST_TEXT = 4000  # characters of each, and of what a place says
-MOST_FIXES = 4  # puzzles' own fixes (``fix_for``) of an error
+MOST_FIXES = 8  # puzzles' own fixes (``fix_for``) of an error
 LONGEST_ERROR = (len(TEXTS) + 2 + 2 * MOST_FIXES) * LONGEST_TEXT * CHARACTER  # bytes of all these in JSON
 
 

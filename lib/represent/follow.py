@@ -392,14 +392,22 @@ def unclear(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
         for one, two in zip(first, script.entries, strict=True):
             if one.verb != two.verb or one.what != two.what or len(one.numbers) != len(two.numbers):
                 return f"rank {base} and rank {rank} differ in what they give to {one.verb}"
-            if one.verb == "combine":
-                return "a rank joins pieces by itself"
+            if one.verb == "combine" and not _of_the_same_pieces(scripts[base], script, one.what):
+                return "a rank joins pieces by itself, and the next one other pieces"
             if one.verb in TAKES and further == [(rank, 1)]:
                 moves = deals.setdefault(further[0][0] - base, set())
                 moves |= {there - here for here, there in zip(one.numbers, two.numbers, strict=True)}
     if any(len(moves) > 1 for moves in deals.values()):
         return "micro-batches are dealt to the ranks in more than one way"
     return crossing(symmetry, scripts)
+
+
+def _of_the_same_pieces(first: Script, second: Script, numbers: Sequence[int]) -> bool:
+    """Return whether tensors of these numbers are the same pieces on two ranks, of whatever micro-batches: then they
+    are so on all others, which may join them, too."""
+    pairs = [(first.tensors[at][0], second.tensors[at][0]) for at in numbers if at >= 0]
+    alike = [one.changed(batches=two.batches) == two for one, two in pairs]
+    return all(alike) and len(pairs) == len(numbers)
 
 
 def crossing(symmetry: Symmetry, scripts: dict[int, Script]) -> str:

@@ -27,7 +27,9 @@ from ..machine.fingerprints import piece_of
 from ..machine.interface import FinalState, Piece
 from ..machine.log import Log
 from ..machine.mesh import Axis, Group, Mesh
+from ..record.causal import show_slices
 from ..record.events import Event, make_event
+from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.shards import Shards, coarsest, refined
 from .coordinate import Place, Questions, Survey
@@ -38,6 +40,7 @@ RANKS = "ranks"
 WHOLE_AXIS = 4
 """An axis of up to so many ranks is run whole."""
 FIX = "leave represent=... out, or name only axes along which all ranks do the same"
+FIX_OF_SLICES = "leave represent=... out, or name only axes along which all ranks have the same slices"
 
 Steps = Sequence[tuple[int, int]]
 """The way from the first rank of the folded axes to another rank: for each axis the second rank of it (or that one's
@@ -77,6 +80,19 @@ def prices_differ(cost: Cost | None) -> str:
     if not all(one.__module__.startswith(ours) for one in type(cost).__mro__ if cost is not None and one is not object):
         return "the prices are of a class of your own"
     return ""
+
+
+CAUSAL = (
+    "attention is causal, so what a rank computes, and how long that takes, depends on where its slices are in the "
+)
+CAUSAL += "sequence, and does not follow from what the first ranks do"
+BY_HEADS = "what the heads of one rank carry is not derived here from what those of another one carry"
+
+
+def other_slices(one: str, two: str, reason: str = CAUSAL) -> Unlike:
+    """Return the error of two ranks that have other slices of a sequence than each other, or other heads of attention.
+    ``one``, ``two``: what each of them has."""
+    return Unlike(f"{one}, {two}; {reason}", fix=FIX_OF_SLICES)
 
 
 class Symmetry:
@@ -314,7 +330,7 @@ class Symmetry:
             derived = story.events(rank)
             for expected, recorded in zip(derived, log, strict=False):  # the last record, the end, comes nowhere else
                 if expected != recorded:
-                    raise Unlike(_difference(expected, recorded))
+                    raise _difference(expected, recorded)
         return [own[rank] if rank in own else Derived(story, rank) for rank in range(self.mesh.everyone)]
 
 
@@ -341,7 +357,7 @@ class Story:
             for one, two in zip(here, there, strict=True):
                 move = _distance(one.batches, two.batches)
                 if move is None or one.kind != two.kind:
-                    raise Unlike(_difference(one, two))
+                    raise _difference(one, two)
                 moves.append(move)
             self._moves[first, second] = moves
         return self._moves[first, second]
@@ -411,8 +427,18 @@ class _Step:
         trips = _trips_of(first, batches or 0)
         others = first.extra._replace(parts=second.parts, of=second.of, trips=trips)
         if batches is None or shards is None or parts is None or alike != second or others != second.extra:
-            raise Unlike(f"one brings {first}, the next {second}")
+            raise _not_moved_on(first, second, shards is None or parts is None)
         self.batches, self.shards, self.parts = batches, shards, parts
+
+
+def _not_moved_on(first: Labels, second: Labels, jump: bool) -> Unlike:
+    """Return the error of two ranks that bring these, of which the second does not follow from the first by a step.
+    ``jump``: because their pieces are not a step away from each other."""
+    one, two = f"one brings {first}", f"the next {second}"
+    if first.extra.heads != second.extra.heads:
+        return other_slices(one, two, BY_HEADS)
+    of_sequence = KINDS[first.kind].meets or KINDS[first.kind].returns or first.extra.of != 1
+    return other_slices(one, two) if jump and of_sequence else Unlike(f"{one}, {two}")
 
 
 class _Ending:
@@ -521,11 +547,15 @@ def _distance(first: frozenset[int], second: frozenset[int]) -> int | None:
     return step if {number + step for number in first} == second else None
 
 
-def _difference(one: Event, two: Event) -> str:
-    """Return how the records of two ranks differ that ought to be alike."""
-    for name in ("kind", "layer", "batches", "issued", "start", "end", "held"):
-        here, there = getattr(one, name), getattr(two, name)
-        if here != there:
-            break
+def _difference(one: Event, two: Event) -> Unlike:
+    """Return the error of two ranks whose records differ that ought to be alike: ``one`` is what follows from the first
+    ranks, ``two`` what a rank has recorded."""
+    for mine, theirs in zip(one.slices, two.slices, strict=False):
+        if mine != theirs:
+            return other_slices(
+                f"rank {two.rank} has {show_slices(theirs)} of a sequence", f"the first one {show_slices(mine)}"
+            )
+    name = next(name for name in Event._fields if getattr(one, name) != getattr(two, name))
+    here, there = getattr(one, name), getattr(two, name)
     what = f"{two.kind} of layer {two.layer}" if one.kind == two.kind else f"{one.kind} and {two.kind}"
-    return f"rank {two.rank} differs in its {what}, in {name}: {here} and {there}"
+    return Unlike(f"rank {two.rank} differs in its {what}, in {name}: {here} and {there}")

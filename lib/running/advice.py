@@ -53,7 +53,7 @@ SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//
 WRONG_TYPES = {
     r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
     rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
-        "only what communicates is awaited: leave out await",
+        "only what communicates is awaited, and once: leave out await, here or where the call was made",
     r"object NoneType can't be used in 'await'":
         "only what communicates is awaited, and this is None: leave out await, or make the call that gives it before",
     r"'float' object cannot be interpreted as an integer":
@@ -94,7 +94,10 @@ def advice(error: BaseException) -> tuple[str, str]:
         fix = "as many names to the left of the = as there are results: load_weights, backward and update give two"
         return "", fix
     if isinstance(error, KeyError):
-        return "", "nothing is in that dictionary under this key: was it put in on this rank, and before that?"
+        return (
+            "",
+            "nothing is in that dictionary under this key: was it put in on this rank, before that, and in each turn?",
+        )
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
 from ..basics.arguments import either
 from ..real.prices import FEW_BITS, LORA_RANK, Cluster
-from ..real.transformer import MOMENTS
+from ..real.transformer import MOMENTS, Transformer
+from .ways import MOST_GPUS
 
 TRIED, WAYS = 6, 3
 """How many numbers are tried, and how many of the smallest ways with each."""
@@ -21,6 +23,7 @@ LEAST_GRADIENTS = 2  # bytes
 class Search(Protocol):
     """What has to be known of a search (``plan.Search``)."""
 
+    model: Transformer
     cluster: Cluster
     gpus: int
     batch: int
@@ -53,7 +56,8 @@ def around(number: int) -> Iterator[int]:
 
 def what_would_do(search: Search) -> str:
     """Return what ``plan`` could be given in the place of what this search was made of, as text."""
-    return either([*islice(_each(search), MOST)]) or _both(search) or "a smaller model, or shorter sequences"
+    others = either([*islice(_each(search), MOST)]) or _both(search) or either([*_less(search)])
+    return others or "a cluster of GPUs with more memory, or of more of them: no change that plan knows was enough"
 
 
 def _each(search: Search) -> Iterator[str]:
@@ -82,6 +86,26 @@ def _both(search: Search) -> str:
     return ""
 
 
+def _less(search: Search) -> Iterator[str]:
+    """Yield the longest sequences that fit, of half as many tokens and so on, and the most layers, as text."""
+    for name, said in (("sequence", "sequences of {:,} tokens"), ("layers", "a model of {:,} layers")):
+        whole = getattr(search.model, name)
+        some = [whole >> times for times in range(1, whole.bit_length())]
+        if name == "sequence":  # of powers of 2, which pieces of a sequence divide
+            some = [1 << bits for bits in reversed(range((whole - 1).bit_length()))]
+        for less in some:
+            if search.with_others(model=_made_of(search.model, name, less)).is_possible():
+                yield said.format(less)
+                break
+
+
+def _made_of(model: Transformer, name: str, value: int) -> Transformer:
+    """Return a model of which one number is another one. Its first layers stay dense, as far as there are any."""
+    if name == "layers":
+        return replace(model, layers=value, dense_layers=min(model.dense_layers, value))
+    return replace(model, sequence=value)
+
+
 def _other_arguments(search: Search) -> Iterator[dict[str, Any]]:
     """Yield arguments of ``plan`` with which a GPU holds less, those that change least first."""
     adapters, frozen = search.given.get("adapter_rank"), search.given.get("frozen_bits")
@@ -99,7 +123,12 @@ def _other_arguments(search: Search) -> Iterator[dict[str, Any]]:
 
 
 def _numbers_of_gpus(search: Search) -> Iterator[int]:
-    """Yield numbers of GPUs to try: those that are near if these have room; else more, by whole nodes first."""
+    """Yield numbers of GPUs to try, as far as ``plan`` takes so many."""
+    yield from (number for number in _any_numbers_of_gpus(search) if number <= MOST_GPUS)
+
+
+def _any_numbers_of_gpus(search: Search) -> Iterator[int]:
+    """Yield numbers of GPUs: those that are near if these have room; else more, by whole nodes first."""
     need, box = max(search.gpus, search.least_gpus()), search.cluster.gpus_per_box
     if need == search.gpus:
         yield from islice(around(need), TRIED)

@@ -261,7 +261,7 @@ async def _stages(model: Model, batches: list[int], adapters: bool) -> None:
     stage, stages, top = model.axis_index("stage"), model.axis_size("stage"), model.LAYERS - 1
     before, after = model.rank_at(stage=(stage - 1) % stages), model.rank_at(stage=(stage + 1) % stages)
     acts, grads = model.activations, model.grad_activations
-    work = [*_work(model, len(batches))]
+    work = [*work_of(stage, stages, model.LAYERS, len(batches))]
     sources = [before if forward else after for forward, layer, _ in work if layer != (0 if forward else top)]
     mail = [model.receive(sources.pop(0))] if sources else []
     sends: list[Awaitable[Any]] = []
@@ -299,11 +299,10 @@ def _adapter(model: Model, layer: int, adapters: bool) -> Weight | None:
     return model.weights["adapter", layer] if adapters else None
 
 
-def _work(model: Model, batches: int) -> Iterator[tuple[bool, int, int]]:
-    """Yield what this rank does in order: whether it is a forward, the layer, and the number of the micro-batch. Layers
-    take turns after as many micro-batches as there are stages."""
-    stage, stages = model.axis_index("stage"), model.axis_size("stage")
-    layers = [*range(stage, model.LAYERS, stages)]
+def work_of(stage: int, stages: int, count: int, batches: int) -> Iterator[tuple[bool, int, int]]:
+    """Yield what a stage does in order, of so many layers (``count``): whether it is a forward, the layer, and the
+    number of the micro-batch. Layers take turns after as many micro-batches as there are stages."""
+    layers = [*range(stage, count, stages)]
     ends = [*range(0, batches, stages), batches]
     rounds = [range(*both) for both in pairwise(ends)]
     forwards = [(True, layer, number) for some in rounds for layer in layers for number in some]

@@ -88,8 +88,8 @@ class Run(Outcome):
         return self.cost
 
     def schedule(self) -> str:
-        """Return the work of a pipeline as the CSV that torch.distributed.pipelining loads, a line a rank. Raises
-        PuzzleError for a run that is no pipeline: with a layer on several ranks, or several micro-batches at once."""
+        """Return the work of a pipeline as the CSV that torch.distributed.pipelining loads, a line a rank. Copies of a
+        pipeline have one text. Raises PuzzleError for what such rows have no words for, with the reason."""
         return written(self.events, self.ranks, self.layers)
 
     def verify(self) -> str:

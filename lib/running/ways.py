@@ -16,6 +16,8 @@ from ..real.transformer import Transformer, divisors
 Program = Callable[[Any], object]
 MOST_CHUNKS = 6
 MICRO_BATCHES = (1, 2, 4, 8)  # sequences of a micro-batch that are tried
+MOST_GPUS, MOST_LAYERS = 2**17, 2**10
+"""On more GPUs, or with more layers, nobody has trained, and a search would not end."""
 LONG = 32_768  # tokens of a sequence from which on several GPUs may share it
 SHARDED, HYBRID, COPIES, PIPELINE, INTERLEAVED = "sharded", "hybrid", "copies", "pipeline", "interleaved"
 """FSDP; FSDP in a node with replicas (HSDP); FSDP with a copy of the weights in each node (hpZ); and two pipelines."""
@@ -54,6 +56,9 @@ class Plan(NamedTuple):
     batches: int = 0
     mesh: tuple[tuple[str, int], ...] = ()
     host_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.replicas} x {self.stages} x {self.tensor}"
 
     @property
     def figures(self) -> tuple[float, int]:

@@ -4,10 +4,11 @@ The rule: what can begin first begins first; a backward for the input, which oth
 backward for the weight may stand back; a forward is done if there is memory left for it. How much they push and stand
 back, and how much memory is left free for the second stage of a rank, is drawn at random for each set of rows.
 
-Then a piece of work moves to another place in its row. Where a message takes time, a link may be busy with one that
-nobody waits for yet; so a send may also be put off until after other work, or be at once again. What is better is kept;
-what is a little worse is kept as well now and then, less and less often, so as not to be caught where no single move
-helps (simulated annealing).
+Then a piece of work moves to another place in its row. What is better is kept; what is a little worse is kept as well
+now and then, less and less often, so as not to be caught where no single move helps (simulated annealing).
+
+Where a message takes time, a link may be busy with one that nobody waits for yet. So in the best rows sends are put off
+until after other work, as long as that helps, and nothing else moves.
 """
 
 import math
@@ -26,8 +27,8 @@ HEAT = 0.005
 """What is worse by this part of the time is kept now and then, in the beginning."""
 FARTHEST = 12
 """How many places a piece of work moves at most."""
-SENDS_FIRST = 0.3
-"""The part of all moves that change when something is sent, where a message takes time."""
+OF_SENDS = 4
+"""Where a message takes time, one more row for so many is tried, which differs only in when something is sent."""
 
 
 class Rule(NamedTuple):
@@ -82,6 +83,8 @@ def look(task: Task, tries: int, random: Random, progress: Callable[[int], None]
     each = tries // (2 * BEST)
     for at, score in enumerate(sorted(found)[:BEST]):
         moved(task, found, score, each, random, lambda done, n=tries // 2 + at * each: progress(n + done))  # type: ignore[misc]
+    if task.late:
+        sent_later(task, found, tries // OF_SENDS, random)
     if min(found)[0]:
         raise task.too_small()
     return found[min(found)]
@@ -146,11 +149,7 @@ def moved(
         progress(done)
         heat = HEAT * best[1] * (1 - done / tries) ** 2
         place = random.randrange(task.ranks)
-        if task.late and random.random() < SENDS_FIRST:
-            row = with_another_send(task, rows[place], random)
-        else:
-            row = _with_a_move(rows[place], random)
-        if row is None:
+        if (row := _with_a_move(rows[place], random)) is None:
             continue
         changed = [*rows[:place], row, *rows[place + 1 :]]
         other = task.score(changed)
@@ -160,6 +159,21 @@ def moved(
             if score < best:
                 best, kept = score, rows
     found[best] = kept
+
+
+def sent_later(task: Task, found: dict[Score, Rows], tries: int, random: Random) -> None:
+    """Try so many rows that differ from the best ones only in when something is sent; add the best to what was found.
+    What is no worse is kept, since it often takes two sends to be put off."""
+    best = min(found)
+    rows = found[best]
+    for _ in range(tries):
+        place = random.randrange(task.ranks)
+        if (row := with_another_send(task, rows[place], random)) is None:
+            continue
+        changed = [*rows[:place], row, *rows[place + 1 :]]
+        if (other := task.score(changed)) <= best:
+            best, rows = other, changed
+    found[best] = rows
 
 
 def _as_number(task: Task, score: Score) -> float:

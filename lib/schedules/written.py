@@ -1,8 +1,8 @@
 """A pipeline's run as rows of actions, which PyTorch loads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import Place, PuzzleError, show_set
 from ..record.events import Event
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, BESIDE, FORWARD
 from . import actions
@@ -15,48 +15,102 @@ LETTERS = {
     BACKWARD_WEIGHT.kind: actions.BACKWARD_WEIGHT,
 }
 ONE_EACH = (
-    "every layer is on one rank, and every operation has one micro-batch, as in puzzles 6, 13, 14, 16 and 29: "
-    "PyTorch's rows have each stage on one rank"
+    "a pipeline with every layer on one rank, or copies of one that do the same with other micro-batches: PyTorch's "
+    "rows have each stage on one rank"
 )
+Work = dict[int, list[Event]]
+"""What each rank of a pipeline computes, in order."""
 
 
 def written(events: Iterable[Event], ranks: int, layers: int) -> str:
-    """Return the work of a pipeline as PyTorch's CSV: a line a rank, actions between commas, without messages.
+    """Return the work of a pipeline as PyTorch's CSV: a line a rank, actions between commas. Messages, gathers and sums
+    are left out: PyTorch puts in its own.
 
-    A stage has as many layers as possible: those that their rank always does one after the other. Raise PuzzleError for
-    a run that is no pipeline: with a layer on several ranks, or several micro-batches in one operation.
+    A stage has as many layers as possible: those that their rank always does one after the other. Micro-batches that
+    always go together are one. Where there are copies of a pipeline, the rows are those of each. Raise PuzzleError for
+    a run that rows have no words for.
     """
-    work: list[list[Event]] = [[] for _ in range(ranks)]
-    homes = dict[int | None, int]()
+    work: Work = {rank: [] for rank in range(ranks)}
     for event in events:
         if event.kind in LETTERS:
-            if homes.setdefault(event.layer, event.rank) != event.rank:
-                problem = f"layer {event.layer} is on rank {homes[event.layer]} as well, so this is not a pipeline"
-                raise _no_pipeline(event, problem)
-            if len(event.batches) != 1:
-                raise _no_pipeline(event, "it has several micro-batches at once")
             work[event.rank].append(event)
-    if len(homes) != layers:
+    if len({event.layer for row in work.values() for event in row}) != layers:
         raise PuzzleError("not all layers are computed in this run", where="schedule", expected=ONE_EACH, line="")
+    first, *copies = _pipelines(work)
+    numbers = [_numbers(own) for own in (first, *copies)]
     sizes = [size for size in range(layers, 0, -1) if layers % size == 0]
-    rows = next(rows for size in sizes if (rows := [_row(row, size) for row in work]) and None not in rows)
+    of_size = ((size, [_row(row, size, numbers[0]) for row in first.values()]) for size in sizes)
+    size, rows = next((size, rows) for size, rows in of_size if None not in rows)
+    for copy, known in zip(copies, numbers[1:], strict=True):
+        for (rank, own), (other, theirs), row in zip(first.items(), copy.items(), rows, strict=True):
+            if _row(theirs, size, known) != row:
+                raise _no_pipeline(own[0], f"rank {other} has the same layers as rank {rank}, and does something else")
     return "".join(",".join(map(str, row or [])) + "\n" for row in rows)
 
 
-def _row(work: Sequence[Event], size: int) -> list[Action] | None:
-    """Return a rank's work in stages of so many layers. None if it does something else between layers of a stage."""
+def _pipelines(work: Work) -> list[Work]:
+    """Return the copies of a pipeline: the ranks that a micro-batch goes through, and all that share one with these.
+    Raise PuzzleError unless each of them has every layer on one rank, and the same ones in the same order."""
+    left, found = {rank: {mb for event in row for mb in event.batches} for rank, row in work.items()}, list[Work]()
+    while left:
+        members, batches = {min(left)}, left[min(left)]
+        while more := {rank for rank, own in left.items() if rank not in members and own & batches}:
+            members |= more
+            batches = batches.union(*[left[rank] for rank in more])
+        found.append({rank: work[rank] for rank in sorted(members)})
+        left = {rank: own for rank, own in left.items() if rank not in members}
+    for copy in found:
+        homes = dict[int | None, Event]()
+        for event in (event for row in copy.values() for event in row):
+            home = homes.setdefault(event.layer, event)
+            if home.rank != event.rank:
+                problem = f"layer {event.layer} is on rank {home.rank} as well, with the same micro-batches"
+                if not home.batches & event.batches:
+                    problem = f"layer {event.layer} is on rank {home.rank} as well, with micro-batches "
+                    problem += (
+                        f"{show_set(home.batches)} there and {show_set(event.batches)} here, which meet on other "
+                    )
+                    problem += "ranks: rows have no word for a second copy of a stage in one pipeline"
+                raise _no_pipeline(event, problem)
+    layers = [[{event.layer for event in row} for row in copy.values()] for copy in found]
+    if any(own != layers[0] for own in layers):
+        problem = "ranks that work on the same micro-batches do not have the same layers as others that do"
+        raise PuzzleError(problem, where="schedule", expected=ONE_EACH, line="")
+    if len(work) > 1 and len(found[0]) == 1:
+        problem = "each rank has all layers, so this is not a pipeline"
+        raise PuzzleError(problem, where="schedule", expected=ONE_EACH, line="")
+    return found
+
+
+def _numbers(work: Work) -> dict[frozenset[int], int]:
+    """Return the numbers of what goes through a pipeline together. Raise PuzzleError where it is not always the same
+    micro-batches."""
+    together = dict[int, Event]()
+    for event in (event for row in work.values() for event in row):
+        for micro_batch in event.batches:
+            before = together.setdefault(micro_batch, event)
+            if before.batches != event.batches:
+                both = f"in {show_set(event.batches)} here, and in {show_set(before.batches)} on rank {before.rank}"
+                raise _no_pipeline(event, f"micro-batch {micro_batch} goes {both}: a row has one number for both")
+    groups = {event.batches for event in together.values()}
+    return {group: number for number, group in enumerate(sorted(groups, key=min))}
+
+
+def _row(work: Sequence[Event], size: int, numbers: Mapping[frozenset[int], int]) -> list[Action] | None:
+    """Return a rank's work in stages of so many layers. None if it does something else between layers of a stage.
+    ``numbers``: of the micro-batches of an operation."""
     row = list[Action]()
     work = _stage_by_stage(work, size)
     for begin in range(0, len(work), size):
         of_stage = work[begin : begin + size]
         layers = [event.layer or 0 for event in of_stage]
-        first, ((micro_batch,), kind) = min(layers), (of_stage[0].batches, of_stage[0].kind)
+        first, kind = min(layers), of_stage[0].kind
         wanted = [*range(first, first + size)]
         alike = all((event.kind, event.batches) == (kind, of_stage[0].batches) for event in of_stage)
         in_order = layers == wanted if kind == FORWARD.kind else sorted(layers) == wanted
         if first % size or not alike or not in_order:
             return None
-        action = Action(first // size, LETTERS[kind], micro_batch)
+        action = Action(first // size, LETTERS[kind], numbers[of_stage[0].batches])
         if BESIDE in of_stage[0].words and row and row[-1].kind == actions.FORWARD:
             action = Action(-1, actions.OVERLAP, None, (row.pop(), action))
         row.append(action)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lib import Model, PuzzleError, run
 from lib.engines import shell, torch_order
-from lib.engines.like import COUNTERPARTS, first_difference, steps_of
+from lib.engines.like import CONTEXT, COUNTERPARTS, NONE, first_difference, steps_of
 from lib.engines.torch_order import Rank
 from solutions import build
+from tests.marks import compares_with_torch
 from tests.test_closed_forms import program
 
 FSDP = """\
@@ -75,6 +78,16 @@ def test_what_cannot_be_compared_is_told_in_a_sentence(
 ) -> None:
     status, out, err = like(capsys, source(what), *more)
     assert status == 2 and says in err and "beside" not in out
+
+
+@pytest.mark.process
+@compares_with_torch
+def test_what_is_said_of_context_parallel_is_what_torch_says() -> None:
+    """Once it attends on a processor, it can be recorded."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.torch_truth.context"]
+    done = subprocess.run(command, cwd=build.ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("NotImplementedError: ") and done.stdout.strip() in CONTEXT
+    assert NONE["context_parallel"] == NONE["ring_attention"] == CONTEXT
 
 
 def test_pytorchs_dualpipev_wants_as_many_micro_batches_as_stages() -> None:

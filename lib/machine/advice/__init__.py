@@ -1,8 +1,11 @@
 """What to write instead, where that depends on several ranks: they wait for each other, or bring what does not fit.
 
 ======  ======================================================================
+stages  which layers a rank should have in a pipeline, and what it has still to do
 circle  ranks that wait for each other's messages, and what should come first
+astray  messages that have gone to a rank that has no use for them
 misfit  a collective whose tensors do not fit, or whose ranks call another one
+rounds  stages that go round the ranks: how many micro-batches a round has, and how many forwards come first
 stuck   the report of a deadlock, and the way out
 ======  ======================================================================
 """

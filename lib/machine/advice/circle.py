@@ -10,11 +10,11 @@ from typing import cast
 from ...basics.errors import numbered, show_call, show_set
 from ...record.labels import Labels
 from ...record.shards import NONE
-from ...record.table import OPERATIONS, SEND
+from ...record.table import OPERATIONS, RECEIVE, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
-from ..past import Asked, Step
 from ..rank_state import Done
+from .stages import left_to_do
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
@@ -77,7 +77,8 @@ def missing_send(
                 to, what = call.rank.rank, tensor_in_words(mailbox[0].labels)
                 lies = f"rank {to} waits for rank {call.peer}, and what rank {sender} sent lies there unread, {what}"
                 return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
-    return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}"
+    left = "".join(f"; {todo}" for call in circle.ring[:MOST_WAITS] if (todo := left_to_do(call.rank)))
+    return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}{left}"
 
 
 def sent_elsewhere(links: Mapping[int, RankLinks]) -> str:
@@ -168,6 +169,7 @@ class Circle:
             or self._misdirected()
             or unsent
             or self._never_sent()
+            or self._waits_for_another()
             or self._unread()
             or self._no_loss()
             or self._no_first_backward()
@@ -210,15 +212,48 @@ class Circle:
             peer = None if call.peer is None else self.links.get(call.peer)
             for kind, (_, step) in STEPS.items() if peer is not None else ():
                 for layer in self.layers(call, kind):
+                    if peer.rank.has_loaded(layer):  # type: ignore[union-attr]
+                        continue  # it goes on by itself
                     made = NONE.union(*[peer.rank.has_run(verb, layer - step) for verb in MADE_BY[kind]])  # type: ignore[union-attr]
                     if left := made - self.come(call, kind, layer):
                         gave = f"{show_call(MADE_BY[kind][0], layer - step)}, micro-batch {show_set(left)}"
                         return _not_sent_on(cast(int, call.peer), gave, layer, call.rank.rank)
         return ""
 
+    def _waits_for_another(self) -> str:
+        """Return which activation a rank has received last and not used, where it waits for another one of its
+        sender, and no rank has lost an earlier one."""
+        for call in self.ring if not any(map(self._has_lost, self.ring)) else ():
+            last = call.rank.past_record(call.index)
+            labels = getattr(last, "labels", None)
+            if labels is None or last.kind != RECEIVE.kind or last.peer != call.peer or labels.kind != "Activation":
+                continue
+            left = labels.batches - call.rank.has_run(FORWARD.kind, labels.layer)
+            if left and call.rank.has_loaded(labels.layer) and call.rank.stores_an_input_more():
+                if twice := call.rank.runs_too(0, labels.batches):
+                    return twice
+                has = (
+                    f"rank {call.rank.rank} has received {tensor_in_words(labels)}, from rank {call.peer}, and has not "
+                )
+                has += (
+                    f"run layer {labels.layer} on it, but waits for another one from there: let it do what comes first"
+                )
+                count = f"and count the micro-batches of layer {labels.layer} from that"
+                return f"{has}, {numbered('micro-batch', left)}, {count}"
+        return ""
+
+    def _has_lost(self, call: InFlight) -> bool:
+        """Return whether a rank has received an activation from the one it waits for, gone on with later ones, and not
+        used it."""
+        for layer in self.layers(call, "Activation", all_of_them=True):
+            come, run = self.come(call, "Activation", layer), call.rank.has_run(FORWARD.kind, layer)
+            if come - run and min(come - run) < max(come & run, default=-1):
+                return True
+        return False
+
     def _unread(self) -> str:
         """Return which messages ranks should have received first, as others wait for what these give."""
-        said = []
+        said, asked = list[str](), list[str]()
         for call in self.ring:
             rank, peer = call.rank.rank, call.peer
             for sender, labels in self._lying(peer) if peer is not None else ():
@@ -227,7 +262,11 @@ class Circle:
                     does = f"{show_call(verb, labels.layer)}, {numbered('micro-batch', labels.batches)}"
                     lies = f"what rank {sender} has sent for it lies there unread"
                     said.append(f"let rank {peer} do {does}, first, which gives what rank {rank} waits for: {lies}")
-        return f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}" if said else ""
+                    if labels.kind == "ActivationGrad" and sender != self.waits_for.get(cast(int, peer)):
+                        asks = f"if that is what rank {peer} waits for, it asks the wrong rank: "
+                        asked.append(f". Or {asks}await model.receive(src={sender})")
+        order = f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}{''.join(asked[:1])}"
+        return order if said else ""
 
     def _no_loss(self) -> str:
         """Return which rank could begin the backward pass, where it waits for a gradient instead."""
@@ -357,86 +396,3 @@ def after(call: InFlight) -> str:
     """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
     last = call.rank.past_record(call.index)
     return "" if last is None else f", after {in_words(last)}"
-
-
-# -- stages that go round the ranks: rounds of micro-batches --------------------------------------------------------
-
-
-def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
-    """Return in what the ranks depart from interleaved 1F1B: how the layers are dealt, how large a round is, or how
-    many forwards come before the first backward. ``waiting``: those that want a gradient or what a gradient is made
-    of, or wait for a message; with the rank that it is to come from, if any."""
-    if len(ranks) < 2 or any(one.layers % len(ranks) or one.is_host for one in ranks.values()):
-        return ""
-    return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting)
-
-
-def _other_rounds(ranks: Mapping[int, Asked]) -> str:
-    """Return which rank takes too few or too many micro-batches through its first layer before it goes on to its next
-    one."""
-    for rank, one in sorted(ranks.items()):
-        for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
-            took, then = first_round(steps)
-            if then is not None and took not in rounds_of(len(ranks)):
-                return round_in_words(rank, verb, steps, len(ranks), one.batches)
-    return ""
-
-
-def rounds_of(size: int) -> range:
-    """Return how many micro-batches may go through a layer before the next one: one more in the first round helps."""
-    return range(size, size + 2)
-
-
-def round_in_words(rank: int, verb: str, steps: Sequence[Step], size: int, batches: int) -> str:
-    """Return how many micro-batches a rank takes through its first layer before the next one, and that a round has as
-    many as there are ranks, which is the ``size``."""
-    took, then = first_round(steps)
-    all_of_them = batches > size and took == batches
-    many, layer = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}", steps[0][0]
-    said = f"rank {rank} takes {many} through {verb}(layer {layer}) before {verb}(layer {then}): a round is as many "
-    said += f"micro-batches as there are ranks, {size}. Take {numbered('micro-batch', range(size))} through layer "
-    return f"{said}{layer}, then the same ones through layer {then}, and so on, and then the next round"
-
-
-def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:
-    """Return how many micro-batches go through the first layer of these steps before another one, and which layer is
-    that, if there is one."""
-    for at, (layer, _) in enumerate(steps):
-        if layer != steps[0][0]:
-            return at, layer
-    return len(steps), None
-
-
-def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
-    """Return which rank begins its backward after too few forwards."""
-    size = len(ranks)
-    for rank, peer in sorted(waiting.items()):
-        one = ranks[rank]
-        chunks, done = one.layers // size, len(one.forwards())
-        least = (chunks - 1) * size + 1
-        wants_gradient, back = peer is None or (size > 2 and peer == (rank + 1) % size), len(one.backwards())
-        if peer is None and 0 < back < size and done < least + back:
-            turns = "after its first backward each rank does one forward and one backward by turns"
-            return f"rank {rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
-        took, then = first_round(one.forwards())
-        if peer is None and not back and then is None and took > size and chunks > 1:
-            layer = one.forwards()[0][0]
-            said = (
-                f"rank {rank} has taken {took} micro-batches through layer {layer}, none through layer {layer + size}: "
-            )
-            said += (
-                f"a round is as many micro-batches as there are ranks, {size}, through one layer, then the same ones "
-            )
-            return f"{said}through the next"
-        if wants_gradient and done < least and not back:
-            said = f"rank {rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too soon: "
-            said += f"a micro-batch goes round the ranks {chunks} times before that, and {size} of them, a round, go "
-            said += "through each stage before the next one. More forwards have to come before: the last rank needs "
-            said += f"(len(mine) - 1) * model.RANKS + 1, here {least}, and each rank before it two more than the next"
-            return said
-        after, enough = ranks.get(rank + 1), least + 2 * (size - 1 - rank)
-        waits = after is not None and waiting.get(rank + 1) == rank and not after.backwards()
-        if wants_gradient and waits and done < enough and not back:
-            said = f"rank {rank} begins its first backward after {done} forwards, while rank {rank + 1} waits for one "
-            return f"{said}more from it: let each rank do two forwards more than the next one before that"
-    return ""

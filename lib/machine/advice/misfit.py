@@ -7,6 +7,7 @@ from functools import partial
 from typing import cast
 
 from ...basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_call, show_layers
+from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.kinds import KINDS
 from ...record.labels import same_pieces
@@ -27,6 +28,11 @@ WHOLE_ALREADY = {
 """What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
 
 
+OF_QUERIES = ("Attended", "AttendedGrad")
+OF_ATTENTION = (*OF_QUERIES, "KeysValues", "KeysValuesGrad")
+"""The tensors between the steps of attention."""
+
+
 # -- tensors that do not fit ----------------------------------------------------------------------------------------
 
 
@@ -45,6 +51,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
     def otherwise() -> str:
         return (
             _different_experts(meeting, layer, brought)
+            or _of_the_sequence(meeting, layer, brought)
             or pieces()
             or _cut_by_place(meeting, layer, brought)
             or _over_axes(meeting, layer, brought)
@@ -53,9 +60,13 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
         )
 
     error.fix = otherwise
-    error.fix_for = {name: partial(_first_of, pieces, own) for name, own in others.items()}
+    ours = partial(_first_of, partial(_of_the_sequence, meeting, layer, brought), pieces)
+    error.fix_for = {name: partial(_first_of, ours, own) for name, own in others.items()}
     if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
         error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
+    if brought[0].labels.kind == "ActivationGrad" and sums(meeting.row.kind) and brought[0].labels.total > 1:
+        own_slice = "each rank goes on with the gradient of its own slice, which needs nothing of the others"
+        error.fix_for = {**error.fix_for, PROJECT.kind: f"{own_slice}: leave this call out"}
     if axis == SHARD:
         own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
         error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
@@ -159,6 +170,26 @@ def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState])
     return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
 
 
+def _of_the_sequence(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a gather of keys and values that were gathered before, or of which ranks have the same
+    slices; an empty text for another collective."""
+    rank, labels = brought[0].rank, [one.labels for one in brought]
+    if rank is None or labels[0].kind not in OF_ATTENTION:
+        return ""
+    if meeting.row is ALLGATHER and labels[0].kind in OF_QUERIES:
+        stays = "queries and their gradient stay on the rank of their slice, and only keys and values are gathered"
+        return f"{stays}: leave this call out"
+    if labels[0].kind == "KeysValuesGrad" and sums(meeting.row.kind) and all(one.is_whole() for one in labels):
+        home = "each of these is of another slice, that of its own rank: it is complete when it has gone round"
+        return f"{home} with its keys, and ranks add nothing to it here, so leave this call out"
+    if meeting.row is not ALLGATHER or any(one.kind != "KeysValues" for one in labels):
+        return ""
+    if all(one.brought and one.labels.is_whole() for one in brought):
+        own = "they were gathered before, and are whole already: keep what model.project has given this rank stored"
+        return f"{own}, and store what a gather gives under another key, or nowhere"
+    return rank.share_slices(layer, labels[0].batches)
+
+
 def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return what to do about gradients of different experts that are to be summed; an empty text for others."""
     labels = [one.labels for one in brought]
@@ -235,9 +266,19 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         again = f"the gradient of layer {layer} has been summed over all axes already"
         if first.labels.is_whole():
             return f"{again}: reduce each gradient once over each"
+        if rank.axis_of_pieces(layer):
+            once = "sum once over each axis, so leave out one of these two calls"
+            if axis in done:
+                once = (
+                    f"it was summed over axis={show_axis(axis)} in another line, or in an earlier turn of a loop, and "
+                )
+                once += "once is enough: after the last micro-batch"
+            return f"{again}, and in pieces, as the weight is: {once}"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
+    if done and (cut := rank.cut_of(layer)) and rank.axis_of_pieces(layer):
+        return cut
     if not done or {*rank.mesh.names(axis)} <= {*left}:
         return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
@@ -286,7 +327,9 @@ def called_otherwise(meeting: Meeting, calls: Sequence[InFlight], one: InFlight,
     """Return what to do about a group whose ranks call different collectives. ``calls``: all that are known; ``one``
     and ``two``: two of them that differ."""
     axis = meeting.op[0]
-    return _which_axis(mesh, axis) or _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
+    if without := _which_axis(mesh, axis):
+        return f"{without}{_along_same_layers(one, axis)}"
+    return _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
 
 
 def _which_axis(mesh: Mesh, axis: object) -> str:
@@ -310,7 +353,17 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
         have += "share them"
         return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
-    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers"
+    return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers{_along_same_layers(one, axis)}"
+
+
+def _along_same_layers(call: InFlight, axis: object) -> str:
+    """Return, as the end of a sentence, along which other axis ranks have loaded the same layers, and the call over it;
+    or an empty text."""
+    own = [one for one in call.rank.axes_of_layers() if one != axis]
+    if not own or call.layer is None:
+        return ""
+    over = f"await model.{call.kind}(..., {call.layer}, axis={show_axis(own[0])})"
+    return f". The ranks along {' and '.join(f'axis={show_axis(one)}' for one in own)} have the same layers: {over}"
 
 
 def _gone_past(calls: Sequence[InFlight]) -> str:

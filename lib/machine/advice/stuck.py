@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ...basics.errors import NO_OTHERS, Deadlock, numbered, show_call
+from ...basics.errors import Deadlock, numbered, show_call
 from ...record.kinds import KINDS
-from ...record.labels import DEALT
+from ...record.labels import DEALT, IN_A_V
 from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .circle import Circle, Mailboxes, after, against_rounds, carried, missing_send, send_to, unsent_of
+from .astray import to_wrong_rank
+from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
+from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
+from .stages import BOTH_ENDS, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
+MOST_ALIKE = 8  # rows on messages that differ by nothing but numbers: of more there is the first
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -54,14 +58,31 @@ class Stuck:
         waits = [call for calls in waiting.values() for call in calls]
         senders = {call.rank.rank: call.peer for call in waits if call.peer is not None and not call.sends}
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
-        fix, fix_for = self._way_out(waits, ended), {DEALT: order} if order else NO_OTHERS
+        any_rank = next(iter(self.links.values())).rank
+        by_puzzle = {
+            DEALT: order,
+            IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
+            BOTH_ENDS: not_at_both_ends(any_rank),
+            SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
+        }
+        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in by_puzzle.items() if said}
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
         return deadlock
 
     def _unread(self) -> list[str]:
-        """Return a row for each pair of ranks with messages that no receive has taken."""
+        """Return a row for each pair of ranks with messages that no receive has taken; of many that are alike but for
+        their numbers the first."""
+        alike: dict[str, list[str]] = {}
+        for row in self._all_unread():
+            alike.setdefault(_NUMBER.sub("0", row), []).append(row)
+        shown = list[str]()
+        for several in alike.values():
+            shown += several if len(several) <= MOST_ALIKE else [several[0], f"{len(several) - 1} more such rows"]
+        return shown
+
+    def _all_unread(self) -> list[str]:
         return [
             f"a message from rank {sender} to rank {rank} is not received yet: {carried(mailbox[0])}"
             if len(mailbox) == 1
@@ -89,9 +110,13 @@ class Stuck:
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
                     "also one that has nothing to add"
                 )
+        if self.mesh.axes and (stages := self._too_many_stages(ended)):
+            return stages
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
+        if wrong := to_wrong_rank(self.links, self.mailboxes):
+            return wrong
         if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
             return elsewhere
         if len(receives) < len(waits) and (astray := self._astray(receives)):
@@ -114,6 +139,15 @@ class Stuck:
         if receives:
             return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _too_many_stages(self, ended: frozenset[int]) -> str:
+        """Return which ranks have loaded no layer and ended, where all others have loaded one or more and no two of
+        these in a row are of one pipeline; an empty text where every rank has a layer."""
+        idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
+        if not idle or len(idle) == len(self.links):
+            return ""
+        have = f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} loaded no layer, and ended"
+        return f"{have}: are there more stages than layers? The stages of a pipeline are model.RANKS // replicas"
 
     def _of_other_copy(self, receives: Sequence[InFlight]) -> str:
         """Return what to do about messages to a rank that takes these from another one, while a rank that has the same

@@ -1,0 +1,92 @@
+"""Messages that nobody has received, since they have gone to a rank that has no use for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...record.kinds import KINDS
+from ...record.labels import Labels
+from ..in_flight import InFlight, RankLinks
+from ..past import Asked
+from .circle import Mailboxes, tensor_in_words
+
+
+def to_wrong_rank(links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes]) -> str:
+    """Return what to do about the first message that has gone to a rank without its layer, or to one of another
+    pipeline, whose micro-batches are others; an empty text where no message has."""
+    ranks: dict[int, Asked] = {rank: one.rank for rank, one in links.items()}
+    lying = [one for one in _lying(mailboxes) if one[1] in ranks and one[0] in ranks]
+    for sender, receiver, labels in lying:
+        if said := _has_no_such_layer(ranks, sender, receiver, labels):
+            return said
+    waits = {one.rank.rank: set(_senders(one)) for one in links.values()}
+    for sender, receiver, labels in lying:
+        if said := _of_other_pipeline(ranks, waits, sender, receiver, labels):
+            return said
+    return next(filter(None, (_has_sent_astray(one) for _, one in sorted(ranks.items()))), "")
+
+
+def _has_sent_astray(sender: Asked) -> str:
+    """Return where an activation belongs that a rank has sent to one which has not loaded its layer, and which has
+    received it, where a copy of that layer is known to be for this rank; or an empty text."""
+    for layer in sorted(one + 1 for one in sender.layers_run()):
+        for batch, receiver in sorted(sender.receivers("Activation", layer).items()):
+            right = sender.elsewhere(layer, frozenset({batch})) if layer < sender.layers else None
+            has = receiver not in sender.ranks or sender.ranks[receiver].has_loaded(layer)
+            if right is not None and not has and not sender.has_loaded(layer):
+                sent = f"rank {sender.rank} has sent the Activation of layer {layer}, micro-batch {batch}, to rank"
+                belongs = f"which has not loaded layer {layer}; rank {right} has: await model.pass_to({right}, ...)"
+                return f"{sent} {receiver}, {belongs} on rank {sender.rank}"
+    return ""
+
+
+def _lying(mailboxes: Mapping[int, Mailboxes]) -> Iterator[tuple[int, int, Labels]]:
+    """Yield the sender, the receiver and the tensor of messages between stages that nobody has received: of each pair
+    of ranks the first."""
+    for receiver, by_sender in sorted(mailboxes.items()):
+        for sender, mailbox in sorted(by_sender.items()):
+            labels = mailbox[0].labels if mailbox else None
+            if labels is not None and KINDS[labels.kind].by_batch and labels.of == 1 == labels.total:
+                yield sender, receiver, labels
+
+
+def _senders(links: RankLinks) -> Iterator[int]:
+    """Yield the ranks from which a rank waits for a message."""
+    for call in links.open.values():
+        if isinstance(call, InFlight) and call.awaited and call.group is None and call.peer is not None:
+            yield call.peer
+
+
+def _has_no_such_layer(ranks: Mapping[int, Asked], sender: int, receiver: int, labels: Labels) -> str:
+    """Return where a message belongs that has gone to a rank which has not loaded its layer, where one other rank than
+    the sender has, or an empty text."""
+    if not 0 <= labels.layer < labels.layers or ranks[receiver].has_loaded(labels.layer):
+        return ""
+    owners = [rank for rank, one in sorted(ranks.items()) if one.has_loaded(labels.layer) and rank != sender]
+    if len(owners) != 1 or not ranks[sender].has_loaded(labels.layer):
+        return ""  # of a layer that its sender has not, others say who waits for it
+    [right] = owners
+    sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}, which has not loaded layer"
+    return f"{sent} {labels.layer}; rank {right} has: await model.pass_to({right}, ...) on rank {sender}"
+
+
+def _of_other_pipeline(
+    ranks: Mapping[int, Asked], waits: Mapping[int, set[int]], sender: int, receiver: int, labels: Labels
+) -> str:
+    """Return where a message belongs that has gone to a rank with other micro-batches, while a rank that has carried
+    these through a layer, and has loaded this one as well, waits for its sender; or an empty text."""
+    there = ranks[receiver]
+    if not there.has_loaded(labels.layer) or labels.batches & there.trained_on():
+        return ""
+    for right, one in sorted(ranks.items()):
+        if sender in waits[right] and one.has_loaded(labels.layer) and labels.batches <= one.trained_on():
+            sent = (
+                f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}, which is of another pipeline and"
+            )
+            sent += f" has other micro-batches. Rank {right} has these, and waits for rank {sender}"
+            return f"{sent}: await model.pass_to({right}, ...) on rank {sender}"
+    near = ranks[sender].elsewhere(labels.layer)
+    if near is not None and near != receiver and sender in waits.get(near, ()):
+        sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}. Rank {near}, which has layer"
+        return f"{sent} {labels.layer}, too, waits for it: await model.pass_to({near}, ...) on rank {sender}"
+    return ""

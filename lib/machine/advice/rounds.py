@@ -1,0 +1,137 @@
+"""Stages that go round the ranks: rounds of micro-batches, and the forwards that come before the first backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...basics.errors import numbered
+from ...record.training import BACKWARD, FORWARD
+from ..past import Asked, Step
+
+SEVERAL_KINDS = "several_kinds"
+"""The rule of a puzzle in which a learner chooses the pipelines."""
+
+
+def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
+    """Return in what the ranks depart from interleaved 1F1B: how the layers are dealt, how large a round is, or how
+    many forwards come before the first backward. ``waiting``: those that want a gradient or what a gradient is made
+    of, or wait for a message; with the rank that it is to come from, if any."""
+    if len(ranks) < 2 or any(one.layers % len(ranks) or one.is_host for one in ranks.values()):
+        return ""
+    return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting)
+
+
+def of_its_pipeline(rank: Asked) -> str:
+    """Return in what a rank that looks for what a backward reads departs from interleaved 1F1B, where it is one stage
+    of several pipelines whose layers are dealt out to their stages like cards; or an empty text."""
+    pipeline = _pipeline_of(rank)
+    waiting = {stage: None for stage, one in pipeline.items() if one is rank}
+    return _of_stages(_other_rounds(pipeline) or _too_few(pipeline, waiting))
+
+
+def rounds_of_its_pipeline(rank: Asked) -> str:
+    """Return which rank of such a pipeline takes too few or too many micro-batches through its first layer before it
+    goes on to its next one, or an empty text."""
+    return _of_stages(_other_rounds(_pipeline_of(rank)))
+
+
+def _pipeline_of(rank: Asked) -> Mapping[int, Asked]:
+    """Return the ranks with the same micro-batches as this one by their stages, where several pipelines have their
+    layers dealt out to their stages like cards; nothing where that is not so."""
+    ranks, own = rank.ranks, rank.trained_on()
+    stages = dict(enumerate(sorted(one for one in ranks if own & ranks[one].trained_on())))
+    size = len(stages)
+    if size < 2 or size == len(ranks):
+        return {}
+    for stage, one in stages.items():
+        if ranks[one].layers % size or ranks[one].layers_loaded() != {*range(stage, ranks[one].layers, size)}:
+            return {}
+    return {stage: ranks[one] for stage, one in stages.items()}
+
+
+def _of_stages(said: str) -> str:
+    """Return what is said of a pipeline of all ranks as a sentence on one of several pipelines."""
+    return said.replace("model.RANKS", "stages").replace("there are ranks", "there are stages")
+
+
+def _other_rounds(ranks: Mapping[int, Asked]) -> str:
+    """Return which rank takes too few or too many micro-batches through its first layer before it goes on to its next
+    one."""
+    for _, one in sorted(ranks.items()):
+        for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
+            took, then = first_round(steps)
+            if then is not None and took not in rounds_of(len(ranks)):
+                return round_in_words(one.rank, verb, steps, len(ranks), one.batches)
+    return ""
+
+
+def rounds_of(size: int) -> range:
+    """Return how many micro-batches may go through a layer before the next one: one more in the first round helps."""
+    return range(size, size + 2)
+
+
+def round_in_words(rank: int, verb: str, steps: Sequence[Step], size: int, batches: int) -> str:
+    """Return how many micro-batches a rank takes through its first layer before the next one, and that a round has as
+    many as there are ranks, which is the ``size``."""
+    took, then = first_round(steps)
+    all_of_them = batches > size and took == batches
+    first = min(steps[0][1], default=0)
+    many, layer = "all micro-batches" if all_of_them else f"{took} micro-batch{'es' * (took > 1)}", steps[0][0]
+    said = f"rank {rank} takes {many} through {verb}(layer {layer}) before {verb}(layer {then}): a round is as many "
+    said += f"micro-batches as there are ranks, {size}. Take {numbered('micro-batch', range(first, first + size))} "
+    return f"{said}through layer {layer}, then the same ones through layer {then}, and so on, and then the next round"
+
+
+def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:
+    """Return how many micro-batches go through the first layer of these steps before another one, and which layer is
+    that, if there is one."""
+    for at, (layer, _) in enumerate(steps):
+        if layer != steps[0][0]:
+            return at, layer
+    return len(steps), None
+
+
+def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
+    """Return which rank begins its backward after too few forwards."""
+    size = len(ranks)
+    for rank, peer in sorted(waiting.items()):
+        one = ranks[rank]
+        chunks, done = one.layers // size, len(one.forwards())
+        least = (chunks - 1) * size + 1
+        wants_gradient, back = peer is None or (size > 2 and peer == (rank + 1) % size), len(one.backwards())
+        if peer is None and 0 < back < size and done < least + back:
+            turns = "after its first backward each rank does one forward and one backward by turns"
+            return (
+                f"rank {one.rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
+            )
+        row, then = first_round(one.backwards())
+        if peer is None and then is None and back == row == size and chunks > 1 and done < one.batches * chunks:
+            layer = one.backwards()[0][0]
+            said = f"rank {one.rank} has taken {row} micro-batches back through layer {layer}, and none through layer "
+            said += (
+                f"{layer - size}: as many as there are ranks, a round, go back through one layer, then the same ones "
+            )
+            return f"{said}through the one before"
+        took, then = first_round(one.forwards())
+        if peer is None and not back and then is None and took > size and chunks > 1:
+            layer = one.forwards()[0][0]
+            said = f"rank {one.rank} has taken {took} micro-batches through layer {layer}, none through layer "
+            said += (
+                f"{layer + size}: a round is as many micro-batches as there are ranks, {size}, through one layer, then "
+            )
+            said += "the same ones "
+            return f"{said}through the next"
+        if wants_gradient and done < least and not back:
+            said = f"rank {one.rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too "
+            said += (
+                f"soon: a micro-batch goes round the ranks {chunks} times before that, and {size} of them, a round, go "
+            )
+            said += "through each stage before the next one. More forwards have to come before: the last rank needs "
+            said += f"(len(mine) - 1) * model.RANKS + 1, here {least}, and each rank before it two more than the next"
+            return said
+        after, enough = ranks.get(rank + 1), least + 2 * (size - 1 - rank)
+        waits = after is not None and waiting.get(rank + 1) == rank and not after.backwards()
+        if wants_gradient and waits and done < enough and not back:
+            said = f"rank {rank} begins its first backward after {done} forwards, while rank {rank + 1} waits for one "
+            return f"{said}more from it: let each rank do two forwards more than the next one before that"
+    return ""

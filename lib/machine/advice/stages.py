@@ -1,0 +1,94 @@
+"""What errors say of the stages of a pipeline: which layers a rank should have, and what it has still to do."""
+
+from __future__ import annotations
+
+from ...basics.errors import numbered
+from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
+from ..past import Asked
+
+BOTH_ENDS, PLACE = "both_ends", "place"
+"""The layout of a pipeline that is filled from both ends, and the axis of its places."""
+MOST_LEFT = 2  # layers of which is said what a rank has still to do
+
+
+def not_at_both_ends(rank: Asked) -> str:
+    """Return which rank has other layers than its place has where a pipeline is filled from both ends, or nothing."""
+    mesh, layers = rank.mesh, rank.layers
+    if PLACE not in mesh.axes or layers % mesh.ranks:
+        return ""
+    thick = layers // mesh.ranks
+    for number, one in sorted(rank.ranks.items()):
+        low = mesh.index(number, PLACE) * thick
+        right = {*range(low, low + thick), *range(layers - low - thick, layers - low)}
+        if (own := one.layers_loaded()) and not own <= right:
+            has = f"rank {number} has loaded {numbered('layer', own)}, and at its place, {low // thick}, are"
+            ends = "as many from the end as from the beginning, the same in both halves"
+            return f"{has} {numbered('layer', right)}: {ends}"
+    return ""
+
+
+def not_all_loaded(rank: Asked) -> str:
+    """Return which layers no rank has loaded, where this one has only some of them, or an empty text."""
+    missing = {*range(rank.layers)}.difference(*[one.layers_loaded() for one in rank.ranks.values()])
+    if not missing:
+        return ""
+    own = numbered("layer", rank.layers_loaded())
+    return f"no rank has loaded {numbered('layer', missing)}, and rank {rank.rank} has {own}: are its ranges right?"
+
+
+def first_gradient(rank: Asked) -> str:
+    """Return that the loss makes the first gradient on this rank, where it has run the last layer on a micro-batch
+    whose backward is still to come; or an empty text."""
+    last = rank.layers - 1
+    lost, ran = rank.has_run(LOSS.kind, rank.layers), rank.has_run(FORWARD.kind, last)
+    done = rank.has_run(BACKWARD.kind, last) | rank.has_run(BACKWARD_INPUT.kind, last)
+    if ready := lost - done:
+        made = (
+            f"model.loss has made the gradient of the output of layer {last} here, for {numbered('micro-batch', ready)}"
+        )
+        return f"{made}, so it needs no message: is it looked for under another key than it was stored under?"
+    if ready := ran - lost:
+        has = f"this rank has run the last layer, {last}, for {numbered('micro-batch', ready)}"
+        return f"{has}: model.loss makes the first gradient here, with no message"
+    return ""
+
+
+def own_gradient(rank: Asked) -> str:
+    """Return which backward of this rank gives the gradient of one of its layers, with no message, and has not run yet;
+    or an empty text."""
+    for layer in sorted(rank.layers_loaded()):
+        if not rank.has_loaded(layer + 1):
+            continue
+        above, here = (
+            rank.has_run(FORWARD.kind, one) - rank.has_run(BACKWARD.kind, one) - rank.has_run(BACKWARD_INPUT.kind, one)
+            for one in (layer + 1, layer)
+        )
+        if above & here:
+            has = f"layer {layer + 1} is on this rank as well, and its backward gives the gradient for layer {layer}"
+            return f"{has} with no message: backward of layer {layer + 1} comes first"
+    return ""
+
+
+def sent_to_it(rank: Asked) -> str:
+    """Return which other rank has sent this one an activation that it has not run the layer on, where it has the layer
+    before that itself; or an empty text."""
+    own = [layer for layer in sorted(rank.layers_loaded()) if rank.has_loaded(layer - 1)]
+    for sender, one in sorted(rank.ranks.items()):
+        for layer in own if one is not rank else ():
+            sent = {batch for batch, to in one.receivers("Activation", layer).items() if to == rank.rank}
+            if left := sent - rank.has_run(FORWARD.kind, layer):
+                which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
+                return f"rank {sender} has sent this rank {which}: await model.receive(src={sender})"
+    return ""
+
+
+def left_to_do(rank: Asked) -> str:
+    """Return which forwards, or else which backwards, this rank has still to do of the micro-batches that it has begun
+    with; or an empty text."""
+    mine, own = rank.trained_on(), sorted(rank.layers_loaded())
+    for verb, also in ((FORWARD.kind, FORWARD.kind), (BACKWARD.kind, BACKWARD_INPUT.kind)):
+        left = {layer: mine - rank.has_run(verb, layer) - rank.has_run(also, layer) for layer in own}
+        known = [f"{verb}({layer}, ...) of {numbered('micro-batch', some)}" for layer, some in left.items() if some]
+        if known:
+            return f"rank {rank.rank} has still to do {' and '.join(known[:MOST_LEFT])}"
+    return ""
