@@ -320,6 +320,86 @@ async def replica_fsdp_in_41_5(model: Model) -> Model:
 
 draw(run(replica_fsdp_in_41_5, ranks=8, layers=6, batches=16, **nodes))
 
+# %% [markdown] tags=["solution"]
+# ## The same for R7 and R8
+#
+# Where each rank has the states of its quarter as well, as in programs R7 and R8, an all-reduce across the nodes is enough. The letters
+# say when the next weight is gathered on the way back, as in puzzle 4: before the backward (`b`) or behind the sum in the
+# node (`s`). The last letter is for all other layers. The settings take the ticks in their names, in the memory of the targets.
+
+
+# %% tags=["solution"]
+from functools import partial
+from typing import Any
+
+
+async def hybrid_overlapped(model: Model, gathers: str) -> Model:
+    """Hybrid sharding that gathers ahead and sums behind; the last letter of ``gathers`` is for all other layers."""
+    shard, shards = model.axis_index("shard"), model.axis_size("shard")
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
+
+    share, top = model.BATCHES // model.RANKS, model.LAYERS - 1
+    mine = range(model.rank * share, (model.rank + 1) * share)
+    ahead, across = None, {}  # calls under way
+
+    def gather(layer: int) -> Any:
+        return model.allgather(model.weights[layer], layer, axis="shard")
+
+    async def update(layer: int) -> None:
+        grad = await across.pop(layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    model.weights["whole"] = await gather(0)
+    for batch in mine:
+        model.activations[0] = model.get_activation([batch])
+        for layer in range(model.LAYERS):
+            if layer:
+                model.weights["whole"] = await ahead
+            if layer < top:
+                ahead = gather(layer + 1)
+            inp, weight = model.activations[layer], model.weights["whole"]
+            model.activations[layer + 1] = model.forward(layer, inp, weight)
+            if layer < top:
+                del model.weights["whole"]
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+        for turn, layer in enumerate(reversed(range(model.LAYERS))):
+            when = gathers[min(turn, len(gathers) - 1)] if layer else "never"
+            if turn:
+                model.weights["whole"] = await ahead
+            if when == "b":
+                ahead = gather(layer - 1)
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            weight = model.weights["whole"]
+            if layer or batch == mine[-1]:
+                del model.weights["whole"]
+            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+            call = model.scatterreduce(grad, layer, axis="shard")
+            del grad, weight
+            if when == "s":
+                ahead = gather(layer - 1)
+            if not layer:
+                del model.grad_activations[0]
+            grad = await call
+            if layer in model.grad_weights:
+                grad = model.grad_weights.pop(layer) + grad
+            if batch < mine[-1]:
+                model.grad_weights[layer] = grad
+                continue
+            across[layer] = model.allreduce(grad, layer, axis="replica")
+            if layer < top:
+                await update(layer + 1)
+    await update(0)
+    return model
+
+
+hybrid_in_7_7 = partial(hybrid_overlapped, gathers="s")
+hybrid_in_43_3 = partial(hybrid_overlapped, gathers="ssb")
+
 # %%
 # Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the nodes.
 compare(

@@ -495,6 +495,57 @@ zigzag_in_9_605 = partial(inputs_kept, layers=0, gathers="a")
 zigzag_in_10_14 = partial(inputs_kept, layers=0, gathers="s", waits=1)  # these two are for R11
 
 
+async def zigzag_with_sums_behind(model: Model) -> Model:
+    """For R11, in its memory: a gradient of keys and values is waited for at once, and the sum of a weight's gradient is
+    called behind the next one of these."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    acts, grads, n, r = model.activations, model.grad_activations, model.RANKS, model.rank
+    inp, top = model.get_activation([0]), model.LAYERS - 1
+    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
+    for layer in range(model.LAYERS):
+        inp, weight = acts[layer], model.weights[layer]
+        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        acts["whole"] = await model.allgather(acts["kv", layer], layer)
+        acts["att", layer] = model.attend(layer, acts["att", layer], acts["whole"])
+        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
+    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
+    del acts["kv", top]
+
+    async def update(layer: int, grad: Any) -> None:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, await grad, model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+    def summed(layer: int) -> Any:
+        return model.allreduce(model.grad_weights.pop(layer), layer)
+
+    ahead, call = None, None
+    for layer in reversed(range(model.LAYERS)):
+        inp, weight, att = acts[layer], model.weights[layer], acts.pop(("att", layer))
+        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
+        whole = await ahead if ahead else acts.pop("whole")
+        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)
+        grads["kv"] = await model.scatterreduce(kv_grad, layer)
+        del whole, kv_grad
+        if layer < top:
+            call = summed(layer + 1)
+        model.grad_weights[layer], grads["out"] = model.backward_project(
+            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
+        )
+        if layer > 0:
+            ahead = model.allgather(acts.pop(("kv", layer - 1)), layer - 1)
+        if layer == 0:
+            del grads["out"]
+            last = summed(0)
+        if layer < top:
+            await update(layer + 1, call)
+    await update(0, last)
+    return model
+
+
 def both_orders(static: bool = False) -> Figure:
     """Who attends to what in the first layer."""
     in_order, in_zigzag = (

@@ -739,90 +739,6 @@ grade(repair_book)
 # gradients: as fast, but fat.) You have to know that, for nothing is wrong with the result. What it costs on real
 # machines is at the end of puzzle 8.
 
-# %% [markdown] tags=["solution"]
-# ## As far as we know: R7 and R8
-#
-# What puzzles 4, 8 and 12 taught about waiting helps here, too. Gather the next weight while this one computes, keep the
-# last weight of a forward pass for its backward, and the last of a backward pass for the next micro-batch, and let sums
-# across the nodes travel under the backward of the next layer. The letters say when the next weight is gathered on the
-# way back, as in puzzle 4: before the backward (`b`) or behind the sum in the node (`s`). R7's takes
-# {{groups_ahead.time}} ticks and R8's {{book_ahead.time}}, and neither takes more memory than its target.
-
-
-# %% tags=["solution"]
-from functools import partial
-from typing import Any
-
-
-async def hybrid_overlapped(model: Model, gathers: str) -> Model:
-    """Hybrid sharding that gathers ahead and sums behind; the last letter of ``gathers`` is for all other layers."""
-    shard, shards = model.axis_index("shard"), model.axis_size("shard")
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, shard, shards)
-
-    share, top = model.BATCHES // model.RANKS, model.LAYERS - 1
-    mine = range(model.rank * share, (model.rank + 1) * share)
-    ahead, across = None, {}  # calls under way
-
-    def gather(layer: int) -> Any:
-        return model.allgather(model.weights[layer], layer, axis="shard")
-
-    async def update(layer: int) -> None:
-        grad = await across.pop(layer)
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, grad, model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-
-    model.weights["whole"] = await gather(0)
-    for batch in mine:
-        model.activations[0] = model.get_activation([batch])
-        for layer in range(model.LAYERS):
-            if layer:
-                model.weights["whole"] = await ahead
-            if layer < top:
-                ahead = gather(layer + 1)
-            inp, weight = model.activations[layer], model.weights["whole"]
-            model.activations[layer + 1] = model.forward(layer, inp, weight)
-            if layer < top:
-                del model.weights["whole"]
-        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
-
-        for turn, layer in enumerate(reversed(range(model.LAYERS))):
-            when = gathers[min(turn, len(gathers) - 1)] if layer else "never"
-            if turn:
-                model.weights["whole"] = await ahead
-            if when == "b":
-                ahead = gather(layer - 1)
-            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
-            weight = model.weights["whole"]
-            if layer or batch == mine[-1]:
-                del model.weights["whole"]
-            grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
-            call = model.scatterreduce(grad, layer, axis="shard")
-            del grad, weight
-            if when == "s":
-                ahead = gather(layer - 1)
-            if not layer:
-                del model.grad_activations[0]
-            grad = await call
-            if layer in model.grad_weights:
-                grad = model.grad_weights.pop(layer) + grad
-            if batch < mine[-1]:
-                model.grad_weights[layer] = grad
-                continue
-            across[layer] = model.allreduce(grad, layer, axis="replica")
-            if layer < top:
-                await update(layer + 1)
-    await update(0)
-    return model
-
-
-hybrid_in_7_7 = partial(hybrid_overlapped, gathers="s")
-hybrid_in_43_3 = partial(hybrid_overlapped, gathers="ssb")
-
-draw(run(hybrid_in_43_3, ranks=8, layers=4, batches=32, **nodes))
-
 # %% [markdown]
 # ## R9. One of them is warm
 #
@@ -1119,67 +1035,6 @@ grade(repair_zigzag)
 # are no result, and the machine says so. On a real GPU attention to the own keys alone runs without an error, and gives a model that has read the sequence in snippets. The loss still falls.
 # So whoever writes context parallel compares it, on a short sequence, with attention on one GPU.
 
-# %% [markdown] tags=["solution"]
-# ## As far as we know: R11
-#
-# Gather the keys and values of the layer below as soon as its backward is next, and let the network do what is urgent
-# first: a gradient of keys and values is waited for at once, the sum of a weight's gradient only later. So that sum is
-# called behind the next gradient of keys and values. That takes {{zigzag_ahead.time}} ticks, in the target's memory.
-
-
-# %% tags=["solution"]
-async def zigzag_with_sums_behind(model: Model) -> Model:
-    """The sum of a weight's gradient is called when the next gradient of keys and values is there."""
-    for layer in range(model.LAYERS):
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
-    acts, grads, n, r = model.activations, model.grad_activations, model.RANKS, model.rank
-    inp, top = model.get_activation([0]), model.LAYERS - 1
-    acts[0] = inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))
-    for layer in range(model.LAYERS):
-        inp, weight = acts[layer], model.weights[layer]
-        acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
-        acts["whole"] = await model.allgather(acts["kv", layer], layer)
-        acts["att", layer] = model.attend(layer, acts["att", layer], acts["whole"])
-        acts[layer + 1] = model.rest(layer, inp, weight, acts["att", layer])
-    grads["out"] = model.loss(acts.pop(model.LAYERS), sliced=True)
-    del acts["kv", top]
-
-    async def update(layer: int, grad: Any) -> None:
-        model.weights[layer], model.opt_states[layer] = model.update(
-            layer, await grad, model.weights[layer], model.opt_states[layer]
-        )
-        model.set_final_weight(layer, model.weights[layer])
-
-    def summed(layer: int) -> Any:
-        return model.allreduce(model.grad_weights.pop(layer), layer)
-
-    ahead, call = None, None
-    for layer in reversed(range(model.LAYERS)):
-        inp, weight, att = acts[layer], model.weights[layer], acts.pop(("att", layer))
-        grads["att"] = model.backward_rest(layer, inp, grads["out"], weight, att)
-        whole = await ahead if ahead else acts.pop("whole")
-        grads["att"], kv_grad = model.backward_attend(layer, grads["att"], whole)
-        grads["kv"] = await model.scatterreduce(kv_grad, layer)
-        del whole, kv_grad
-        if layer < top:
-            call = summed(layer + 1)
-        model.grad_weights[layer], grads["out"] = model.backward_project(
-            layer, acts.pop(layer), grads.pop("out"), weight, grads.pop("att"), grads.pop("kv")
-        )
-        if layer > 0:
-            ahead = model.allgather(acts.pop(("kv", layer - 1)), layer - 1)
-        if layer == 0:
-            del grads["out"]
-            last = summed(0)
-        if layer < top:
-            await update(layer + 1, call)
-    await update(0, last)
-    return model
-
-
-draw(run(zigzag_with_sums_behind, ranks=4, layers=2, batches=1, cost=long_context))
-
 # %% tags=["figures"]
 from dataclasses import replace
 from fractions import Fraction
@@ -1195,12 +1050,6 @@ plain, bargain = (run(fn, **four) for fn in (repair_bargain, wrong["repair_barga
 plain_of_12, bargain_of_12 = (
     run(fn, **{**four, "layers": 12}) for fn in (repair_bargain, wrong["repair_bargain"])
 )
-
-groups_ahead = run(
-    hybrid_in_7_7, ranks=8, layers=2, batches=8, mesh={"replica": 2, "shard": 4}, node_size=4
-)
-book_ahead = run(hybrid_in_43_3, ranks=8, layers=4, batches=32, **nodes)
-zigzag_ahead = run(zigzag_with_sums_behind, ranks=4, layers=2, batches=1, cost=long_context)
 
 
 def worth(done: Run) -> float:

@@ -113,7 +113,12 @@ MEANT = {
         (name, "repair_experts"): REPAIRED
         for name in ("expert_parallel", "tokens_before_sums", "updates_while_tokens_travel")
     },
-    ("plain_zigzag", "repair_zigzag"): REPAIRED,
+    **{
+        (name, "repair_zigzag"): REPAIRED
+        for name in ("plain_zigzag", "zigzag_overlapped", "zigzag_with_sums_behind", "context_parallel_overlapped")
+    },
+    **{(name, "repair_book"): REPAIRED for name in ("hybrid_overlapped",)},
+    **{(name, "repair_groups"): REPAIRED for name in ("hybrid_overlapped",)},
     ("repair_zigzag", "context_parallel"): REPAIRED,
     ("repair_experts", "ddp"): "where no layer has experts it is data parallel",
     ("one_forward_one_backward", "one_f_one_b"): "it is this puzzle's schedule, with one more forward",
