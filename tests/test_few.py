@@ -216,7 +216,7 @@ def verdict(fn: Callable[[Model], Any], puzzle: Any, represent: bool | None) -> 
 def test_verdicts_are_the_same() -> None:
     few = 0
     corpus = [one for one in CORPUS if one.puzzle != "compose" and "experiment" not in one.name]
-    for one in examples(corpus, "honest", 80):
+    for one in examples(corpus, "honest", 40):
         names: dict[str, Any] = {}
         exec(compile(one.source, "corpus.py", "exec"), names)
         (now, runs), (whole, _) = [verdict(names[one.puzzle], puzzles()[one.puzzle], how) for how in (None, False)]

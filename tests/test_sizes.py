@@ -221,8 +221,9 @@ def test_one_tensor_is_a_whole_weight_or_an_activation() -> None:
     assert sizes == {"fsdp": 512 * 512, "context_parallel": 4 * 512 * 256, "lora": 512 * 512}
 
 
-NOT_TIGHT = 200
-"""At how many sizes a solution that holds one tensor more there alone would pass. This number only falls."""
+NOT_TIGHT = 272
+"""At how many sizes a solution that holds one tensor more there alone would pass, since another of our programs holds
+as much there. It was 200 before puzzles 20 and 25 had faster programs, and only falls where no program is added."""
 
 
 def test_a_solution_with_one_tensor_more_at_a_size_fails_unless_another_of_our_programs_takes_more_there() -> None:

@@ -476,15 +476,16 @@ def test_a_piece_may_be_summed_across_boxes_in_any_way(
         accepted(boxes(in_the_box, across, each, states, sync), name, size)
 
 
-def test_a_piece_may_be_summed_across_boxes_after_every_micro_batch() -> None:
-    """Slow, but no rank receives a whole gradient."""
+def test_a_piece_that_is_summed_across_boxes_after_every_micro_batch_crosses_too_often() -> None:
+    """No rank receives a whole gradient, but what is to cross the boxes is the sum of all micro-batches."""
 
     async def both(model: Model, layer: int) -> None:
         await in_the_box(model, layer)
         await summed_across(model, layer)
 
     for size in sizes("replica_fsdp"):
-        accepted(boxes(both, nothing, 2, True), "replica_fsdp", size)
+        with pytest.raises(PuzzleError, match="crosses to the others, once in a step"):
+            accepted(boxes(both, nothing, 2, True), "replica_fsdp", size)
 
 
 def stages(reduce: Reduce) -> Callable[[Model], Any]:
