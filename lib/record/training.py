@@ -517,9 +517,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
     if within(grad, weight) and experts_of(layer, rank.experts):
-        of_experts = "what model.backward_expert gives is the gradient of this rank's experts already: leave it whole"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=of_experts)
-    if within(grad, weight):
+        cover = "what model.backward_expert gives is the gradient of this rank's experts already: leave it whole"
+    elif within(grad, weight):
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
