@@ -362,9 +362,16 @@ async def upper_half_does_more(model: Model) -> Model:
     return model
 
 
+async def other_micro_batches(model: Model) -> None:
+    """The second rank has more micro-batches than the first one."""
+    own = [model.rank] if model.rank != 1 else [1, 39]
+    model.activations[0] = model.get_activation(own if model.rank < 39 else [38])
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [
+        (other_micro_batches, "rank 1 differs in its get_activation of layer 0, in batches"),
         (only_one, "rank 23 differs"),
         (some_in_the_middle, "rank 24 differs"),
         (as_many_as_its_number, "records"),

@@ -318,15 +318,15 @@ def dense_weights_stay(outcome: Outcome) -> None:
         if event.tensor in ("Weight", "OptState") and event.elements and not _with_experts(outcome, event):
             word = KINDS[event.tensor].word
             expected = "each rank holds all of each dense layer and updates it: only its gradient is summed"
-            fix = (
-                f"grad = await model.allreduce(grad, {event.layer}), and model.update({event.layer}, ...) on each rank"
-            )
+            update = f"model.update({event.layer}, ...) on each rank"
+            fix = f"grad = await model.allreduce(grad, {event.layer}), and {update}"
             raise _broken(event, f"it moves the {word} of layer {event.layer}, which is dense", expected, fix)
 
 
 def weights_come_for_use(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
-    passed on: where each rank holds a part, that is a copy of a part of another. (All take part in a gather.)"""
+    passed on: where each rank holds a part, that is a copy of another one's part. A gather is no such copy: all ranks
+    take part in it, also those that do not use what it gives."""
     for event in needless_weights(outcome):
         if event.kind == RECEIVE.kind:
             expected = "each rank holds its own part of the weights, and what comes besides is for use"

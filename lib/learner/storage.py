@@ -57,16 +57,8 @@ class Storage(dict[Hashable, Any]):
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
-        plain = f"model.{self._name}[{_written(key)}] = ... before that: nothing was stored there yet. Or is it under "
-        plain += "another key?"
-        if self._name == "grad_activations" and isinstance(key, str):
-            plain += " A sum begins with the first one, stored as it is"
-        top = self._rank.layers - 1
-        if isinstance(key, tuple) and key[-1:] == (top + 1,) and _words(key) and (*key[:-1], top) in self:
-            plain = f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        plain = self._in_plain_words(key)
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
-        if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
-            plain += f" model.{self._name}[{key}] without pop keeps it"
         meant = "" if near is None else f"did you mean model.{self._name}[{_written(near)}]?"
         if self._name == "grad_weights" and len(several) > 1:
             parts = " + ".join(f"model.grad_weights[{_written(one)}]" for one in several[:2])
@@ -115,15 +107,32 @@ class Storage(dict[Hashable, Any]):
             return self._simulator.not_in_a_v(self._rank) or own
 
         fix_for = {IN_A_V: in_a_v, **fix_for}
-        if self._name == "grad_weights":
-            fix_for["updates_on_hosts"] = FIRST
-        if self._name == "weights" and type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key):
-            back = f"the host has updated it, and sends it: model.weights[{key}] = await model.receive(src=model.host)"
-            fix_for["updates_on_hosts"] = back
-        if self._name == "opt_states" and type(key) is int and self._simulator.has_run(self._rank, FORWARD.kind, key):
-            host = "the states are on the host, which makes all updates: await model.pass_to(model.host, grad)"
-            fix_for["updates_on_hosts"] = host
+        if of_host := self._on_the_host(key):
+            fix_for["updates_on_hosts"] = of_host
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _in_plain_words(self, key: Hashable) -> str:
+        """Return what to do about a key under which nothing is stored, where no more is known of it."""
+        top = self._rank.layers - 1
+        if isinstance(key, tuple) and key[-1:] == (top + 1,) and _words(key) and (*key[:-1], top) in self:
+            return f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        plain = f"model.{self._name}[{_written(key)}] = ... before that: nothing was stored there yet. Or is it under "
+        plain += "another key?"
+        if self._name == "grad_activations" and isinstance(key, str):
+            plain += " A sum begins with the first one, stored as it is"
+        if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
+            plain += f" model.{self._name}[{key}] without pop keeps it"
+        return plain
+
+    def _on_the_host(self, key: Hashable) -> str:
+        """Return what to do about a missing tensor where the hosts make the updates, or an empty text."""
+        if self._name == "grad_weights":
+            return FIRST
+        if self._name == "weights" and type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key):
+            return f"the host has updated it, and sends it: model.weights[{key}] = await model.receive(src=model.host)"
+        if self._name == "opt_states" and type(key) is int and self._simulator.has_run(self._rank, FORWARD.kind, key):
+            return "the states are on the host, which makes all updates: await model.pass_to(model.host, grad)"
+        return ""
 
     def _taken_out(self, key: Hashable) -> str:
         """Return what has become of a tensor that was stored under a key, or an empty text where there was none."""

@@ -85,10 +85,8 @@ def _check_complete(
                 host += "model.opt_states[layer] = model.update(...), and then send that new weight back"
                 fix_for = {"states_sharded": every, "updates_on_hosts": host}
             if labels.kind == "Weight" and labels.layer == layer and labels.step > 1:
-                fix = (
-                    f"model.update has been called {labels.step} times for layer {layer}, each time with what the one "
-                )
-                fix += "before gave: one update for each layer, with the whole gradient"
+                fix = f"model.update has been called {labels.step} times for layer {layer}, each time with what the "
+                fix += "one before gave: one update for each layer, with the whole gradient"
             raise PuzzleError(
                 problem, where=where, expected=expected, got=str(labels), fix=fix, fix_for=fix_for, line=""
             )

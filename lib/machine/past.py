@@ -353,9 +353,8 @@ class Asked:
             )
             share += ": range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
             first = sum(one.has_loaded(0) for one in self.ranks.values())
-            return (
-                f"{share}, where {first} ranks have layer 0, and so there are {first} replicas" if first > 1 else share
-            )
+            replicas = f", where {first} ranks have layer 0, and so there are {first} replicas"
+            return share + replicas * (first > 1)
         return dealt(self.mesh.ranks, self.batches)
 
     def has_had_its_share(self, batches: frozenset[int]) -> str:

@@ -194,10 +194,8 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
-        goes_on = (
-            f": layer {labels.layer} is its own, and goes on there without a message. Or should this rank have layer"
-        )
-        return f"{instead}{goes_on} {labels.layer}?" if its_own else instead
+        goes_on = f": layer {labels.layer} is its own, and goes on there without a message"
+        return f"{instead}{goes_on}. Or should this rank have layer {labels.layer}?" if its_own else instead
     if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -605,21 +603,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
         return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if undone := missing & rank.has_run(FORWARD.kind, layer):
-        halves = rank.has_run(BACKWARD_INPUT.kind, layer) & undone
-        if rank.has_run(BACKWARD_INPUT.kind, layer) and not halves | (missing - undone):
-            return (
-                f"both halves of the backward of {numbered('micro-batch', undone)} are still to come for layer "
-                f"{layer}: add up what model.backward_weight gives for all of them, and update once, after the last"
-            )
-        if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone:
-            return f"this update is too soon: {SUM_FIRST}"
-        verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
-        what = f"the weight's half of the backward of {numbered('micro-batch', halves)}" if halves else "the backward"
-        what += "" if halves else f" of {numbered('micro-batch', undone)}"
-        verb = "backward_expert" if experts_of(layer, rank.experts) else verb
-        some = rank.with_gradients(layer)
-        then = "then one update, with the sum of all gradients" if some else "and then the update"
-        return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}"
+        return _backward_to_come(rank, layer, missing, undone)
     if rank.is_host:
         fix = "gradients come from the devices, one message for each micro-batch: keep the gradient of the first "
         return fix + f"micro-batch, add those of the others to it, model.grad_weights[{layer}] + grad, and then update"
@@ -655,6 +639,25 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
             "model.scatterreduce, which gives a rank its piece of the sum"
         )
     return SUM_FIRST
+
+
+def _backward_to_come(rank: Rank, layer: int, missing: frozenset[int], undone: frozenset[int]) -> str:
+    """Return which backward a rank has to do before an update. ``missing``: the micro-batches that the gradient lacks;
+    ``undone``: those of them that this rank has carried forward, and not back."""
+    halves = rank.has_run(BACKWARD_INPUT.kind, layer) & undone
+    if rank.has_run(BACKWARD_INPUT.kind, layer) and not halves | (missing - undone):
+        return (
+            f"both halves of the backward of {numbered('micro-batch', undone)} are still to come for layer "
+            f"{layer}: add up what model.backward_weight gives for all of them, and update once, after the last"
+        )
+    if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone:
+        return f"this update is too soon: {SUM_FIRST}"
+    verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
+    verb = "backward_expert" if experts_of(layer, rank.experts) else verb
+    half = "the weight's half of the backward" if halves else "the backward"
+    then = "then one update, with the sum of all gradients" if rank.with_gradients(layer) else "and then the update"
+    what = f"{half} of {numbered('micro-batch', halves or undone)}"
+    return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}"
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:

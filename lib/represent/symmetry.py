@@ -548,14 +548,14 @@ def _distance(first: frozenset[int], second: frozenset[int]) -> int | None:
 
 
 def _difference(one: Event, two: Event) -> Unlike:
-    """Return the error of two ranks whose records differ that ought to be alike: ``one`` is what follows from the first
-    ranks, ``two`` what a rank has recorded."""
+    """Return the error of two records that ought to be alike: ``one`` is what follows from the first ranks, or what one
+    of these has recorded, ``two`` what another rank has."""
     for mine, theirs in zip(one.slices, two.slices, strict=False):
         if mine != theirs:
             return other_slices(
                 f"rank {two.rank} has {show_slices(theirs)} of a sequence", f"the first one {show_slices(mine)}"
             )
-    name = next(name for name in Event._fields if getattr(one, name) != getattr(two, name))
+    name = next(name for name in Event._fields if name != "rank" and getattr(one, name) != getattr(two, name))
     here, there = getattr(one, name), getattr(two, name)
     what = f"{two.kind} of layer {two.layer}" if one.kind == two.kind else f"{one.kind} and {two.kind}"
     return Unlike(f"rank {two.rank} differs in its {what}, in {name}: {here} and {there}")

@@ -105,12 +105,7 @@ def run(
         problem = "the peak is noted where all ranks are simulated"
         raise PuzzleError(problem, where="run", got=f"engine={engine!r}, represent={represent!r}", fix="leave peak out")
     if represent is not None and represent is not False:
-        if engine != "simulated":
-            problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
-            raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
-        if shape.cost.uneven is not None:
-            problem, fix = "ranks of an uneven machine do not all do the same", "leave represent out, or uneven"
-            raise PuzzleError(problem, where="run", got=f"represent={represent!r}", fix=fix)
+        _check_represent(represent, engine, shape)
         return timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
@@ -124,6 +119,16 @@ def run(
             done = Run(name_of(fn), models, train)
     highest = peak_event(done.device_events) if peak else None
     return done if highest is None else _watching(fn, shape, work, settings, highest.rank)
+
+
+def _check_represent(represent: object, engine: str, shape: Shape) -> None:
+    """Raise PuzzleError where some ranks cannot represent others."""
+    if engine != "simulated":
+        problem, fix = "real tensors are computed by every rank", 'represent=... is for engine="simulated"'
+        raise PuzzleError(problem, where="run", got=f"engine={engine!r}", fix=fix)
+    if shape.cost.uneven is not None:
+        problem, fix = "ranks of an uneven machine do not all do the same", "leave represent out, or uneven"
+        raise PuzzleError(problem, where="run", got=f"represent={represent!r}", fix=fix)
 
 
 def _watching(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, watched: int) -> Run:

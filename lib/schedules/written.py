@@ -64,14 +64,13 @@ def _pipelines(work: Work) -> list[Work]:
         for event in (event for row in copy.values() for event in row):
             home = homes.setdefault(event.layer, event)
             if home.rank != event.rank:
-                problem = f"layer {event.layer} is on rank {home.rank} as well, with the same micro-batches"
+                which = "the same micro-batches"
                 if not home.batches & event.batches:
-                    problem = f"layer {event.layer} is on rank {home.rank} as well, with micro-batches "
-                    problem += (
-                        f"{show_set(home.batches)} there and {show_set(event.batches)} here, which meet on other "
+                    which = f"micro-batches {show_set(home.batches)} there and {show_set(event.batches)} here"
+                    which += (
+                        ", which meet on other ranks: rows have no word for a second copy of a stage in one pipeline"
                     )
-                    problem += "ranks: rows have no word for a second copy of a stage in one pipeline"
-                raise _no_pipeline(event, problem)
+                raise _no_pipeline(event, f"layer {event.layer} is on rank {home.rank} as well, with {which}")
     layers = [[{event.layer for event in row} for row in copy.values()] for copy in found]
     if any(own != layers[0] for own in layers):
         problem = "ranks that work on the same micro-batches do not have the same layers as others that do"

@@ -80,11 +80,9 @@ def _of_other_pipeline(
         return ""
     for right, one in sorted(ranks.items()):
         if sender in waits[right] and one.has_loaded(labels.layer) and labels.batches <= one.trained_on():
-            sent = (
-                f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}, which is of another pipeline and"
-            )
-            sent += f" has other micro-batches. Rank {right} has these, and waits for rank {sender}"
-            return f"{sent}: await model.pass_to({right}, ...) on rank {sender}"
+            sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}"
+            other = f"which is of another pipeline and has other micro-batches. Rank {right} has these"
+            return f"{sent}, {other}, and waits for rank {sender}: await model.pass_to({right}, ...) on rank {sender}"
     near = ranks[sender].elsewhere(labels.layer)
     if near is not None and near != receiver and sender in waits.get(near, ()):
         sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}. Rank {near}, which has layer"

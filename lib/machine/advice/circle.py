@@ -232,14 +232,10 @@ class Circle:
             if left and call.rank.has_loaded(labels.layer) and call.rank.stores_an_input_more():
                 if twice := call.rank.runs_too(0, labels.batches):
                     return twice
-                has = (
-                    f"rank {call.rank.rank} has received {tensor_in_words(labels)}, from rank {call.peer}, and has not "
-                )
-                has += (
-                    f"run layer {labels.layer} on it, but waits for another one from there: let it do what comes first"
-                )
-                count = f"and count the micro-batches of layer {labels.layer} from that"
-                return f"{has}, {numbered('micro-batch', left)}, {count}"
+                has = f"rank {call.rank.rank} has received {tensor_in_words(labels)}, from rank {call.peer}"
+                waits = f"and has not run layer {labels.layer} on it, but waits for another one from there"
+                first = f"let it do what comes first, {numbered('micro-batch', left)}"
+                return f"{has}, {waits}: {first}, and count the micro-batches of layer {labels.layer} from that"
         return ""
 
     def _has_lost(self, call: InFlight) -> bool:

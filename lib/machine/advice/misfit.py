@@ -269,10 +269,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         if rank.axis_of_pieces(layer):
             once = "sum once over each axis, so leave out one of these two calls"
             if axis in done:
-                once = (
-                    f"it was summed over axis={show_axis(axis)} in another line, or in an earlier turn of a loop, and "
-                )
-                once += "once is enough: after the last micro-batch"
+                once = f"it was summed over axis={show_axis(axis)} in another line, or in an earlier turn of a loop"
+                once += ", and once is enough: after the last micro-batch"
             return f"{again}, and in pieces, as the weight is: {once}"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"

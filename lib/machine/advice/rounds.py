@@ -101,26 +101,20 @@ def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> s
         wants_gradient, back = peer is None or (size > 2 and peer == (rank + 1) % size), len(one.backwards())
         if peer is None and 0 < back < size and done < least + back:
             turns = "after its first backward each rank does one forward and one backward by turns"
-            return (
-                f"rank {one.rank} comes to backward number {back + 1} after {done} forwards, which is too soon: {turns}"
-            )
+            said = f"rank {one.rank} comes to backward number {back + 1} after {done} forwards"
+            return f"{said}, which is too soon: {turns}"
         row, then = first_round(one.backwards())
         if peer is None and then is None and back == row == size and chunks > 1 and done < one.batches * chunks:
             layer = one.backwards()[0][0]
             said = f"rank {one.rank} has taken {row} micro-batches back through layer {layer}, and none through layer "
-            said += (
-                f"{layer - size}: as many as there are ranks, a round, go back through one layer, then the same ones "
-            )
-            return f"{said}through the one before"
+            said += f"{layer - size}: as many as there are ranks, a round, go back through one layer"
+            return f"{said}, then the same ones through the one before"
         took, then = first_round(one.forwards())
         if peer is None and not back and then is None and took > size and chunks > 1:
             layer = one.forwards()[0][0]
             said = f"rank {one.rank} has taken {took} micro-batches through layer {layer}, none through layer "
-            said += (
-                f"{layer + size}: a round is as many micro-batches as there are ranks, {size}, through one layer, then "
-            )
-            said += "the same ones "
-            return f"{said}through the next"
+            said += f"{layer + size}: a round is as many micro-batches as there are ranks, {size}, through one layer"
+            return f"{said}, then the same ones through the next"
         if wants_gradient and done < least and not back:
             said = f"rank {one.rank} begins its first backward after {done} forward{'s' * (done != 1)}, which is too "
             said += (

@@ -1,6 +1,6 @@
 """What in a file of PyTorch's profiler is odd, or cannot be true, though it is good JSON: a bit may have turned over.
 
-Nothing is left out or corrected because of it. Whoever reads the profile is told how often it occurs, and where first.
+Nothing is left out or corrected because of it. Whoever reads the profile learns how often it occurs, and where first.
 """
 
 from collections import Counter
