@@ -92,7 +92,8 @@ draw_group(
 # ## Your task
 #
 # As in puzzle 3, rank `r` holds shard `r` of `RANKS` of every weight and state, trains on its own micro-batch, and ends
-# with its shards updated. How long it keeps a whole weight that it has gathered is up to you.
+# with its shards updated. How long it keeps a whole weight that it has gathered is up to you, as long as there is
+# memory for it, with more layers, too.
 #
 # The new part: when the next backward begins, a rank stores only pieces of gradients, and no whole one any more.
 #

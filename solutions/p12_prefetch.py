@@ -375,7 +375,7 @@ draw(run(prefetch_in_21_8, ranks=4, layers=6, batches=4, cost=prices))
 # `BACKWARD_POST` after it. The documentation says that the first "enables the most overlap but increases memory usage
 # the most". FSDP2 (`fully_shard`) always begins before. Recorded from PyTorch {{TORCH}} with six blocks, there are
 # {{recorded(fully, "all-gathers")}} gathers and {{recorded(fully, "reduce-scatters")}} sums, in the order in which
-# you started yours, if you followed the third hint: {{ours.time}} ticks and {{ours.memory}} elements here. A program
+# you started yours, if you did it as our solution does: {{ours.time}} ticks and {{ours.memory}} elements here. A program
 # that awaits each call, with {{plain.time}} ticks and {{plain.memory}} elements, makes the same calls in another
 # order (`tests/torch_truth/TABLE.md`; `python -m lib run my_prefetch.py:prefetch --like torch` compares yours).
 #

@@ -329,9 +329,9 @@ in_two_pieces()
 # ## Where real systems do this
 #
 # Megatron-LM introduced it (arXiv 2104.04473), and measured more than ten percent more throughput. Its option is
-# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as the third hint
+# `--num-layers-per-virtual-pipeline-stage`. It counts the forwards before the first backward just as our solution
 # does, and by default it wants the micro-batches to be a multiple of the stages. PyTorch has it as
-# `ScheduleInterleaved1F1B`, which in PyTorch {{TORCH}} starts all work and all sends in the order of the third hint,
+# `ScheduleInterleaved1F1B`, which in PyTorch {{TORCH}} starts all work and all sends in the order of our solution,
 # on every rank, and asks for many messages earlier than they are needed (`tests/torch_truth/TABLE.md`). That more is
 # in flight than with 1F1B, by a factor of 1 + (p - 1)/(p v), is said in arXiv 2205.05198.
 #

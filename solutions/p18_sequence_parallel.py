@@ -23,6 +23,7 @@ PUZZLE = {
     "target": {"time": 19.7, "memory": 3145728},
     "star": {"time": 15.0, "memory": 3080192},
     "frontier": [
+        {"time": 14.6, "memory": 3145728, "by": "sequence_parallel_in_14_6"},
         {"time": 14.85, "memory": 3080192, "by": "sequence_parallel_in_14_85"},
         {"time": 15.6, "memory": 3014656, "by": "sequence_parallel_in_15_6"},
     ],
@@ -42,7 +43,8 @@ PUZZLE = {
         "layer, an all-gather before the next one. What do you have to keep in between?",
         "`inp = await model.allgather(model.activations[layer], layer)` before a forward, and "
         "`model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)` after it. Do not store `inp`: "
-        "gather it once more right before the backward. The first input is whole when it comes, so its forward needs no gather. Cut it for later: `model.activations[0] = inp.shard(model.rank, model.RANKS)`.",
+        "gather it once more right before the backward. The first input comes whole, so cut it like the others: "
+        "`model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)`.",
         "First the sums: start one, update the layer meanwhile, and take it afterwards. "
         "`model.allreduce` is both halves in one call. Then the gathers: start that of the input below before a "
         "backward. A whole input takes the place of four slices, so do it where there is room, for the lowest "
@@ -191,16 +193,19 @@ async def sequence_parallel_overlapped(model: Model, ahead: float, late: int) ->
 
     early = None
     for layer in reversed(range(model.LAYERS)):
-        if layer < top:
-            gather = early or model.allgather(model.activations.pop(layer), layer)
+        if layer < top and not early:
+            gather = model.allgather(model.activations.pop(layer), layer)
             model.activations["whole"] = await gather
         early = None
         if 0 < layer <= ahead * model.LAYERS:
             early = model.allgather(model.activations.pop(layer - 1), layer - 1)
         inp, grad_out = model.activations.pop("whole"), model.grad_activations.pop("whole")
-        model.grad_weights[layer], grad = model.backward(
+        model.grad_weights[layer], model.grad_activations["partial"] = model.backward(
             layer, inp, grad_out, model.weights[layer], partial=True
         )
+        if early:  # it is there by now: taken before the sum is started, it gives back the slice that it came from
+            model.activations["whole"] = await early
+        grad = model.grad_activations.pop("partial")
         call = model.allreduce(grad, layer - 1) if layer else None
         if layer + late <= top:
             update(layer + late)
@@ -211,6 +216,7 @@ async def sequence_parallel_overlapped(model: Model, ahead: float, late: int) ->
     return model
 
 
+sequence_parallel_in_14_6 = partial(sequence_parallel_overlapped, ahead=4 / 8, late=0)
 sequence_parallel_in_14_85 = partial(sequence_parallel_overlapped, ahead=3 / 8, late=0)
 sequence_parallel_in_15_6 = partial(sequence_parallel_overlapped, ahead=2 / 8, late=1)
 

@@ -114,7 +114,6 @@ def test_a_replay_leaves_no_circle(fn: Any) -> None:
     """A puzzle is graded at thirty sizes with the collector off: what would hang together in a circle would be kept."""
     size = {"ranks": 2, "layers": 1, "batches": 2}
     recording, _ = recorded(fn, size)
-    gc.collect()
     gc.disable()
     try:
         replay = replayed(recording, size)
