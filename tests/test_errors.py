@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import pickle
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -270,6 +272,27 @@ def test_nothing_hangs(program: Any) -> None:
     with pytest.raises(PuzzleError, match="did not end within"):
         run(program, timeout=0.3)
     run(start)  # and the next run is as good as ever
+
+
+async def hurries(model: Model) -> None:
+    start(model)
+    while True:
+        model.activations[1] = model.forward(0, model.activations[0], model.weights[0])
+        await model.allreduce(model.fake_grad(0, []), 0)
+
+
+def maps(model: Model) -> None:
+    """A loop in C, that calls us and never comes to a line of the learner's."""
+    deque(map(model.load_weights, itertools.repeat(0)), maxlen=0)
+
+
+def test_a_limit_that_strikes_inside_our_code_leaves_a_log_that_can_be_read() -> None:
+    """Wherever in a call it strikes: half of a call in the log would make another error of it."""
+    for milliseconds in range(20, 70):
+        with pytest.raises(PuzzleError, match="did not end within"):
+            run(hurries, ranks=4, layers=1, batches=4, timeout=milliseconds / 1000)
+    with pytest.raises(PuzzleError, match="did not end within"):
+        run(maps, timeout=0.1)
 
 
 def test_run_inside_a_running_loop() -> None:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from random import uniform
 from types import FrameType
 from typing import Any
@@ -20,6 +21,8 @@ times what a slow machine needs."""
 
 OFTEN = 0.2  # seconds between two alarms once time is up
 SOON = (1e-6, 3e-5)  # seconds until the next one, at random, where one was caught again and again
+_LIB = str(Path(__file__).parent.parent)
+UNFINISHED = 5  # alarms that wait until code of ours has done what it was called for
 
 
 def room(ranks: int, layers: int, batches: int) -> float:
@@ -43,26 +46,36 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
     """Interrupt the block after ``timeout`` seconds, even in a loop that never awaits. This needs timers and the main
     thread.
 
+    Code of ours that the learner's has called is interrupted at the learner's next line: half of what it does would be
+    a log that nobody can read. A loop in C, such as ``map``, may never come to a line: it is interrupted all the same,
+    after a second.
+
     The yielded list holds the interrupted line once time is up. The list decides, not the exception, which the event
     loop or a learner's code may catch.
     """
     late: list[str] = []
-    caller, struck = sys._getframe(2), False
+    caller, struck, left = sys._getframe(2), False, UNFINISHED
 
     def ring(number: int, frame: FrameType | None) -> None:
-        nonlocal struck
+        nonlocal struck, left
+        ours = False
         while frame is not None and frame is not caller and not is_learners(frame.f_code):
+            ours = ours or frame.f_code.co_filename.startswith(_LIB)
             frame = frame.f_back
         if frame is None or frame is caller:
             late[:] = late or [""]  # our own code comes to an end, and must not be interrupted while it cleans up
             return
-        if not struck:
-            struck, late[:] = True, [show_line(frame.f_code, frame.f_lineno)]
-        else:
-            # It was caught. Raised at the next line as well, it also reaches lines outside the `try`.
+        late[:] = late or [show_line(frame.f_code, frame.f_lineno)]
+        unfinished = ours and left > 0
+        if unfinished or struck:
+            # Where it was caught, and is raised at the next line as well, it also reaches lines outside the `try`.
             frame.f_trace = again
             with suppress(RuntimeError):  # this very line may have been interrupted
                 sys.settrace(again)
+        if unfinished:
+            left -= 1
+            return
+        struck = True
         raise TimeIsUp
 
     def again(frame: FrameType, event: str, argument: object) -> Any:
