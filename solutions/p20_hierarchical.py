@@ -62,7 +62,7 @@ PUZZLE = {
 #
 # Data parallel: 16 ranks in 4 nodes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
 # and in the end all of them updated on all ranks. Each rank makes all its updates itself: no state is ever sent. The
-# axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same place of their
+# axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same place in their
 # nodes.
 #
 # The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop

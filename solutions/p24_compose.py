@@ -94,10 +94,10 @@ prices
 # The 128 ranks are a mesh of 16 x 2 x 4, with the axes `x`, `y` and `z`. *You decide what an axis is for.* A
 # collective takes one axis here, or all ranks; messages go wherever you like. If `x` is for replicas, the other two
 # make a pipeline of eight stages, of which there are 16. If `x` and `y` are for replicas, there are
-# {{mesh["x"] * mesh["y"]}} pipelines of four stages, and a sum goes over one axis and then over the other. If
-# everything is sharded over all ranks, that is FSDP.
+# {{mesh["x"] * mesh["y"]}} pipelines of four stages, and a sum goes over one axis and then over the other.
 #
-# Anything goes that trains the model with more than one kind of parallelism, so no rank runs all layers by itself.
+# Anything goes that trains the model with more than one kind of parallelism, so no rank runs all layers by itself:
+# everything sharded over all ranks, which is FSDP, is not enough.
 # Each rank begins with the weights and states that you choose, whole or in pieces, and ends with the same ones,
 # updated. All ranks together have all of them. Seconds here are accurate to about two digits: with this software on
 # this machine they are within {{off}} percent of what was measured. So time and memory count in two digits:

@@ -47,7 +47,8 @@ PUZZLE = {
         "as many passes as ranks, so that the last one brings it home.",
         "Pass the keys on before you attend to them: then they travel while everyone computes. Start the sum of a weight's "
         "gradient and update later. And in which order have you cut the sequence? In order, some rank has a full block in "
-        "every step, and others wait for it with nothing to do.",
+        "every step, and others wait for it with nothing to do. For the star, receive the gradient of keys that comes "
+        "round the ring only when you have one to add to it: until then it travels while you compute.",
     ],
 }
 

@@ -742,9 +742,9 @@ grade(repair_book)
 # %% [markdown]
 # ## R9. One of them is warm
 #
-# *Take it after puzzle 13, with whose schedule it ends.* Data parallel with gradient accumulation: each rank trains its
+# *Take it after puzzle 13.* Data parallel with gradient accumulation: each rank trains its
 # micro-batches one after the other, and the gradients are summed once. There is a micro-batch less than four ranks could share evenly, so one of them has less to do. A fan has failed: rank 0 is too
-# warm, and takes {{warm_part:.0%}} longer for all that it computes. The gradients are right, and three ranks of four wait. Who is the one that has less to do?
+# warm, and takes {{warm_part:.0%}} longer for all that it computes. The gradients are right, and three ranks of four wait. Which rank has less to do here, and which one should it be?
 #
 # Target, for 4 ranks, 2 layers, 43 micro-batches: **{{R9.time}}** ticks, peak memory **{{R9.memory}}** elements.
 
