@@ -484,6 +484,15 @@ def test_layers_that_are_no_whole_forwards_are_named(program: Any, sizes: dict[s
     assert "whole stages" in str(refused.value.expected)
 
 
+def test_a_rank_without_work_has_no_row() -> None:
+    assert run(schedule("0F0,0B0\n,\n1F0,1B0"), ranks=3, layers=2, batches=1).schedule() == "0F0,0B0\n1F0,1B0\n"
+
+
+def test_a_schedule_is_not_drawn_before_it_is_run() -> None:
+    with pytest.raises(PuzzleError, match=r"draw\(run\(plan, \*\*plan.sizes\)\), where plan is this schedule"):
+        draw(schedule(TWO))
+
+
 async def each_half_another_way(model: Model) -> Model:
     """Two pipelines of two ranks, of which the second one does all forwards first."""
     acts, place, half = model.activations, model.rank % 2, model.rank // 2
@@ -684,8 +693,10 @@ def test_the_page_can_be_read_from_the_top_and_typed() -> None:
     code = [source for text in shown if "=" in (source := re.sub("^ {4}", "", text, flags=re.MULTILINE).strip())]
     for source in code:
         if "search(" not in source:  # its result is on the page, and compared in test_schedule_search.py
+            source = source.replace("\n\ngrade(", "\n\nverdict = grade(")
             exec(compile(source, "docs/schedules.md", "exec"), names)
-    assert len(code) == 6
+    assert len(code) == 7
+    assert str(names["verdict"]).startswith("PASS  puzzle 13"), "rows for a model of any size"
     assert (names["held_up"].time, names["freed"].time) == (26, 17)
     assert "takes 26 ticks where" in " ".join(PAGE.split()) and "and 17 where" in " ".join(PAGE.split())
     assert names["rows"].split() == BLOCKING.split()

@@ -78,7 +78,8 @@ def _not_whole(events: Sequence[Event]) -> PuzzleError:
 def _pipelines(work: Work) -> list[tuple[Work, Numbers]]:
     """Return the copies of a pipeline, and the numbers of their micro-batches: the ranks that a micro-batch goes
     through, and all that share one with these. Raise PuzzleError unless each copy has every layer on one rank."""
-    left, parts = {rank: {mb for event in row for mb in event.batches} for rank, row in work.items()}, list[Work]()
+    left = {rank: {mb for event in row for mb in event.batches} for rank, row in work.items() if row}
+    parts = list[Work]()
     while left:
         members, batches = {min(left)}, left[min(left)]
         while more := {rank for rank, own in left.items() if rank not in members and own & batches}:
