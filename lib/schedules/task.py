@@ -79,8 +79,10 @@ class Task:
         """Return the error for a cap under which nothing was found."""
         unit = self.cost.size_unit
         problem = f"no schedule was found that holds at most {unit.describe(self.cap or 0)}"
-        least = max(map(len, self.mine)) * (self.prices.kept + self.prices.grad) + 2 * self.prices.activation
-        fix = f"more memory: weights, their gradients and two activations take {unit.show(least)}"
+        stages = len(self.mine[0])
+        least = stages * (self.prices.kept + self.prices.grad) + (1 + stages) * self.prices.activation
+        held = f"weights, their gradients and {('two', 'three')[stages - 1]} activations"
+        fix = f"more memory: {held} take {unit.show(least)}, and in that much, one micro-batch after the other can be done"
         return PuzzleError(problem, where="search", fix=fix)
 
     # -- bounds ------------------------------------------------------------------------------------------------
