@@ -31,6 +31,7 @@ from lib.record.score import makespan, part_of_time, peak_event, spans_boxes
 from lib.record.training import UPDATE
 from lib.record.waiting import Waiting
 from lib.running.run import Run, Timed
+from lib.schedules.program import Schedule
 
 from . import theme
 
@@ -434,6 +435,8 @@ def _fix_for(source: object) -> str:
         return "did you forget `await`?"
     if isinstance(source, Iterable):
         return "let the function end in `return model`, and pass the list of what the ranks return"
+    if isinstance(source, Schedule):
+        return "draw(run(plan, **plan.sizes)), where plan is this schedule"
     return f"draw(run({getattr(source, '__name__', 'fsdp')}, ranks=4, layers=6, batches=4))"
 
 

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-from lib.basics.streams import open_closed, print_to_stderr
+from lib.basics.streams import close_stdout, open_closed, print_to_stderr
 
 
 def main() -> int:
@@ -16,9 +16,9 @@ def main() -> int:
         return notebooks(sys.argv[1:])
     if sys.argv[1:2] == ["draw"]:
         # By name, since lib does not import drawing.
-        return int(importlib.import_module("drawing.shell").main(sys.argv[2:]))
+        return _carry_out("drawing.shell", sys.argv[2:])
     if sys.argv[1:2] in (["run"], ["worker"]):
-        return int(importlib.import_module("lib.engines.shell").main(sys.argv[1:]))
+        return _carry_out("lib.engines.shell", sys.argv[1:])
     if os.name != "posix":
         print_to_stderr("Grading at a shell needs Linux or macOS (on Windows: WSL). In a notebook, grade works.")
         return 2
@@ -27,6 +27,17 @@ def main() -> int:
 
     keep_private()
     return grading()
+
+
+def _carry_out(module: str, arguments: list[str]) -> int:
+    """Pass arguments to a module whose text may be long, and return the exit status: 1 where nobody reads on."""
+    try:
+        status = int(importlib.import_module(module).main(arguments))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        close_stdout()
+        return 1
 
 
 if __name__ == "__main__":

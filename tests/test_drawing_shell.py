@@ -42,6 +42,18 @@ def test_from_the_command_line(own: str, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").startswith("<svg ")
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["draw", "run"])
+def test_nothing_is_said_where_nobody_reads_on(own: str, command: str) -> None:
+    """As in ``python -m lib draw rows.csv | head``."""
+    whole = [sys.executable, "-m", "lib", command, f"{own}:mine", "--ranks", "2"]
+    process = subprocess.Popen(whole, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == ("", 1)
+    process.stderr.close()
+
+
 def test_without_a_file_the_grid_is_printed(own: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([own, "--ranks", "2"]) == DRAWN
     spent = "where the time of all ranks goes: forward 100%"

@@ -218,6 +218,7 @@ class Dear(ExpertCost):
     [
         ({"experts": 0}, "experts is a number of experts"),
         ({"chosen": 1.5}, "chosen is a number of experts"),
+        ({"experts": 4, "chosen": 5}, "a token cannot go to 5 of 4 experts"),
         ({"loads": (1, 2)}, "8 whole numbers from 0 up"),
         ({"loads": (0,) * 8}, "8 whole numbers"),
         ({"loads": [1] * 8}, "8 whole numbers"),

@@ -106,9 +106,23 @@ def test_with_little_memory_backwards_are_whole() -> None:
     """Halves hold an input and a gradient for longer: 52.5 ticks, where only they are tried."""
     [found] = search("line", cost=FREE, memory=1_179_648, tries=1500).found
     assert found.run.time <= 44.5
-    assert found.bound > Task("line", 4, 8, FREE, True, None).bound()
+    assert found.bound == 23 > Task("line", 4, 8, FREE, True, None).bound()
     with pytest.raises(PuzzleError):
         Task("line", 4, 8, FREE, True, 500_000).bound()
+
+
+@pytest.mark.parametrize("cost", [FREE, BUSY, Cost(forward=2, activation_elements=7)])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_memory_that_a_refusal_names_is_enough(placement: str, ranks: int, cost: Cost) -> None:
+    """And an element less is not, for nothing holds less than one micro-batch after the other."""
+    with pytest.raises(PuzzleError) as refused:
+        search(placement, ranks=ranks, batches=3, cost=cost, memory=100, tries=2)
+    least = int(str(refused.value).split("take ")[1].split(", and")[0].replace(",", ""))
+    [found] = search(placement, ranks=ranks, batches=3, cost=cost, memory=least, tries=2).found
+    assert found.run.memory == least and found.run.verify().startswith("Correct")
+    with pytest.raises(PuzzleError):
+        search(placement, ranks=ranks, batches=3, cost=cost, memory=least - 1, tries=20)
 
 
 SIZE = {"ranks": 4, "layers": 4, "batches": 8}
@@ -161,7 +175,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"memory": []}, "a cap is a number of elements"),
     ({"memory": ["3 GB"]}, "a cap is a number of elements"),
     ({"memory": 1000}, "no schedule was found that holds at most 1,000 elements"),
-    ({"memory": 1_048_576, "tries": 20}, "weights, their gradients and two activations take 1,048,576"),
+    ({"memory": 1_048_575, "tries": 20}, "weights, their gradients and two activations take 1,048,576"),
+    ({"placement": "v", "memory": 1_835_008}, "weights, their gradients and three activations take 1,966,080"),
 ]
 
 

@@ -403,6 +403,44 @@ def test_a_file_with_a_wrong_value_is_read_or_refused(tmp_path: Path, seed: int)
             assert str(profile) and profile.time >= 0
 
 
+def node(file: GpuFile, start: float, end: float, *operators: tuple[str, float, float]) -> None:
+    """A node of the backward pass on a CPU, and operators inside of it."""
+    file.add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", start, end)
+    for name, begins, ends in operators:
+        file.add("cpu_op", name, begins, ends)
+
+
+@pytest.mark.parametrize(
+    ("operators", "call", "works"),
+    [
+        ([("aten::mm", 100, 600), ("aten::mm", 4_000, 5_000)], (700, 3_900), [(0, 700), (3_900, 5_000)]),
+        ([("aten::mm", 0, 5_000)], (700, 3_900), [(0, 5_000)]),  # hidden behind work
+        ([("aten::mm", 0, 600), ("aten::mm", 650, 5_000)], (600, 3_900), [(0, 5_000)]),  # a moment of Python
+        ([("aten::mm", 0, 900), ("c10d::allreduce_", 900, 4_900)], (1_000, 4_800), [(0, 900), (4_900, 5_000)]),
+        ([("c10d::allreduce_", 900, 4_000), ("aten::copy_", 1_500, 1_600)], (1_000, 3_900), [(0, 900), (4_000, 5_000)]),
+        ([("aten::mm", 0, 1_000), ("aten::mm", 4_500, 5_000)], (6_000, 7_000), [(0, 5_000)]),  # nothing is under way
+    ],
+)
+def test_a_cpu_that_waits_inside_of_an_operator_does_not_work(
+    tmp_path: Path,
+    operators: list[tuple[str, float, float]],
+    call: tuple[float, float],
+    works: list[tuple[float, float]],
+) -> None:
+    """As in FSDP on CPUs, whose nodes of the backward pass wait for weights. All of that was called work, and the
+    network was called hidden."""
+    files = [GpuFile(rank, 2) for rank in range(2)]
+    for file in files:
+        node(file, 0, 5_000, *operators)
+        file.add("user_annotation", "gloo:all_gather", *call, thread=2)
+    profile = trace(*[file.save(tmp_path) for file in files])
+    for rank in range(2):
+        own = [event for event in profile.events if event.rank == rank and event.kind == "backward"]
+        begin = min(event.start for event in own)
+        found = [(round((event.start - begin) * 1000), round((event.end - begin) * 1000)) for event in own]
+        assert found == works
+
+
 def turned(events: list[Json], at: int, **changed: Any) -> list[Json]:
     """Events of which one is changed; None: the key is left out."""
     event = {key: value for key, value in (events[at] | changed).items() if value is not None}

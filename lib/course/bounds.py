@@ -42,6 +42,11 @@ among the ranks one has at least its share of all micro-batches' work, beside th
 in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
 micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
 
+**From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its stages.
+The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the backwards
+of the stages above. After that come all its backwards, beside which forwards may take no time, and the updates of both
+stages. So the ranks in the middle are the last to begin, and the bound is theirs.
+
 **Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
 has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the rule
 ``as_many_each``), it has their dense layers, too. What is left is shared out among the ranks; one of them has at least
@@ -68,7 +73,7 @@ from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import as_many_each, experts_stay, four_stages, own_layers, states_stay, whole_batch
+from .rules import as_many_each, experts_stay, four_stages, own_layers, states_stay, through_all_ranks, whole_batch
 from .specs import Puzzle, cost_named
 
 
@@ -166,6 +171,8 @@ def bounds(
         each = Fraction(batches, ranks) if as_many_each.__name__ in rules else None
         time = _experts(prices, size, cost, each)
         return Bounds(time if each is None else max(time, _way_of_tokens(prices, size, cost)))
+    if layout == "both_ends" and through_all_ranks.__name__ in rules:
+        return Bounds(_both_ends(prices, ranks, layers, batches))
     if layout not in ("stages", "sharded_stages") or own_layers.__name__ not in rules:
         return None
     shards = size["mesh"]["shard"] if layout == "sharded_stages" else 1
@@ -227,6 +234,18 @@ def _four_stages(prices: _Prices, layers: int, bring: Fraction) -> Fraction:
     most = layers // 4
     through = -(-layers // most)
     return bring + prices.chain(layers, through - 1) + bring * (most == 1) + prices.update
+
+
+def _both_ends(prices: _Prices, ranks: int, layers: int, batches: int) -> Fraction:
+    """Return the bound where every stage is there twice, and each micro-batch goes through all ranks, half of them from
+    either end. A forward may take no time of its own, beside a backward that is longer."""
+    thick, found = layers // ranks, list[Fraction]()
+    for place in range(ranks // 2):
+        hops = ranks - 1 + place
+        begins = layers * prices.forward + prices.loss + place * thick * prices.backward + hops * prices.hop
+        work = batches * thick * (prices.layer - prices.forward) - (batches // 2) * prices.spared * (place == 0)
+        found.append(begins + work + 2 * thick * prices.update)
+    return max(found)
 
 
 def _experts(prices: _Prices, size: Size, cost: Cost, each: Fraction | None) -> Fraction:

@@ -440,7 +440,7 @@ class ExpertCost(Cost):
     experts to the next these are turned by one, so that expert 0 gets what expert 1 got. Without ``loads`` all get
     the same. ``expert`` takes ``forward``, and ``backward_expert`` takes ``backward``, for each micro-batch, times the
     share of the tokens that go to these experts. A token goes to ``chosen`` experts, so its numbers travel so often.
-    Raises PuzzleError for a number of experts below 1, and for loads that are not theirs.
+    Raises PuzzleError for a number of experts below 1, for more chosen than that, and for loads that are not theirs.
     """
 
     experts: int = 8
@@ -453,6 +453,10 @@ class ExpertCost(Cost):
         for name in ("experts", "chosen"):
             if type(value := getattr(self, name)) is not int or value < 1:
                 raise PuzzleError(f"{name} is a number of experts", where="Cost", expected="from 1 up", got=repr(value))
+        if self.chosen > self.experts:
+            problem = f"a token cannot go to {self.chosen} of {self.experts} experts"
+            fix = f"chosen={self.experts}, for all of them, or fewer"
+            raise PuzzleError(problem, where="Cost", got=f"chosen={self.chosen}", fix=fix)
         loads = self.loads
         right = isinstance(loads, tuple) and all(type(load) is int and load >= 0 for load in loads)
         if not right or (loads and (len(loads) != self.experts or not any(loads))):

@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from ..machine.cost import TimeUnits
-from .actions import BACKWARD_WEIGHT, FORWARD
+from .actions import BACKWARD, BACKWARD_WEIGHT, FORWARD
 from .figures import SENT, Work
 from .task import Rows, Score, Task
 
@@ -66,7 +66,7 @@ def look(task: Task, tries: int, random: Random, progress: Callable[[int], None]
     """Return the best rows that were found, or ``known`` before. Raise PuzzleError if none hold as little as they may.
     ``progress`` is called with how many rows were tried. It ends early with rows that meet the bound."""
     bound = (0.0, float(task.bound() * task.cost.per_tick))
-    found: dict[Score, Rows] = {task.score(rows): rows for rows in known}
+    found: dict[Score, Rows] = {task.score(rows): rows for rows in (one_by_one(task), *known)}
     rules = dict[Score, Rule]()
     for done in range(tries // 2):
         progress(done)
@@ -78,8 +78,6 @@ def look(task: Task, tries: int, random: Random, progress: Callable[[int], None]
         if (rows := by_rule(task, rule)) is not None:
             score = task.score(rows)
             rules[score], found[score] = rule, rows
-    if not found:
-        raise task.too_small()
     each = tries // (2 * BEST)
     for at, score in enumerate(sorted(found)[:BEST]):
         moved(task, found, score, each, random, lambda done, n=tries // 2 + at * each: progress(n + done))  # type: ignore[misc]
@@ -88,6 +86,17 @@ def look(task: Task, tries: int, random: Random, progress: Callable[[int], None]
     if min(found)[0]:
         raise task.too_small()
     return found[min(found)]
+
+
+def one_by_one(task: Task) -> Rows:
+    """Return the rows that hold least, and take longest: a micro-batch goes forth and back before the next one does."""
+    rows: Rows = [[] for _ in range(task.ranks)]
+    for mb in range(task.batches):
+        for stage, rank in enumerate(task.rank_of):
+            rows[rank].append((FORWARD, stage, mb))
+        for stage, rank in reversed([*enumerate(task.rank_of)]):
+            rows[rank].append((BACKWARD, stage, mb))
+    return rows
 
 
 def by_rule(task: Task, rule: Rule) -> Rows | None:

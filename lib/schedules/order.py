@@ -146,6 +146,8 @@ def _micro_batches(rows: Rows, stages: int) -> int:
     if not counted:
         problem = "these rows have no work in them: no F, no B, no I, no W"
         raise PuzzleError(problem, where="schedule", fix="0F0, 0F1, 0B0, 0B1", line="")
+    for stage in range(stages):
+        _check_numbers(rows, stage)
     of_stage = [frozenset(part.micro_batch for part in counted if part.stage == stage) for stage in range(stages)]
     most = Counter(of_stage).most_common(1)[0][0]
     everyone = range(len(most))
@@ -162,6 +164,19 @@ def _micro_batches(rows: Rows, stages: int) -> int:
                 fix += "" if there else _place(cells, Action(stage, fault[0], micro_batch))
                 raise PuzzleError(f"{action} {problem}", where=where, expected=ONCE, fix=fix, line="")
     return len(everyone)
+
+
+def _check_numbers(rows: Rows, stage: int) -> None:
+    """Raise PuzzleError for a stage whose forwards have numbers one higher than its backwards, as the last stage has
+    where PyTorch 2.13 prints 1F1B."""
+    own = [(cell, part) for cell, part in parts_of(rows) if part.stage == stage and part.micro_batch is not None]
+    forwards = [(part.micro_batch or 0, cell) for cell, part in own if part.kind == FORWARD]
+    backs = {part.micro_batch for _, part in own if part.kind in TO_INPUT}
+    if forwards and {number - 1 for number, _ in forwards} == backs and 0 in backs:
+        problem = f"stage {stage} goes forward with the micro-batches {_shown({mb for mb, _ in forwards})}, and back"
+        problem += f" with {_shown(backs)}"
+        fix = f"{stage}F0 there, and one less in every forward of this row: PyTorch 2.13 prints the last row of 1F1B so"
+        raise wrong(forwards[0][1], problem, fix)
 
 
 def _place(cells: Sequence[Cell], missing: Action) -> str:

@@ -81,6 +81,7 @@ class Schedule:
             problem += f", of which there are {shards} times as many" if shards > 1 else ""
             problem += f", and the layers are divided evenly among its {self.stages} stages"
             fix = f"run(..., {', '.join(f'{name}={size}' for name, size in wanted.items())})"
+            fix += "; for more sizes than one, a function that makes the rows: await schedule(rows_of(model))(model)"
             raise PuzzleError(problem, where=self.__name__, got=describe(came), fix=fix, line="")
 
 

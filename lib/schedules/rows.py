@@ -3,18 +3,20 @@
 Three forms are read, all of them PyTorch's:
 
 - the CSV that a schedule writes (``_dump_csv``) and loads (``_load_csv``): a line a rank, actions between commas,
-- lists as Python prints them (``get_schedule_ops``, or ``pipeline_order`` of a schedule): the same between brackets,
+- lists, or as Python prints them (``get_schedule_ops``, or ``pipeline_order`` of a schedule): the same between
+  brackets,
 - the table that it prints of a schedule (``_format_pipeline_order``): a column a rank, a line a step.
 """
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from ..basics.arguments import describe
 from ..basics.errors import PuzzleError
-from .actions import Action, read_action
+from .actions import COMPUTED, RECEIVES, SENDS, Action, read_action
 
 MOST = 50_000_000  # characters of a file
 ACTIONS = (
@@ -57,9 +59,14 @@ def read_rows(source: object) -> tuple[str, Rows]:
 
 
 def _text_of(source: object) -> tuple[str, str]:
-    """A name and a text. A text without a line break and a comma is the path of a file."""
-    if isinstance(source, str) and ("\n" in source or ("," in source and not os.path.isfile(source))):
+    """A name and a text. A text without a line break and a comma is the path of a file; lists of actions are rows."""
+    if isinstance(source, str) and (not source or "\n" in source or ("," in source and not os.path.isfile(source))):
         return "schedule", source.removeprefix("\ufeff")
+    if isinstance(source, Mapping):
+        source = [source[rank] for rank in sorted(source)]
+    if isinstance(source, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in source):
+        rows = (["" if action is None else str(action) for action in row] for row in source)
+        return "schedule", "\n".join(",".join(row) or "," for row in rows)
     if not isinstance(source, (str, os.PathLike)):
         problem = "a schedule is a text, or the path of a file"
         raise PuzzleError(problem, where="schedule", got=describe(source), fix=f'schedule("{EXAMPLE}")')
@@ -78,8 +85,8 @@ def _text_of(source: object) -> tuple[str, str]:
 
 def _by_ranks(text: str) -> list[list[str]]:
     """A line a rank: as CSV, or as printed lists. An overlapped pair has a semicolon in it and no comma."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    plain = [re.sub(r"^(Rank \d+: *)?\[?|\]?,?$", "", line) for line in lines]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    plain = [re.sub(r"^(?i:Rank \d+: *)?\[?|\]?,?$", "", line) for line in lines]
     rows = [[cell.strip().strip("'\"") for cell in line.split(",")] for line in plain]
     return [["" if cell == "None" else cell for cell in row] for row in rows]
 
@@ -112,7 +119,7 @@ def _action(text: str, rank: int, column: int) -> Action:
 
 
 def _meant(text: str) -> str:
-    """Return what somebody may have meant by what is no action, or an empty text."""
+    """Return what somebody may have meant by what is no action."""
     bare = re.sub(r"[\s\x00'\"]", "", text).upper()
     if read_action(bare) is not None:
         return bare
@@ -121,4 +128,10 @@ def _meant(text: str) -> str:
     words = [word.strip() for word in re.split(r"[;\t ]+", text.strip())]
     if len(words) > 1 and all(map(read_action, words)):
         return f"{', '.join(words[:4])}: commas between actions"
-    return ""
+    if "OVERLAP" in bare or ("_" in bare and not any(kind in bare for kind in (*SENDS, *RECEIVES))):
+        return "a forward, then a backward: (0F1;1B0)OVERLAP_F_B"
+    if numbers := re.fullmatch(r"(\d+)\D+(\d+)", bare):
+        stage, micro_batch = numbers.groups()
+        kinds = [f"{stage}{kind}{micro_batch}" for kind in COMPUTED]
+        return f"{', '.join(kinds[:-1])} or {kinds[-1]}, for what stage {stage} does with micro-batch {micro_batch}"
+    return "one of these; or leave it out: losses and updates are made where they belong, without a word"

@@ -79,8 +79,10 @@ class Task:
         """Return the error for a cap under which nothing was found."""
         unit = self.cost.size_unit
         problem = f"no schedule was found that holds at most {unit.describe(self.cap or 0)}"
-        least = max(map(len, self.mine)) * (self.prices.kept + self.prices.grad) + 2 * self.prices.activation
-        fix = f"more memory: weights, their gradients and two activations take {unit.show(least)}"
+        stages = len(self.mine[0])
+        least = stages * (self.prices.kept + self.prices.grad) + (1 + stages) * self.prices.activation
+        held = f"weights, their gradients and {('two', 'three')[stages - 1]} activations"
+        fix = f"more memory: {held} take {unit.show(least)}, and in that much, one micro-batch after the other can be done"
         return PuzzleError(problem, where="search", fix=fix)
 
     # -- bounds ------------------------------------------------------------------------------------------------
@@ -131,11 +133,31 @@ class Task:
         if after < 1:
             return Fraction(0)
         before = min(room, after + 2)
+        if len(stages) == 1:
+            return self._bound_in_turn(holds[0], before, after)
         first = (self.stages - stages[0]) * prices.work[FORWARD] + prices.loss + self._backward()
         first += (self.stages - 1 - stages[-1]) * self._to_input()
         first += self._hops(stages[0], self.stages - 1) + self._hops(stages[-1], self.stages - 1)
         others = sorted((hold for hold in holds for _ in range(self.batches)), reverse=True)[before:]
         return first + Fraction(sum(others), after)
+
+    def _bound_in_turn(self, hold: TimeUnits, before: int, after: int) -> Fraction:
+        """Return the same for a rank with one stage, from how its inputs come and go.
+
+        Proof. Among the first i that are let go one was taken as the i-th, or later: it went ``hold`` after that. And
+        when more than ``before`` have been taken there is a gradient, and ``after`` fit beside it: so when the i-th is
+        taken, all but ``after`` of those so far are gone. In between a rank does one thing after the other.
+        """
+        work = self.prices.work
+        piece = min(work[kind] for kind in (BACKWARD, self.back[-1]))  # with which an input is let go
+        taken, gone = list[TimeUnits](), list[TimeUnits]()
+        for turn in range(self.batches):
+            begins = taken[-1] + work[FORWARD] if taken else 0
+            if turn >= before:
+                begins = max(begins, gone[turn - after])
+            taken.append(begins)
+            gone.append(max(begins + hold, gone[-1] + piece if gone else 0))
+        return Fraction(gone[-1])
 
     def _backward(self) -> TimeUnits:
         """The least time of a backward, both of its halves together."""

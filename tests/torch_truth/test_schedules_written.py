@@ -18,7 +18,7 @@ from solutions.p14_interleaved import interleaved
 from solutions.p15_breadth_first import breadth_first
 from solutions.p16_zero_bubble import zero_bubble
 from solutions.p29_zbv import zbv
-from solutions.p30_dualpipe import cut_in_half
+from solutions.p30_dualpipe import cut_in_half, dualpipe
 from tests.marks import compares_with_torch
 
 SIZES = {gpipe: (2, 2, 3), one_f_one_b: (2, 4, 4), interleaved: (2, 4, 4), zero_bubble: (2, 2, 4), zbv: (2, 4, 4)}
@@ -42,6 +42,9 @@ def test_torch_trains_by_the_rows_that_a_run_writes(tmp_path: Path) -> None:
     half = run(cut_in_half, ranks=2, layers=8, batches=4, mesh={"half": 1, "place": 2})
     assert "OVERLAP_F_B" in half.schedule()
     files[-1].write_text(half.schedule())
+    both = run(dualpipe, ranks=4, layers=8, batches=8, mesh={"half": 2, "place": 2}).schedule()
+    files.append(tmp_path / "dualpipe.csv")
+    files[-1].write_text(both)
     for name, fn, size in AT_ONCE:
         files.append(tmp_path / f"{name}.csv")
         files[-1].write_text(run(fn, **size).schedule())

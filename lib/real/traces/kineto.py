@@ -7,9 +7,10 @@ known by when the CPU has launched it: while a label was open, a node of the bac
 
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,9 @@ MOST = 1 << 20
 """Ranks of a group at most."""
 _LATE = 1.0
 """Microseconds by which spans of a file may stick out of those around them, since its times are rounded."""
+
+
+Times = tuple[float, float]
 
 
 class Span(NamedTuple):
@@ -255,18 +259,44 @@ class Raw:
 
     def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
         pieces = []
+        busy = united((call.start, call.end) for call in self.calls)
         for thread, (starts, stops, network) in self.operators.items():
+            order = sorted(range(len(starts)), key=lambda at: (starts[at], -stops[at]))
+            waits = self._waits(thread, order, busy)
             over = float("-inf")
-            for at in sorted(range(len(starts)), key=lambda at: (starts[at], -stops[at])):
+            for at in order:
                 if starts[at] < over - _LATE or not begins <= starts[at] < ends:
                     continue  # inside of one that was taken, or in another step
                 over = stops[at]
                 if not network[at]:
-                    pieces.append((starts[at], stops[at], labels.at(thread, starts[at])))
+                    label = labels.at(thread, starts[at])
+                    pieces += [(start, end, label) for start, end in without((starts[at], over), waits)]
         for span in self.labels:
             if span.label is not None and span.label.whole and begins <= span.start < ends:
                 pieces.append((span.start, span.end, span.label))
         return joined(pieces, CPU_JOIN)
+
+    def _waits(self, thread: object, order: Sequence[int], busy: Sequence[Times]) -> list[Times]:
+        """Return when a thread waits for the network inside of an operator, as in a node of the backward pass in which
+        FSDP waits for weights: when no operator that is inside of it works, and a call is under way, or is made there.
+        ``order``: of its operators; ``busy``: when calls of the network are under way."""
+        starts, stops, network = self.operators[thread]
+        calls, work = list[Times](), list[Times]()
+        over = float("-inf")  # until when a call of the network is open: whatever is inside of it is its own
+        for at, after in zip(order, [*order[1:], None], strict=True):
+            if starts[at] < over:
+                continue
+            if network[at]:
+                calls.append((starts[at], stops[at]))
+                over = stops[at]
+            elif after is None or starts[after] >= stops[at] - _LATE:  # no operator is inside of it
+                work.append((starts[at], stops[at]))
+        worked = [(float("-inf"), float("-inf")), *united(work), (float("inf"), float("inf"))]
+        for (_, since), (until, _) in pairwise(worked):
+            if until - since > CPU_JOIN:
+                first, last = (bisect_right(busy, moment, key=lambda call: call[0]) for moment in (since, until))
+                calls += [(max(since, one), min(until, two)) for one, two in busy[max(0, first - 1) : last]]
+        return united(call for call in calls if call[1] - call[0] > CPU_JOIN)
 
     def _join_messages(self, rank: int, world: int | None) -> None:
         """Find out with whom messages of gloo are exchanged, and since when: the operator around a call has it."""
@@ -362,6 +392,38 @@ def _changes(spans: list[Span]) -> tuple[list[float], list[Label | None]]:
         open_.append(span)
     close(float("inf"))
     return moments, labels
+
+
+def united(spans: Iterable[Times]) -> list[Times]:
+    """Return times that do not overlap, in order.
+
+    >>> united([(5, 6), (0, 2), (1, 3)])
+    [(0, 3), (5, 6)]
+    """
+    found = list[Times]()
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def without(span: Times, others: Sequence[Times]) -> Iterator[Times]:
+    """Yield what is left of a span without others, which are in order and do not overlap.
+
+    >>> [*without((0, 10), [(-5, 1), (3, 4), (9, 12), (20, 21)])]
+    [(1, 3), (4, 9)]
+    """
+    start, end = span
+    for one, two in others[bisect_left(others, start, key=lambda other: other[1]) :]:
+        if one >= end:
+            break
+        if one > start:
+            yield start, one
+        start = max(start, two)
+    if start < end:
+        yield start, end
 
 
 def joined(pieces: Iterable[tuple[float, float, Label]], room: float) -> list[Work]:
