@@ -69,6 +69,12 @@ QWEN_3_235B = _llama(
     expert_hidden=1536, name="Qwen3 235B-A22B",
 )  # fmt: skip
 """Qwen team, arXiv 2505.09388, table 2, and the configuration that was published with the weights."""
+OLMO_2_7B = _llama(32, 4096, 32, 4096, 100352, feed_forward=11008, wide_norms=True, name="OLMo 2 7B")
+OLMO_2_13B = _llama(40, 5120, 40, 4096, 100352, feed_forward=13824, wide_norms=True, name="OLMo 2 13B")
+OLMO_2_32B = _llama(64, 5120, 40, 4096, 100352, kv_heads=8, feed_forward=27648, wide_norms=True, name="OLMo 2 32B")
+"""OLMo team, arXiv 2501.00656, and src/olmo_core/nn/transformer/config.py of github.com/allenai/OLMo-core: norms after
+attention and the feed-forward part, and of queries and keys over their whole width. 100,352 words as in the published
+configuration."""
 
 # -- clusters: a machine and a software stack, with its date ---------------------------------------
 

@@ -435,6 +435,8 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
+        if labels.of_heads > 1:
+            self.model.check_ulysses(self.tensor, labels.of_heads)
         key = self._alike(labels.kind, (labels,))
         return self._once(key, lambda: self._held(labels))  # type: ignore[no-any-return]
 

@@ -62,7 +62,8 @@ class Transformer:
     feed-forward part, 4 x hidden unless given; ``gated``: whether it is of the Llama family (see above); ``attention``:
     ``"scores"`` writes the scores of attention to memory, ``"flash"`` never does, and skips the half that is masked;
     ``tied``: whether the head is the embedding, used again. ``head_width``: the width of a head, hidden / heads unless
-    given; ``head_norms``: whether queries and keys are normed, head by head; ``latent``: of latent attention (DeepSeek,
+    given; ``head_norms``: whether queries and keys are normed, head by head, and ``wide_norms``: all heads together;
+    ``latent``: of latent attention (DeepSeek,
     arXiv 2405.04434), the widths of the queries' latent, of that of keys and values, and of what carries the position.
 
     With ``experts`` the feed-forward part of all layers but the first ``dense_layers`` has so many, each a gated one of
@@ -88,6 +89,7 @@ class Transformer:
     name: str = "model"
     head_width: int | None = None
     head_norms: bool = False
+    wide_norms: bool = False
     latent: tuple[int, int, int] | None = None
     experts: int = 0
     chosen: int = 0
@@ -102,7 +104,7 @@ class Transformer:
             if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         one_of_names("attention", self.attention, ("scores", "flash"))
-        for name in ("gated", "tied", "head_norms", "router_biases"):
+        for name in ("gated", "tied", "head_norms", "wide_norms", "router_biases"):
             instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         instance_of("name", self.name, str, 'name="GPT-3"')
         self._check_experts()
@@ -225,7 +227,8 @@ class Transformer:
     def norm_width(self) -> int:
         """Numbers in the norms of a layer of the Llama family."""
         within = sum(self.latent[:2]) if self.latent else 0
-        return 2 * self.hidden + within + (2 * (self.head_width or self.hidden // self.heads) if self.head_norms else 0)
+        of_heads = 2 * (self.head_width or self.hidden // self.heads) if self.head_norms else 0
+        return 2 * self.hidden + within + of_heads + (self.query_width + self.kv_width if self.wide_norms else 0)
 
     def layer_parameters(self, dense: bool = False) -> dict[str, int]:
         """Return how many parameters a layer has, by weight. ``dense``: one of the first of a model with experts, which
@@ -424,6 +427,7 @@ class Transformer:
             rotation, gate = (4, 6) if fused else (20, 10)
             norm = 4 if fused or fused_norms else 34
             outside = 2.0 * norm + 2 * 6
+            rotation += norm * (self.head_norms or self.wide_norms)  # of queries and keys, both
             inside = rotation * (self.query_width + self.kv_width) / self.hidden + gate * self.inner_met / self.hidden
             # Tokens are sorted by experts and put back, twice, and added up: each copy is read and written.
             inside += self.with_experts * self.chosen * 8
@@ -502,6 +506,8 @@ class Transformer:
         if self.gated:  # inputs and outputs of the norms; then queries, keys, values, their result; the gate
             inside = 2 * (self.query_width + self.value_width) + 4 * self.kv_width
             inside += _gate_keeps(fused) * self.inner_met
+            if self.head_norms or self.wide_norms:  # whose inputs are kept as well
+                inside += 2 * (self.query_width + self.kv_width)
             # What goes to experts, and what comes of them, is kept as often as a token goes to one; and the latents.
             copies = 4 * self.with_experts * self.chosen
             latents = 2 * sum(self.latent) / self.hidden if self.latent else 0.0
@@ -579,6 +585,20 @@ class Transformer:
             problem = f"{self.name} has {heads} {of}, which cannot be split over {tensor} tensor-parallel ranks"
             fix = f"tensor= one of {fits}"
             raise PuzzleError(problem, where="tensor", expected=f"a divisor of {heads}", got=str(tensor), fix=fix)
+
+    def check_ulysses(self, tensor: int, ways: int) -> None:
+        """Raise PuzzleError if ``ways`` ranks that turn slices of a sequence into heads, each of them ``tensor`` GPUs,
+        are more than there are heads of keys and values: each GPU has whole ones."""
+        heads = self.kv_heads or self.heads
+        if heads % (tensor * ways):
+            most = max(n for n in divisors(heads) if n <= heads // tensor)
+            of = f", each of which is {tensor} GPUs" * (tensor > 1)
+            problem = f"{self.name} has {heads} heads of keys and values, which cannot be split over {ways} ranks{of}"
+            fix = f"at most {most} ranks that turn slices into heads, and a ring of such groups"
+            if most == 1:
+                fix = "a ring of slices in place of heads"
+            fix += ", or a smaller tensor=" * (tensor > 1)
+            raise PuzzleError(problem, where="alltoall", got=f"{tensor * ways} GPUs for {heads} heads", fix=fix)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
