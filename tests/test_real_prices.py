@@ -19,6 +19,7 @@ from lib.real import (
     H100_DGX,
     H100_TORCHTITAN,
     LLAMA_3_8B,
+    LLAMA_3_405B,
     MEGATRON_22B,
     RTX_4090,
     Transformer,
