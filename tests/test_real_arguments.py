@@ -41,13 +41,13 @@ def arguments() -> dict[str, tuple[Callable[[Any], object], list[Any]]]:
 
     for field in fields(Transformer):
         kind = {"name": NO_TEXT, "attention": NO_NAME, "latent": [*NEVER, 0, 2.5, "8", True, (1536, 512)]}
-        kind |= dict.fromkeys(("gated", "tied", "head_norms"), NO_FLAG)
+        kind |= dict.fromkeys(("gated", "tied", "head_norms", "wide_norms"), NO_FLAG)
         kind |= {key: [*NO_COUNT, 2] for key in ("experts", *OF_EXPERTS[:-1])}  # without the others, 2 cannot be either
         found[f"Transformer.{field.name}"] = changed(SMALL, field.name), kind.get(field.name, NO_WHOLE_NUMBER)
     for name in ("experts", "chosen", "expert_hidden"):
         found[f"Transformer.{name} of a model with experts"] = changed(SPARSE, name), [*NO_WHOLE_NUMBER]
     for field in fields(Cluster):
-        kind = {"fused": NO_FLAG, "name": NO_TEXT}
+        kind = {"fused": NO_FLAG, "fused_norms": NO_FLAG[:-1], "name": NO_TEXT}
         other = NO_WHOLE_NUMBER if field.name.startswith("gpus") else NO_NUMBER
         above = ["peak", "memory", "memory_bandwidth", "link", "nic", "host_bandwidth", "host_link"]
         part = [0, 1.5] if field.name.endswith("reached") else [0] if field.name in above else []

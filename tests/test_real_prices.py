@@ -4,6 +4,7 @@ ones."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from lib.real import (
     H100_DGX,
     H100_TORCHTITAN,
     LLAMA_3_8B,
+    LLAMA_3_405B,
     MEGATRON_22B,
     RTX_4090,
     Transformer,
@@ -37,6 +39,7 @@ from solutions.p17_tensor_parallel import tensor_parallel
 from solutions.p18_sequence_parallel import sequence_parallel
 from solutions.p22_offload import offload
 from solutions.p23_lora import lora
+from solutions.p26_ring_attention import ulysses
 
 SMALL = Transformer(12, 1024, 16, 512, 8192, tied=True, name="small")
 FLASH = replace(LLAMA_3_8B, layers=8, sequence=2048)
@@ -534,3 +537,13 @@ def test_what_is_known_of_a_tensor_is_not_taken_for_another(cost: RealCost) -> N
     together = [(cost.elements(labels), cost.sent(labels)) for labels in every]
     assert together == [(replace(cost).elements(labels), replace(cost).sent(labels)) for labels in every]
     assert len(set(together)) > 40
+
+
+@pytest.mark.parametrize(("ranks", "tensor", "said"), [(4, 8, "a ring of slices in place of"), (16, 1, "at most 8 ranks")])
+def test_no_more_ranks_turn_slices_into_heads_than_keys_have(ranks: int, tensor: int, said: str) -> None:
+    model = replace(LLAMA_3_405B, sequence=131_072, layers=2)
+    program = partial(run, ulysses, layers=2, batches=1)
+    assert program(4, cost=H100_DGX.cost(model, tensor=2)).seconds > 0
+    with pytest.raises(PuzzleError, match="8 heads of keys and values, which cannot be split") as caught:
+        program(ranks, cost=H100_DGX.cost(model, tensor=tensor))
+    assert said in str(caught.value)

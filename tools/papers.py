@@ -2,7 +2,7 @@
 
 Tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
 software stack (the part of the peak that matrix products reach) fitted on one row; how far each set is off, with the
-139 rows of ``tools/foundry.py``; what fits; what is only shown; and what the planner would choose beside what others
+139 rows of ``tools/foundry.py``; one H100 that was measured for this course; what fits; what is only shown; and what the planner would choose beside what others
 chose. They are printed, and written as ``papers.csv``, ``planner.csv`` and ``papers.svg`` into the folder that is
 named, or ``dist``.
 """
@@ -38,7 +38,7 @@ from lib.real import (
 from lib.real.prices import RealCost
 from lib.record.kinds import MEMORY_KINDS
 from lib.running.plan import Search
-from tools import foundry, published
+from tools import foundry, measured, published
 from tools.papers_picture import picture
 
 with redirect_stdout(StringIO()):  # the cells of a puzzle print, the last one what a step takes
@@ -536,9 +536,25 @@ def errors_page(sets: Sequence[foundry.Errors]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def write_page(sets: Sequence[foundry.Errors], choices: Sequence[Choice], path: Path = PAGE) -> None:
-    """Write both tables into the page on real machines."""
+ONE_BEGINS, ONE_ENDS = "<!-- one H100, made by `make papers` -->", "<!-- end of one H100 -->"
+
+
+def one_gpu() -> list[foundry.Errors]:
+    """Return how far our prices of one H100 are off what was measured of one, set by set, and how far those of the
+    H100 are whose parts of the peak were assumed."""
+    found = measured.errors(measured.lines())
+    for how in ("eager", "compiled"):
+        off = [line.off for line in measured.layers(how, H100_DGX) if "bytes" not in line.what]
+        found.append(foundry.errors(f"a layer, {how}, by the {H100_DGX.name} that is assumed", off))
+    return found
+
+
+def write_page(
+    sets: Sequence[foundry.Errors], choices: Sequence[Choice], one: Sequence[foundry.Errors], path: Path = PAGE
+) -> None:
+    """Write all tables into the page on real machines."""
     page = between(path.read_text(encoding="utf-8"), BEGINS, ENDS, choices_page(choices))
+    page = between(page, ONE_BEGINS, ONE_ENDS, errors_page(one))
     path.write_text(between(page, ERRORS_BEGIN, ERRORS_END, errors_page(sets)), encoding="utf-8")
 
 
@@ -637,6 +653,9 @@ def main(arguments: Sequence[str]) -> None:
         "Of the first three, without the row that is fitted; then LLM Foundry's, all, and parts of them\n\n"
         f"{foundry.text(sets)}\n"
     )
+    said("one H100")
+    one = one_gpu()
+    print(f"One H100 that was measured for this course, in percent of what was measured\n\n{foundry.text(one)}\n")
     said("what fits")
     print(f"Does it fit?\n\n{room_text([*room(open_rows)])}\n")
     said("what is only shown")
@@ -658,7 +677,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     folder = Path(arguments[0]) if arguments else Path("dist")
     save([*done, *found], folder, choices)
-    write_page(of_page, choices)
+    write_page(of_page, choices, one)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ FITS = 0.92
 """The part of a card's memory that tensors can fill. The rest is for CUDA and NCCL, and for what PyTorch's allocator
 keeps for later, or cannot use, because it lies in gaps."""
 MIB = 2**20
+NUMBER = 2  # bytes of a number to compute with
 CAST_BYTES = 3
 """Bytes that are moved for each number of an operand that becomes one of 8 bits: 2 are read and 1 is written."""
 
@@ -32,7 +33,8 @@ class Hardware:
     second from one GPU to the others of its node, in one direction; ``nic``: bytes a second between nodes *for each
     GPU* (a card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to;
     ``latency`` and ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether
-    norms and the like are compiled into one pass over memory; ``gpus``: how many there are, if that is limited.
+    norms and the like are compiled into one pass over memory, and ``fused_norms``: whether norms are even where nothing is
+    compiled (as ``fused``, unless given); ``gpus``: how many there are, if that is limited.
     ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
     describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
     where there are none. Raises PuzzleError for a number that cannot be.
@@ -56,6 +58,7 @@ class Hardware:
     gpus_per_box: int = 8
     gpus: int | None = None
     fused: bool = True
+    fused_norms: bool | None = None
     host_memory: float = 1e12
     host_bandwidth: float = 200e9
     host_link: float = 25e9
@@ -63,10 +66,12 @@ class Hardware:
 
     def __post_init__(self) -> None:
         instance_of("name", self.name, str, 'name="A100"')
-        instance_of("fused", self.fused, bool, "fused=True, or False")
+        for name in ("fused", "fused_norms"):
+            if getattr(self, name) is not None or name == "fused":
+                instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         for field in fields(self):
             name, value, part = field.name, getattr(self, field.name), field.name.endswith("reached")
-            if name in ("name", "fused") or (value is None and field.default is None):
+            if name in ("name", "fused", "fused_norms") or (value is None and field.default is None):
                 continue
             if name.startswith("gpus"):
                 object.__setattr__(self, name, whole_number(name, value))
@@ -86,14 +91,16 @@ class Hardware:
 
     def product_takes(self, *dimensions: float, fp8: bool = False) -> float:
         """Return the seconds of a matrix product: of rows, columns, and what is summed over. The smaller the smallest
-        of them, the less often is each number used that the product reads or writes. With ``fp8`` numbers have 8 bits,
-        and one operand of each product is read and written once more to make them so."""
+        of them, the less often is each number used that the product reads or writes; and it takes at least as long as
+        its numbers take to be read and written. With ``fp8`` numbers have 8 bits, and one operand of each product is
+        read and written once more to make them so."""
         small = 1 + self.half_reached_at / min(dimensions)
         took = 2 * prod(dimensions) / (self.peak * self.reached) * small
+        rows, wide, high = dimensions
+        moved = self.moving_takes(NUMBER * (rows * wide + wide * high + rows * high))
         if not fp8:
-            return took
-        rows, wide, _ = dimensions
-        return took * self.peak / self.peak_fp8 + self.moving_takes(CAST_BYTES * rows * wide)
+            return max(took, moved)
+        return max(took * self.peak / self.peak_fp8, moved / 2) + self.moving_takes(CAST_BYTES * rows * wide)
 
     def attention_takes(self, flops: float, backward: bool = False) -> float:
         """Return the seconds that attention of so many operations takes."""

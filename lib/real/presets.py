@@ -69,6 +69,12 @@ QWEN_3_235B = _llama(
     expert_hidden=1536, name="Qwen3 235B-A22B",
 )  # fmt: skip
 """Qwen team, arXiv 2505.09388, table 2, and the configuration that was published with the weights."""
+OLMO_2_7B = _llama(32, 4096, 32, 4096, 100352, feed_forward=11008, wide_norms=True, name="OLMo 2 7B")
+OLMO_2_13B = _llama(40, 5120, 40, 4096, 100352, feed_forward=13824, wide_norms=True, name="OLMo 2 13B")
+OLMO_2_32B = _llama(64, 5120, 40, 4096, 100352, kv_heads=8, feed_forward=27648, wide_norms=True, name="OLMo 2 32B")
+"""OLMo team, arXiv 2501.00656, and src/olmo_core/nn/transformer/config.py of github.com/allenai/OLMo-core: norms after
+attention and the feed-forward part, and of queries and keys over their whole width. 100,352 words as in the published
+configuration."""
 
 # -- clusters: a machine and a software stack, with its date ---------------------------------------
 
@@ -132,6 +138,15 @@ H100_DGX = Cluster(
 )  # fmt: skip
 """DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608).
 All three parts are assumed."""
+H100_PYTORCH = replace(
+    H100_DGX, name="H100 80 GB, PyTorch 2026", reached=0.73, half_reached_at=0, attention_reached=0.57,
+    attention_back_reached=0.5, fused=False, fused_norms=True,
+)  # fmt: skip
+"""One H100 80 GB HBM3 (700 W) measured for this course on 26 November 2026, with PyTorch 2.11 and CUDA 13.0, bf16, not
+compiled: ``tools/h100_2026.csv``. 0.73 is the median of products whose smallest dimension is 512 or more; below some
+400 a product takes what its bytes take. Attention is cuDNN's, which PyTorch chooses here, of 8,192 tokens. The rows
+were measured on one GPU: the links are those of a DGX H100. ``replace(H100_PYTORCH, fused=True, loss_bytes=FUSED)`` is
+the same compiled."""
 A100_40_P4D = Cluster(
     "A100 40 GB, p4d", peak=312e12, reached=0.74, half_reached_at=_A100_HALF, attention_reached=0.5, memory=_A100_40,
     memory_bandwidth=1.555e12, link=300e9, nic=6.25e9,

@@ -31,13 +31,14 @@ from ..record.table import OPERATIONS, collective
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .hardware import Hardware
 from .layer import Layer
-from .transformer import BACKWARD_MOVES, FORMULAS, RECOMPUTE, Transformer, check_widths, divisors
+from .transformer import BACKWARD_MOVES, FORMULAS, MAIN, RECOMPUTE, Transformer, check_widths, divisors
 
 NANOSECONDS = 10**9  # time units in a second
 LORA_RANK, FEW_BITS = 16, 4
 """Adapters, and frozen weights beside them, as they are advised where nothing else fits."""
-GRADIENT_TOUCHED = 8
-"""How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it."""
+GRADIENT_TOUCHED, UNSCALED_TOUCHED = 8, 5
+"""How often an optimizer step reads or writes a gradient: to unscale, measure, clip, use and clear it. Where weights
+have 4 bytes nothing is scaled: 4.9 was measured on an H100 (``make papers``)."""
 PRICED = (FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, LOSS, UPDATE, *STEPS, *OF_EXPERTS)
 """The operations of the compute stream whose time is known here. Others are refused."""
 STEP_KINDS = frozenset(row.kind for row in STEPS)
@@ -304,8 +305,9 @@ class RealCost(Cost):
     def update_takes(self, parameters: float) -> float:
         """Return the seconds of an optimizer step on so many parameters: it is all moving of bytes."""
         states = self.model.optimizer_bytes(self.stored, self.optimizer)
-        weights = self.stored if self.stored < 4 else 2 * self.stored  # only written, where there are main weights
-        return self.cluster.moving_takes(parameters * (2 * states + weights + GRADIENT_TOUCHED * self.gradients))
+        weights = self.stored if self.stored < MAIN else 2 * self.stored  # only written, where there are main weights
+        touched = GRADIENT_TOUCHED if self.stored < MAIN else UNSCALED_TOUCHED
+        return self.cluster.moving_takes(parameters * (2 * states + weights + touched * self.gradients))
 
     def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
         if OPERATIONS[kind].by_batch:
@@ -406,9 +408,11 @@ class RealCost(Cost):
             model, t, part = self.model, self._tensor(share), self.layer.part
 
             def kept(how: str) -> float:
-                whole = model.activation_bytes(part, t, self.sequence_parallel, how) - self._boundary(share)
+                fused = self.cluster.fused
+                whole = model.activation_bytes(part, t, self.sequence_parallel, how, fused=fused)
+                whole -= self._boundary(share)
                 if self.experts and how != "full":
-                    whole -= model.routed_kept(part, t) / (2 if how == "every second layer" else 1)
+                    whole -= model.routed_kept(part, t, fused=fused) / (2 if how == "every second layer" else 1)
                 return whole
 
             some = self.recomputed_part if recompute == self.recomputed else 1.0
@@ -431,6 +435,8 @@ class RealCost(Cost):
 
     def elements(self, labels: Labels) -> Elements:
         """Return the bytes of a tensor on each GPU of a rank."""
+        if labels.of_heads > 1:
+            self.model.check_ulysses(self.tensor, labels.of_heads)
         key = self._alike(labels.kind, (labels,))
         return self._once(key, lambda: self._held(labels))  # type: ignore[no-any-return]
 
@@ -507,7 +513,7 @@ class RealCost(Cost):
     def _inside(self, many: int) -> float:
         """Return the bytes that the experts of a layer keep of so many micro-batches, between what goes to them and
         what comes of them."""
-        return many * self.model.routed_kept(self.layer.part, self.tensor, inside=True)
+        return many * self.model.routed_kept(self.layer.part, self.tensor, True, self.cluster.fused)
 
     def workspace(self, kind: str, *labels: Labels) -> Elements:
         """Return the bytes that an operation holds while it runs: a loss the logits and, with gathered weights, the

@@ -32,7 +32,7 @@ EAGER, COMPILED, FUSED = 14, 8, 4
 """Bytes of head and loss at their peak for each token and word of the vocabulary. ``EAGER``: the logit in 2 bytes and
 in 4, its logarithm in 4, its gradient in 4; ``COMPILED``: the logit in 2 and in 4 bytes, its gradient in 2. These two
 are what was measured for 8,192 tokens and 256,000 words, 28,000 and 16,000 MiB (github.com/apple/ml-cross-entropy,
-PyTorch 2.4.1). ``FUSED``: the logit and its gradient in 2 bytes each, as in the kernel of the package flash-attn."""
+PyTorch 2.4.1). PyTorch 2.11 was measured with 12 and 4 on an H100 (``make papers``). ``FUSED``: the logit and its gradient in 2 bytes each, as in the kernel of the package flash-attn."""
 BY_ROWS = ("output", "down")
 """The matrices of a layer that tensor parallelism cuts by what goes in; it cuts the others by what comes out."""
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
@@ -62,7 +62,8 @@ class Transformer:
     feed-forward part, 4 x hidden unless given; ``gated``: whether it is of the Llama family (see above); ``attention``:
     ``"scores"`` writes the scores of attention to memory, ``"flash"`` never does, and skips the half that is masked;
     ``tied``: whether the head is the embedding, used again. ``head_width``: the width of a head, hidden / heads unless
-    given; ``head_norms``: whether queries and keys are normed, head by head; ``latent``: of latent attention (DeepSeek,
+    given; ``head_norms``: whether queries and keys are normed, head by head, and ``wide_norms``: all heads together;
+    ``latent``: of latent attention (DeepSeek,
     arXiv 2405.04434), the widths of the queries' latent, of that of keys and values, and of what carries the position.
 
     With ``experts`` the feed-forward part of all layers but the first ``dense_layers`` has so many, each a gated one of
@@ -88,6 +89,7 @@ class Transformer:
     name: str = "model"
     head_width: int | None = None
     head_norms: bool = False
+    wide_norms: bool = False
     latent: tuple[int, int, int] | None = None
     experts: int = 0
     chosen: int = 0
@@ -102,7 +104,7 @@ class Transformer:
             if getattr(self, name) is not None or name not in ("kv_heads", "feed_forward"):
                 object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         one_of_names("attention", self.attention, ("scores", "flash"))
-        for name in ("gated", "tied", "head_norms", "router_biases"):
+        for name in ("gated", "tied", "head_norms", "wide_norms", "router_biases"):
             instance_of(name, getattr(self, name), bool, f"{name}=True, or False")
         instance_of("name", self.name, str, 'name="GPT-3"')
         self._check_experts()
@@ -225,7 +227,8 @@ class Transformer:
     def norm_width(self) -> int:
         """Numbers in the norms of a layer of the Llama family."""
         within = sum(self.latent[:2]) if self.latent else 0
-        return 2 * self.hidden + within + (2 * (self.head_width or self.hidden // self.heads) if self.head_norms else 0)
+        of_heads = 2 * (self.head_width or self.hidden // self.heads) if self.head_norms else 0
+        return 2 * self.hidden + within + of_heads + (self.query_width + self.kv_width if self.wide_norms else 0)
 
     def layer_parameters(self, dense: bool = False) -> dict[str, int]:
         """Return how many parameters a layer has, by weight. ``dense``: one of the first of a model with experts, which
@@ -384,10 +387,12 @@ class Transformer:
         each = (6 if fused else 10) * self.expert_hidden + 8 * self.hidden
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
-    def routed_kept(self, micro_batch: int | Fraction = 1, tensor: float = 1, inside: bool = False) -> float:
+    def routed_kept(
+        self, micro_batch: int | Fraction = 1, tensor: float = 1, inside: bool = False, fused: bool = True
+    ) -> float:
         """Return which of the ``activation_bytes`` experts keep: what goes to them, what comes of them, and what is
         ``inside``, which is without these two."""
-        each = 6 * self.expert_hidden + (0 if inside else 4 * self.hidden)
+        each = _gate_keeps(fused) * self.expert_hidden + (0 if inside else 4 * self.hidden)
         return self.with_experts * self.chosen * each * self.tokens(micro_batch) / tensor
 
     @property
@@ -398,7 +403,12 @@ class Transformer:
     # -- bytes that are moved -----------------------------------------------------------
 
     def pointwise_bytes(
-        self, micro_batch: int | Fraction = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
+        self,
+        micro_batch: int | Fraction = 1,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        fused: bool = True,
+        fused_norms: bool | None = None,
     ) -> float:
         """Return the bytes that a layer's forward reads and writes besides its matrix products and its scores, on each
         of ``tensor`` ranks; backward moves half as much again.
@@ -406,33 +416,47 @@ class Transformer:
         The GPT family: norms, dropout and residuals 22sbh, the activation function 16sbh/t. The Llama family: two
         norms, two residuals, the rotation of queries and keys, and the gate. ``fused``: each of these reads its
         operands and writes its result once; otherwise, in the Llama family, norms and rotations run one operation after
-        the other, in 4 bytes a number, as PyTorch does unless it compiles.
+        the other, in 4 bytes a number, as PyTorch does unless it compiles. ``fused_norms``: norms alone are one pass, as
+        ``torch.nn.RMSNorm`` is since 2025.
         """
         numbers = self.tokens(micro_batch) * self.hidden
         outside, inside = 22.0, 16.0 * self.inner / (4 * self.hidden)
         if self.gated:
             # A norm: to 4 bytes, square and mean, scale, back to 2 bytes, weight. A residual: two read, one written.
             # The gate: its function, then the product; the rotation of queries and keys: to 4 bytes, rotated, and back.
-            norm, rotation, gate = (4, 4, 6) if fused else (34, 20, 10)
+            rotation, gate = (4, 6) if fused else (20, 10)
+            norm = 4 if fused or fused_norms else 34
             outside = 2.0 * norm + 2 * 6
+            rotation += norm * (self.head_norms or self.wide_norms)  # of queries and keys, both
             inside = rotation * (self.query_width + self.kv_width) / self.hidden + gate * self.inner_met / self.hidden
             # Tokens are sorted by experts and put back, twice, and added up: each copy is read and written.
             inside += self.with_experts * self.chosen * 8
         return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
 
     def pointwise_back(
-        self, micro_batch: int | Fraction = 1, tensor: int = 1, sequence_parallel: bool = False, fused: bool = True
+        self,
+        micro_batch: int | Fraction = 1,
+        tensor: int = 1,
+        sequence_parallel: bool = False,
+        fused: bool = True,
+        fused_norms: bool | None = None,
     ) -> float:
         """Return the same for a layer's backward: half as much again. In the GPT family that is not ``fused`` it is
         more, for each number of the residual: two norms 20 bytes and two sums of gradients 12; the activation function
-        24, gradients of biases 18, queries, keys and values put together 12, and what attention reads and clears 16.
+        24, gradients of biases 18, queries, keys and values put together 12, and what attention reads and clears 16. In
+        the Llama family with ``fused_norms`` alone: two norms 20, and five sums of gradients, two of them at the
+        residuals, 30; the rotation as in forward; the gate, which is a product and a function, 18 for each of its own.
         """
-        if fused or self.gated:
-            return BACKWARD_MOVES * self.pointwise_bytes(micro_batch, tensor, sequence_parallel, fused)
-        outside, inside = 20 + 12 + 4, 24 * self.inner / (4 * self.hidden) + 14 + 12 + 16
-        return (
-            self.tokens(micro_batch) * self.hidden * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
-        )
+        numbers = self.tokens(micro_batch) * self.hidden
+        if fused or self.with_experts or (self.gated and not fused_norms):
+            forward = self.pointwise_bytes(micro_batch, tensor, sequence_parallel, fused, fused_norms)
+            return BACKWARD_MOVES * forward
+        if self.gated:
+            outside = 20.0 + 30
+            inside = (20 * (self.query_width + self.kv_width) + 18 * self.inner_met) / self.hidden
+        else:
+            outside, inside = 20 + 12 + 4, 24 * self.inner / (4 * self.hidden) + 14 + 12 + 16
+        return numbers * (outside / (tensor if sequence_parallel else 1) + inside / tensor)
 
     def score_bytes(self, micro_batch: int | Fraction = 1, backward: bool = False) -> float:
         """Return the bytes that a layer moves for attention's scores: 13as²b, in backward 19as²b; for flash none."""
@@ -453,10 +477,12 @@ class Transformer:
         sequence_parallel: bool = False,
         recompute: str = "none",
         context: int = 1,
+        fused: bool = True,
     ) -> float:
         """Return the bytes that a layer keeps from forward to backward on each of ``tensor`` ranks, on the average of
         all layers: sbh(10 + 24/t + 5as/(ht)) in the GPT family, with ``sequence_parallel`` all of it divided by t, and
-        with ``context`` GPUs that share each sequence all of it divided by these.
+        with ``context`` GPUs that share each sequence all of it divided by these. In the Llama family a gate that is
+        not ``fused`` keeps the result of its function as well.
 
         >>> gpt3 = Transformer(96, 12288, 96, 2048, 51200, tied=True)
         >>> [round(gpt3.activation_bytes(1, 8, True, how) / 2**20) for how in ("none", "selective", "full")]
@@ -471,14 +497,17 @@ class Transformer:
         if recompute == "full":
             return boundary
         if recompute == "every second layer":
-            whole = self.activation_bytes(micro_batch, tensor, sequence_parallel)
+            whole = self.activation_bytes(micro_batch, tensor, sequence_parallel, fused=fused)
             return (whole + boundary) / 2
         if recompute == "every second product":
             kept = self.hidden + sum(high for _, high in list(self.products.values())[::2])
             return boundary + 2.0 * self.tokens(micro_batch) * kept / t
         outside, inside = 10.0, 12 + 4 * self.kv_width / self.hidden + 2 * self.inner / self.hidden
         if self.gated:  # inputs and outputs of the norms; then queries, keys, values, their result; the gate
-            inside = 2 * (self.query_width + self.value_width) + 4 * self.kv_width + 6 * self.inner_met
+            inside = 2 * (self.query_width + self.value_width) + 4 * self.kv_width
+            inside += _gate_keeps(fused) * self.inner_met
+            if self.head_norms or self.wide_norms:  # whose inputs are kept as well
+                inside += 2 * (self.query_width + self.kv_width)
             # What goes to experts, and what comes of them, is kept as often as a token goes to one; and the latents.
             copies = 4 * self.with_experts * self.chosen
             latents = 2 * sum(self.latent) / self.hidden if self.latent else 0.0
@@ -557,8 +586,28 @@ class Transformer:
             fix = f"tensor= one of {fits}"
             raise PuzzleError(problem, where="tensor", expected=f"a divisor of {heads}", got=str(tensor), fix=fix)
 
+    def check_ulysses(self, tensor: int, ways: int) -> None:
+        """Raise PuzzleError if ``ways`` ranks that turn slices of a sequence into heads, each of them ``tensor`` GPUs,
+        are more than there are heads of keys and values: each GPU has whole ones."""
+        heads = self.kv_heads or self.heads
+        if heads % (tensor * ways):
+            most = max(n for n in divisors(heads) if n <= heads // tensor)
+            of = f", each of which is {tensor} GPUs" * (tensor > 1)
+            problem = f"{self.name} has {heads} heads of keys and values, which cannot be split over {ways} ranks{of}"
+            fix = f"at most {most} ranks that turn slices into heads, and a ring of such groups"
+            if most == 1:
+                fix = "a ring of slices in place of heads"
+            fix += ", or a smaller tensor=" * (tensor > 1)
+            raise PuzzleError(problem, where="alltoall", got=f"{tensor * ways} GPUs for {heads} heads", fix=fix)
+
     def __str__(self) -> str:
         return f"{self.name} ({self.size / 1e9:.4g} billion parameters)"
+
+
+def _gate_keeps(fused: bool) -> int:
+    """Return the bytes that a gated feed-forward part keeps for each number of its width: both operands of the gate and
+    its result; where it is not fused also what its function gives."""
+    return 6 if fused else 8
 
 
 def _numbers(products: dict[str, tuple[int, int]]) -> int:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from ...record.table import SEND
 from ...record.training import BACKWARD, FORWARD
-from .calls import Call, Rank, Work, natural
+from .calls import NOBODY, Call, Rank, Work, natural
 from .doubts import Doubts, Taken, of_kernels
 from .labels import MESSAGES, STEP, WORK, Label, bytes_of, call_of, is_kernel_of_network, label_of
+from .launched import Inside, Launches
 from .streams import ENTRIES, damaged
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -79,6 +80,8 @@ class Raw:
         self.sent: list[tuple[Span, str, Any]] = []
         self.said: dict[int, dict[str, Any]] = {}
         """What the CPU's side of a call of NCCL says, by the number that it shares with its kernels."""
+        self.comms: list[Inside] = []
+        """When it says so."""
 
     def add(self, name: str, value: Any) -> None:
         """Take one entry of the file."""
@@ -127,6 +130,7 @@ class Raw:
             self.steps[int(found[1])] = span
         elif span.name == "record_param_comms":
             self.said[int(args.get("External id", -1))] = args
+            self.comms.append(Inside(span.thread, span.start, span.end, args))
         elif span.name.startswith("gloo:"):
             self._gloo(span, args)
         else:
@@ -220,14 +224,15 @@ class Raw:
         found.problems = self.doubts.sentences(self.path.name)
         if world is not None and rank >= world:
             found.problems.append(f"{self.path.name}: it is of rank {rank}, and there are {world} ranks, it says")
+        self._join_messages(rank, found.world)
         if self.kernels:
             found.work, found.calls = self._of_gpu(labels, begins, ends)
+            found.calls += [call for call, *_ in self.of_gloo if begins <= call.start < ends]
             found.problems += of_kernels(self._taken(begins, ends), self.path.name)
             without = sum(one.launched is None for one in self._taken(begins, ends)) if self.launches else 0
             if without:
                 found.notes.append(f"{self.path.name}: kernels without a launch, so what for is not known: {without}")
         else:
-            self._join_messages(rank, found.world)
             found.calls = [call for call in self.calls if begins <= call.start < ends]
             found.work = self._of_cpu(labels, begins, ends)
         return found
@@ -240,15 +245,32 @@ class Raw:
 
     def _of_gpu(self, labels: "_Labels", begins: float, ends: float) -> tuple[list[Work], list[Call]]:
         pieces, calls = [], []
+        called, said = self._launches()
+        with_kernels, copies = set[Inside](), defaultdict[Inside, list[tuple[float, float]]](list)
         for start, end, launched, call, _ in self.kernels:
             moment, thread = self.launches.get(launched, (start, None))
             if not begins <= moment < ends:
                 continue
+            about = said.at(thread, moment)
             if call >= 0:
                 calls.append(self.calls[call])
-            else:
+                with_kernels |= {about} if about else set()
+            elif about:
+                copies[about].append((start, end))
+            elif not called.at(thread, moment):
                 pieces.append((start, end, labels.at(thread, moment)))
+        for about, spans in copies.items():
+            if about not in with_kernels and about.about and about.about.get("Collective name"):
+                span = Span(min(start for start, _ in spans), max(end for _, end in spans), about.thread)
+                calls.append(self._call(span, about.about))
+                calls[-1].group = calls[-1].group or self.groups().get(calls[-1].group_name)
         return joined(pieces, GPU_JOIN), calls
+
+    def _launches(self) -> tuple[Launches, Launches]:
+        """Return when calls of the network launch something, and when they also say what is called."""
+        called = [Inside(span.thread, span.start, span.end) for span, *_ in self.sent]
+        called += [Inside(thread, call.start, call.end or 0.0) for call, thread, message in self.of_gloo if not message]
+        return Launches(called), Launches(self.comms)
 
     def _taken(self, begins: float, ends: float) -> Iterator[Taken]:
         """Yield the kernels of a step, whatever they are for."""
@@ -351,13 +373,17 @@ def ranks_of(said: Any, args: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 class _Labels:
-    """Which label is open on which thread at which moment: the one that was opened last."""
+    """Which label is open on which thread at which moment: the one that was opened last. PyTorch's backward pass of a
+    GPU has a thread of its own, on which nodes are open and no labels; there the label counts that is open where the
+    pass was begun."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         by_thread = defaultdict[object, list[Span]](list)
         for span in spans:
             by_thread[span.thread].append(span)
         self.known = {thread: _changes(own) for thread, own in by_thread.items()}
+        named = [span for span in spans if span.name and span.label and span.label.kind.startswith(BACKWARD.kind)]
+        self.backward = _changes(named)
         kinds = {span.label.kind for span in spans if span.label is not None}
         # Where someone has labeled forwards, all else is something else. Where only the rest is labeled, by PyTorch,
         # what is neither backward nor update is the forward pass.
@@ -365,9 +391,15 @@ class _Labels:
 
     def at(self, thread: object, moment: float) -> Label:
         """Return the label for what happens on a thread at a moment."""
-        starts, labels = self.known.get(thread, ((), ()))
-        at = bisect_right(starts, moment) - 1
-        return (labels[at] if at >= 0 else None) or self.other
+        found = _open(self.known.get(thread, ((), ())), moment)
+        if found is not None and found.kind == BACKWARD.kind and found[1:3] == (None, NOBODY):
+            found = _open(self.backward, moment) or found
+        return found or self.other
+
+
+def _open(changes: tuple[Sequence[float], Sequence[Label | None]], moment: float) -> Label | None:
+    at = bisect_right(changes[0], moment) - 1
+    return changes[1][at] if at >= 0 else None
 
 
 def _changes(spans: list[Span]) -> tuple[list[float], list[Label | None]]:

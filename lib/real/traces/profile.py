@@ -60,6 +60,8 @@ class Profile:
         if not begins:
             problem = "there is neither work nor a call of the network in these files"
             fix = "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) around a step of training"
+            if not whole.begins and whole.ends:  # of a flight recorder
+                fix = "TORCH_FR_BUFFER_SIZE=2000 before training begins, on more than one GPU: one alone calls nobody"
             raise PuzzleError(problem, where="trace", fix=fix, line="")
         self._zero, self._shifts = min(begins), shifts
         self.by_rank = {rank.rank: self._events(rank, met.found) for rank in ranks}
@@ -214,7 +216,8 @@ class Profile:
             covered += max(0.0, end - max(start, over))
             over = max(over, end)
         computes, exposed = self.time * sum(works), self.time * float(parts.get("communication", 0))
-        return computes, exposed, max(0.0, covered - exposed), max(0.0, self.time - computes - exposed)
+        hidden, waits = max(0.0, covered - exposed), max(0.0, self.time - computes - exposed)
+        return computes, exposed, round(hidden, NANO), round(waits, NANO)
 
 
 def _few(lines: Sequence[str]) -> list[str]:

@@ -45,6 +45,7 @@ def rank_of(path: Path, dump: Any) -> Rank:
         groups = _groups(dump.get("pg_config"))
         found = Rank(rank, path.name, base, backend="nccl", groups=len(set(groups.values())) or 1)
         found.calls = [_call(entry, base, rank, groups) for entry in entries]
+        _in_turn(found.calls, entries, base)
         found.problems = _impossible(entries, path.name)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, f"has an entry that cannot be read: {type(error).__name__}: {error}") from None
@@ -90,7 +91,8 @@ def _groups(said: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[int, ...]]) -> Call:
-    """Return a call. It begins when the GPU has begun it, or else when Python has made it."""
+    """Return a call. It begins when the GPU has begun it, or else when Python has made it. Where it says how long it
+    took, it ends so much later: the recorder looks only now and then, some 100 ms apart, whether calls are over."""
 
     def moment(name: str) -> float | None:
         nanoseconds = entry.get(name)
@@ -99,8 +101,10 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
     name, begun = str(entry.get("profiling_name", "")), moment("time_created_ns") or 0.0
     end, took = moment("time_discovered_completed_ns"), entry.get("duration_ms")
     ended = end is not None and str(entry.get("state", "completed")) == "completed"
-    if ended and end is not None:
-        started = end - 1e3 * float(took) if took is not None else moment("time_discovered_started_ns")
+    if ended and end is not None and took is not None:
+        end = min(end, begun + 1e3 * float(took))
+    elif ended and end is not None:
+        started = moment("time_discovered_started_ns")
         begun = max(begun, min(end, started if started is not None else begun))
     call = Call(call_of(name), begun, end if ended else None, name.partition(":")[2] or name)
     group = entry.get("process_group") or (entry.get("pg_id", ""), "")
@@ -118,6 +122,19 @@ def _call(entry: dict[str, Any], base: int, rank: int, groups: dict[str, tuple[i
     ]
     call.size = max(sizes, default=0)
     return call
+
+
+def _in_turn(calls: list[Call], entries: list[dict[str, Any]], base: int) -> None:
+    """Let collectives of a group that say how long they took follow each other, as they do on a GPU, none of them later
+    than the recorder has seen its end."""
+    over = dict[str, float]()
+    for call, entry in zip(calls, entries, strict=True):
+        if call.end is None or entry.get("duration_ms") is None or call.kind in MESSAGES:
+            continue
+        took, seen = call.end - call.start, (int(entry["time_discovered_completed_ns"]) - base) / 1e3
+        call.end = min(max(call.start, over.get(call.group_name, 0.0)) + took, max(seen, call.end))
+        call.start = call.end - took
+        over[call.group_name] = call.end
 
 
 def _set_ends(call: Call, name: str, rank: int) -> None:
