@@ -886,21 +886,23 @@ def _told(root: Path, puzzle: Json, spec: Puzzle) -> str:
 
 
 def _elsewhere(root: Path, puzzle: Json, others: Sequence[Json]) -> Json:
-    """What a puzzle's solution takes at every other size: what is different, ticks and elements; and the most that a
-    program takes there which is as small at home as the sizes in ``homes``, or smaller."""
+    """What a puzzle's solution takes at every other size: what is different, ticks and elements; and the memory there of
+    each program, of which ``homes`` are the time and the memory at home."""
     solution, own = solution_of(root, puzzle), puzzle["size"]
     rows: list[list[Any]] = []
     for size in other_sizes(puzzle["other_sizes"], own):
         time, memory = found_by(figures.taken, solution, {**puzzle, "size": size})
         changed = {key: size[key] for key in size if size[key] != own.get(key)}
         rows.append([changed, time, math.ceil(memory)])
-    peaks = [[math.ceil(_played(root, puzzle).memory), *(row[2] for row in rows)]]
+    played = _played(root, puzzle)
+    peaks = {(float(played.time), math.ceil(played.memory)): [row[2] for row in rows]}
     for program in _roomy(root, puzzle, others):
         with suppress(BuildError):
-            peaks.append(_peaks(program, puzzle))
-    homes = sorted({peak[0] for peak in peaks})
-    for at, row in enumerate(rows, start=1):
-        row.append([max(peak[at] for peak in peaks if peak[0] <= home) for home in homes])
+            home, found = _peaks(program, puzzle)
+            peaks[home] = [*map(max, peaks.get(home, found), found)]
+    homes = sorted(peaks)
+    for at, row in enumerate(rows):
+        row.append([peaks[home][at] for home in homes])
     return {"homes": homes, "elsewhere": rows}
 
 
@@ -929,16 +931,19 @@ def _roomy(
         yield figures.program(f"{path.name}, changed", changed)[puzzle["name"]]
 
 
-def _peaks(program: Callable[[Model], Any], puzzle: Json) -> list[int]:
-    """The memory of a program at a puzzle's own size, and at every other one. Raise BuildError if it does not pass."""
+def _peaks(
+    program: Callable[[Model], Any], puzzle: Json
+) -> tuple[tuple[float, int], list[int]]:
+    """The time and memory of a program at a puzzle's own size, and its memory at every other one. Raise BuildError if
+    it does not pass."""
     spec, played = Puzzle(**puzzle), run_of(program, puzzle)
     if over_target(played, spec):
         raise BuildError(f"{puzzle['file']}.py: it is over the target")
-    found = [math.ceil(played.memory)]
+    found = list[int]()
     for size in other_sizes(spec.other_sizes, spec.size):
         _, memory = found_by(figures.taken, program, {**puzzle, "size": size})
         found.append(math.ceil(memory))
-    return found
+    return (float(played.time), math.ceil(played.memory)), found
 
 
 def _prove(root: Path, puzzle: Json, point: Json, others: Sequence[Json]) -> None:

@@ -398,7 +398,7 @@ async def hybrid_overlapped(model: Model, gathers: str) -> Model:
 
 
 hybrid_in_7_7 = partial(hybrid_overlapped, gathers="s")
-hybrid_in_43_3 = partial(hybrid_overlapped, gathers="ssb")
+hybrid_in_53_3 = partial(hybrid_overlapped, gathers="ssb")
 
 # %%
 # Side by side with plain FSDP: the same machine, the same batch. Look at what goes between the nodes.

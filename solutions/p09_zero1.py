@@ -27,7 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "begins_with": "grad_accum",
-    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "states_stay"],
+    "rules": ["one_micro_batch", "one_after_the_other", "as_many_each", "states_stay", "weights_come_for_use"],
     "difficulty": "medium",
     "minutes": 25,
     "hints_for": {"slow": 2, "large": 3},
@@ -51,8 +51,8 @@ PUZZLE = {
 # Data parallel with two micro-batches on each rank, one after the other: rank `r` trains, say, on micro-batches `r`
 # and `r + RANKS`. Every rank holds all weights, each from the beginning until the last backward of its layer, and
 # ends with all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, from beginning
-# to end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. How often
-# gradients are summed is up to you.
+# to end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. No state
+# is ever sent, and no weight that is not for use. How often gradients are summed is up to you.
 #
 # Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each
 # sends half as much: `cost=Cost(allreduce=0.6, allreduce_across=3.0)`.

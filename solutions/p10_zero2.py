@@ -27,7 +27,7 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["one_micro_batch", "as_many_each", "states_stay"],
+    "rules": ["one_micro_batch", "as_many_each", "states_stay", "weights_come_for_use"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "Each reduce-scatter is awaited as soon as it is made. What is there to compute "
@@ -50,7 +50,7 @@ PUZZLE = {
 #
 # The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, each until the last
 # backward of its layer, of every optimizer state only shard `r` of `RANKS` on rank `r`, two micro-batches on each
-# rank. Now use less memory for the gradients.
+# rank. No state is ever sent, and no weight that is not for use. Now use less memory for the gradients.
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

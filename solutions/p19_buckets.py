@@ -33,7 +33,7 @@ PUZZLE = {
     ],
     "cost": "long_hops",
     "layout": "whole",
-    "rules": ["as_many_each", "states_stay"],
+    "rules": ["as_many_each", "dense_weights_stay"],
     "words": ["lists"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
@@ -97,7 +97,8 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 # ## Your task
 #
 # Data parallel, as in puzzle 2: 16 ranks, a micro-batch on each, every rank with all weights and all optimizer
-# states, and in the end all of them updated on all ranks. Each rank makes all its updates itself: no state is ever sent.
+# states, and in the end all of them updated on all ranks. Each rank makes all its updates itself: no weight and no state is
+# ever sent.
 #
 # A tick is the {{tick:.0f}} µs of a forward pass of a layer,
 # so a backward pass takes {{cost.backward}} ticks. Hops and bytes have the prices from above:

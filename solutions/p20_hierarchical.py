@@ -35,7 +35,7 @@ PUZZLE = {
     ],
     "cost": "two_speeds",
     "layout": "whole",
-    "rules": ["as_many_each", "states_stay"],
+    "rules": ["as_many_each", "dense_weights_stay"],
     "begins_with": "ddp",
     "hints_for": {"slow": 2, "large": 3},
     "difficulty": "medium",
@@ -61,9 +61,9 @@ PUZZLE = {
 # ## Your task
 #
 # Data parallel: 16 ranks in 4 nodes of 4, a micro-batch on each, every rank with all weights and all optimizer states,
-# and in the end all of them updated on all ranks. Each rank makes all its updates itself: no state is ever sent. The
-# axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same place in their
-# nodes.
+# and in the end all of them updated on all ranks. Each rank makes all its updates itself: no weight and no state is
+# ever sent. The axis `shard` of the mesh is the four ranks of a node; the axis `replica` is four ranks at the same
+# place in their nodes.
 #
 # The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop
 # takes less than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03,

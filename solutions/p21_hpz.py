@@ -42,7 +42,7 @@ PUZZLE = {
     ],
     "cost": "one_card",
     "layout": "sharded",
-    "rules": ["as_many_each", "no_whole_gradient"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
     "begins_with": "fsdp",
     "hints_for": {"slow": 1, "large": 3},
     "difficulty": "medium",
@@ -70,7 +70,8 @@ PUZZLE = {
 # Here are 16 ranks in 4 nodes of 4, a micro-batch on each. The axis `shard` of the mesh is the four ranks of a node.
 # Everything is sharded over *all* ranks, as in puzzle 4: rank `r` begins with piece `r` of 16 of every weight and every
 # state, and ends with them updated. What else a rank stores in between is up to you, and so is which gathers leave
-# the node. As in puzzle 4, no rank ever receives a whole summed gradient.
+# the node. No state is ever sent, and no weight that is not for use. As in puzzle 4, no rank ever receives a whole
+# summed gradient.
 #
 # A tick is {{tick:.1f}} ms. A collective takes {{cost.collective_across}} ticks where it leaves a node, and
 # {{cost.collective}} inside. A call for a quarter of a weight costs as much as one for the whole. For if each of the

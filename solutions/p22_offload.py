@@ -34,7 +34,7 @@ PUZZLE = {
     "words": ["hosts"],
     "begins_with": "grad_accum",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": ["one_micro_batch", "states_stay", "updates_on_hosts"],
+    "rules": ["one_micro_batch", "states_stay", "weights_come_for_use", "updates_on_hosts"],
     "difficulty": "hard",
     "minutes": 40,
     "star_hint": "The host updates one layer after the other, and most of that comes after the device "
@@ -80,8 +80,8 @@ PUZZLE = {
 #
 # Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
 # you. The device begins with all weights and no optimizer states, holds each weight until its last backward, and ends
-# with all weights, updated. The states are on the host from beginning to end, which makes all updates, and no state is
-# ever sent. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
+# with all weights, updated. The states are on the host from beginning to end, which makes all updates. No state is
+# ever sent, and no weight that is not for use. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
 # the device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted
 # among the states.)
 #

@@ -39,7 +39,7 @@ PUZZLE = {
     ],
     "cost": "long_context",
     "layout": "whole",
-    "rules": ["states_stay", "keys_by_collectives"],
+    "rules": ["dense_weights_stay", "keys_by_collectives"],
     "words": ["project", "sliced=True"],
     "begins_with": "ddp",
     "hints_for": {"slow": 3, "large": 2},
@@ -196,7 +196,7 @@ draw_group({f"rank {m.rank}": m.activations for m in slices.models})
 # ## Your task
 #
 # Four ranks train {{ours.layers}} layers on one micro-batch. Every rank holds all weights and all states, and makes all its
-# updates itself. Each rank trains slices of the sequence, and which ones you decide: several make one with
+# updates itself: no weight and no state is ever sent. Each rank trains slices of the sequence, and which ones you decide: several make one with
 # `inp.shard(i, n).combine(inp.shard(j, n))`. Keys, values and their gradients travel by collectives alone: to send
 # them from rank to rank is puzzle 26.
 #

@@ -30,7 +30,7 @@ PUZZLE = {
     ],
     "cost": "all_heads",
     "layout": "whole",
-    "rules": ["states_stay", "keys_go_round"],
+    "rules": ["dense_weights_stay", "keys_go_round"],
     "words": ["project", "sliced=True"],
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",
@@ -116,7 +116,7 @@ draw_attention(once)
 # ## Your task
 #
 # As puzzle 25: four ranks train {{ours.layers}} layers on one micro-batch, every rank holds all weights and all states, and makes all its updates
-# itself. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
+# itself: no weight and no state is ever sent. Each rank trains slices of the sequence. But now no collective moves keys, values or their gradients: they go
 # from rank to rank.
 #
 # Every head of queries has keys and values of its own, so these are {{more:word}} times as large as in puzzle 25, and the links are {{faster:word}} times as fast:

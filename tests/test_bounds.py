@@ -47,6 +47,7 @@ TABLE = {
     "interleaved": ("39.7", "46.2"),
     "breadth_first": ("39.9", None),
     "zero_bubble": ("19.5", None),
+    "ddp": ("5", None),
     "hierarchical": ("28", None),
     "lora": ("12.3", None),
     "context_parallel": ("28", None),
@@ -266,8 +267,9 @@ def test_elsewhere_there_is_none(layout: str, rules: list[str], size: Size) -> N
     assert bounds(layout, rules, size, Cost()) is None
 
 
-def test_where_states_stay_a_rank_has_its_share_of_the_work_and_all_updates() -> None:
-    size, stay = {"ranks": 4, "layers": 6, "batches": 8}, ["states_stay"]
+@pytest.mark.parametrize("rule", ["states_stay", "dense_weights_stay"])
+def test_where_states_stay_a_rank_has_its_share_of_the_work_and_all_updates(rule: str) -> None:
+    size, stay = {"ranks": 4, "layers": 6, "batches": 8}, [rule]
     assert bounds("whole", stay, size, Cost(loss=0.5)) == Bounds(Fraction(2 * (12 + Fraction(1, 2)) + 3))
     assert bounds("whole", [], size, Cost()) is None  # a rank may get new weights and states from others
     assert bounds("whole", stay, size | {"hosts": 1}, Cost()) is None  # hosts update meanwhile

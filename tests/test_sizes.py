@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lib import Model, PuzzleError, run
-from lib.course.outlines import SolutionFigures, figures_elsewhere, solution_figures
+from lib.course.outlines import Room, SolutionFigures, figures_elsewhere, solution_figures
 from lib.course.sizes import SIZES, Relation, covering, other_sizes, relations, show_size
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import alike, check_limits, judge, limits, one_tensor
@@ -133,7 +133,7 @@ def changed(name: str, at: int, **figures: Any) -> Outcome:
 def room(name: str, at: int) -> Any:
     """The memory that an answer which is as small as the solution at home does not reach at another size."""
     puzzle = puzzles()[name]
-    return limits(puzzle, figures_elsewhere(puzzle)[at - 1], right(name, 0).memory)[1]
+    return limits(puzzle, figures_elsewhere(puzzle)[at - 1], right(name, 0).time, right(name, 0).memory)[1]
 
 
 WRONG: dict[str, Callable[[str, int], Outcome]] = {
@@ -189,31 +189,38 @@ def test_right_at_all_of_them_is_right() -> None:
 
 def test_the_limits_of_another_size() -> None:
     puzzle, small, large = puzzles()["fsdp"], 1_966_080, 2_228_224
+    slow = solution_figures(puzzle).time
     there = SolutionFigures(
-        {"ranks": 2, "layers": 2, "batches": 2}, 10.0, 1_000_000, [(small, 10**6), (large, 2 * 10**6)]
+        {"ranks": 2, "layers": 2, "batches": 2},
+        10.0,
+        1_000_000,
+        [Room(slow, small, 10**6), Room(slow, large, 2 * 10**6), Room(slow - 1, small, 10**6 + 500)],
     )
-    assert limits(puzzle, there, small) == (11.0, 1_262_144)
-    assert limits(puzzle, there, small - 1)[1] == limits(puzzle, there, small)[1]
-    assert limits(puzzle, there, small + 10)[1] == 1_262_154  # as much more as at home
-    assert limits(puzzle, there, large)[1] == 2_262_144
-    larger = there._replace(room=[(1000, 5000)])
-    assert limits(puzzle, larger, 1010)[1] == 5000 + 5 * 10 + 262_144  # or in proportion
-    assert limits(puzzle, there._replace(time=100.0), small)[0] == 106.0
-    assert limits(puzzle, there._replace(time=2.0), small)[0] == 2.6
-    assert limits(puzzles()["gpipe"], there, small)[0] == 13.0
+    assert limits(puzzle, there, slow, small) == (11.0, 1_262_144)
+    assert limits(puzzle, there, slow, small - 1)[1] == 1_262_144
+    assert limits(puzzle, there, slow, small + 10)[1] == 1_262_154  # as much more as at home
+    assert limits(puzzle, there, slow, large)[1] == 2_262_144
+    assert limits(puzzle, there, slow - 0.5, small)[1] == 1_262_644  # only who is faster may keep what is kept for that
+    assert limits(puzzle, there._replace(room=there.room[-1:]), slow, small)[1] == 1_262_644  # or where there is no other
+    assert limits(puzzles()["buckets"], there, 1e9, small)[1] == 1_262_644  # where it is for something else, too
+    larger = there._replace(room=[Room(slow, 1000, 5000)])
+    assert limits(puzzle, larger, slow, 1010)[1] == 5000 + 5 * 10 + 262_144  # or in proportion
+    assert limits(puzzle, there._replace(time=100.0), slow, small)[0] == 106.0
+    assert limits(puzzle, there._replace(time=2.0), slow, small)[0] == 2.6
+    assert limits(puzzles()["gpipe"], there, slow, small)[0] == 13.0
     tensor_parallel, known = puzzles()["tensor_parallel"], solution_figures(puzzles()["tensor_parallel"])
     more = tensor_parallel.target["time"] - known.time  # its target leaves time, too
-    assert more and limits(tensor_parallel, there, small)[0] == 10.0 + more + 1
+    assert more and limits(tensor_parallel, there, slow, small)[0] == 10.0 + more + 1
     done = changed("fsdp", 0, time=10.9, memory=1_262_143)
-    check_limits(done, puzzle, there, small)
+    check_limits(done, puzzle, there, slow, small)
     vars(done).update(time=11.0)
     with pytest.raises(
         PuzzleError, match=r"it takes 11 ticks\n  expected: less than 11 ticks, where a solution takes 10"
     ):
-        check_limits(done, puzzle, there, small)
+        check_limits(done, puzzle, there, slow, small)
     vars(done).update(time=10.0, memory=Fraction(10_000_001, 3))  # of pieces of a weight there may be parts
     with pytest.raises(PuzzleError, match=r"it takes 3,333,333.67 elements\n  expected: less than 1,262,144 elements"):
-        check_limits(done, puzzle, there, small)
+        check_limits(done, puzzle, there, slow, small)
 
 
 def test_one_tensor_is_a_whole_weight_or_an_activation() -> None:
@@ -221,24 +228,35 @@ def test_one_tensor_is_a_whole_weight_or_an_activation() -> None:
     assert sizes == {"fsdp": 512 * 512, "context_parallel": 4 * 512 * 256, "lora": 512 * 512}
 
 
-NOT_TIGHT = 272
+NOT_TIGHT, NOR_ANY = 158, 488
 """At how many sizes a solution that holds one tensor more there alone would pass, since another of our programs holds
-as much there. It was 200 before puzzles 20 and 25 had faster programs, and only falls where no program is added."""
+as much there; and the same of any of our programs. These numbers only fall where no program is added."""
 
 
 def test_a_solution_with_one_tensor_more_at_a_size_fails_unless_another_of_our_programs_takes_more_there() -> None:
-    """And none that is as small as the largest of them at home holds a tensor more at any size."""
-    passing = points = 0
+    """And no program holds a tensor more than the largest of them at any size."""
+    passing = of_any = points = 0
     for puzzle in puzzles().values():
-        own = solution_figures(puzzle).memory
+        known = solution_figures(puzzle)
         for there in figures_elsewhere(puzzle):
             tensor = one_tensor(puzzle, there.size)
-            most = dict(there.room)
-            passes = there.memory + tensor < limits(puzzle, there, own)[1]
-            assert passes == any(memory > there.memory for at_home, memory in there.room if at_home <= own)
-            assert all(limits(puzzle, there, home)[1] == memory + tensor for home, memory in most.items())
-            points, passing = points + 1, passing + passes
-    assert points > 900 and passing <= NOT_TIGHT
+            points += 1
+            passing += there.memory + tensor < limits(puzzle, there, known.time, known.memory)[1]
+            for one in there.room:
+                largest = limits(puzzle, there, one.time, one.memory)[1]
+                assert one.there < largest <= max(other.there for other in there.room) + tensor
+                of_any += one.there + tensor < largest
+    assert points > 900 and passing <= NOT_TIGHT and of_any <= NOR_ANY
+
+
+def test_a_fast_program_that_is_slower_for_some_reason_is_as_right_at_other_sizes() -> None:
+    """What is kept to be fast may stay where the time is lost again, up to the target."""
+    for puzzle in puzzles().values():
+        for there in figures_elsewhere(puzzle):
+            for one in there.room:
+                for part in (0.25, 0.5, 0.75, 0.95):
+                    took = one.time + part * (puzzle.target["time"] - one.time)
+                    assert one.there < limits(puzzle, there, took, one.memory)[1], (puzzle.name, there.size, one)
 
 
 TODAY = [
@@ -260,4 +278,4 @@ def test_programs_that_make_room_pass(name: str) -> None:
 def test_a_call_for_nothing_in_each_layer_is_found_where_all_ranks_do_the_same(name: str) -> None:
     """With a tenth more time at the other sizes, as of such a call, a solution fails at some of them."""
     puzzle = puzzles()[name]
-    assert any(1.1 * there.time >= limits(puzzle, there, 0)[0] for there in figures_elsewhere(puzzle))
+    assert any(1.1 * there.time >= limits(puzzle, there, 0, 0)[0] for there in figures_elsewhere(puzzle))

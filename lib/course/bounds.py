@@ -36,7 +36,8 @@ begins after p - 1 whole stages, and after its last backward follow p - 1 whole 
 rank, of which none can come before that micro-batch is back. With whole backwards: (m + p - 1)(F + B) + 2(p - 1) hops
 and the updates, F and B of a stage (GPipe and 1F1B, arXiv 1811.06965 and 2104.04473).
 
-**All layers on every rank**, in data parallel with states that stay (the rule ``states_stay``), is no pipeline, but has
+**All layers on every rank**, in data parallel with states that stay (the rules ``states_stay`` and
+``dense_weights_stay``), is no pipeline, but has
 a bound of the same form. Whoever ends with all states updated, and gets none from others, has made all updates. And
 among the ranks one has at least its share of all micro-batches' work, beside that. Where weights are in shards (frozen,
 in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
@@ -73,7 +74,16 @@ from ..record.operations import Computation
 from ..record.table import in_stream
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 from .layouts import Size, mesh_of
-from .rules import as_many_each, experts_stay, four_stages, own_layers, states_stay, through_all_ranks, whole_batch
+from .rules import (
+    as_many_each,
+    dense_weights_stay,
+    experts_stay,
+    four_stages,
+    own_layers,
+    states_stay,
+    through_all_ranks,
+    whole_batch,
+)
 from .specs import Puzzle, cost_named
 
 
@@ -163,7 +173,8 @@ def bounds(
         prices, batches = prices.times(batches), 1
     if layout == "sharded" and four_stages.__name__ in rules and layers >= 4:
         return Bounds(_four_stages(prices, layers, _bring(size, cost)))
-    if layout in ("whole", "frozen_shards") and states_stay.__name__ in rules and not size.get("hosts"):
+    stay = {states_stay.__name__, dense_weights_stay.__name__} & {*rules}
+    if layout in ("whole", "frozen_shards") and stay and not size.get("hosts"):
         first = _bring(size, cost) if layout == "frozen_shards" and ranks > 1 else Fraction(0)
         share, chain = Fraction(batches, ranks), PROJECT.kind not in features
         return Bounds(first + _all_layers(prices, layers, share, 1, chain))

@@ -61,14 +61,21 @@ def half_schedule(puzzle: Puzzle) -> HalfSchedule:
     return HalfSchedule(events, table["until"], table["time"], ranks, len(everyone) - len(ranks))
 
 
+class Room(NamedTuple):
+    """The time and memory that one of our programs takes at the puzzle's own size, and its memory at another one."""
+
+    time: float
+    memory: int
+    there: int
+
+
 class SolutionFigures(NamedTuple):
-    """A size, and the time and memory of the solution at that size. ``room``: for several memories at the puzzle's own
-    size the most that any of our programs takes here which takes no more there."""
+    """A size, and the time and memory of the solution at that size. ``room``: what each of our programs takes."""
 
     size: Size
     time: float
     memory: float
-    room: Sequence[tuple[int, int]] = ()
+    room: Sequence[Room] = ()
 
 
 def solution_figures(puzzle: Puzzle) -> SolutionFigures:
@@ -146,8 +153,10 @@ def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
     """Return the other sizes at which a puzzle is graded, with the time and memory of the solution, and the room."""
     known = kept("outlines.json")[puzzle.name]
     return [
-        SolutionFigures(puzzle.size | changed, time, memory, [*zip(known["homes"], most, strict=True)])
-        for changed, time, memory, most in known["elsewhere"]
+        SolutionFigures(
+            puzzle.size | changed, time, memory, [Room(*home, most) for home, most in zip(known["homes"], all_of_them, strict=True)]
+        )
+        for changed, time, memory, all_of_them in known["elsewhere"]
     ]
 
 

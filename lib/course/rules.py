@@ -312,24 +312,26 @@ def experts_stay(outcome: Outcome) -> None:
 
 
 def dense_weights_stay(outcome: Outcome) -> None:
-    """Raise PuzzleError for the weight or the optimizer state of a dense layer that is gathered or sent, beside layers
-    with experts: each rank holds all of it, and makes all its updates itself."""
+    """Raise PuzzleError for the weight or the optimizer state of a layer without experts that is gathered or sent: each
+    rank holds all of it, and makes all its updates itself."""
     for event in layer_by_layer(outcome):
         if event.tensor in ("Weight", "OptState") and event.elements and not _with_experts(outcome, event):
-            word = KINDS[event.tensor].word
-            expected = "each rank holds all of each dense layer and updates it: only its gradient is summed"
+            word, dense, which = KINDS[event.tensor].word, "", ""
+            if outcome.experts:
+                dense, which = "dense ", ", which is dense"
+            expected = f"each rank holds all of its {dense}layers and makes all its updates: only gradients are summed"
             update = f"model.update({event.layer}, ...) on each rank"
             fix = f"grad = await model.allreduce(grad, {event.layer}), and {update}"
-            raise _broken(event, f"it moves the {word} of layer {event.layer}, which is dense", expected, fix)
+            raise _broken(event, f"it moves the {word} of layer {event.layer}{which}", expected, fix)
 
 
 def weights_come_for_use(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
-    passed on: where each rank holds a part, that is a copy of another one's part. A gather is no such copy: all ranks
-    take part in it, also those that do not use what it gives."""
+    passed on: that is a copy of what another one holds. A gather is no such copy: all ranks take part in it, also those
+    that do not use what it gives."""
     for event in needless_weights(outcome):
         if event.kind == RECEIVE.kind:
-            expected = "each rank holds its own part of the weights, and what comes besides is for use"
+            expected = "what is sent of weights is for use: each rank holds its own, and no copy of another's"
             fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
             raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
 

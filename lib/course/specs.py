@@ -241,6 +241,7 @@ COSTS: Mapping[str, Cost] = {
     "all_heads": replace(_LONG_CONTEXT, keys_values_elements=8 * HIDDEN * LENGTH, bandwidth=2_621_440),
     "experts": _EXPERTS,
     "far_experts": replace(_EXPERTS, bandwidth=327_680),  # an all-to-all takes nearly as long as a forward
+    "far_nodes": Cost(collective_across=4),  # a sum across nodes takes as long as four forwards
     "warm_rank": Cost(uneven=Uneven(slow={0: 1.1})),
     "large_weights": Cost(weight_elements=8 * HIDDEN * HIDDEN, collective=0.8, send=0.1, receive=0.1),
 }

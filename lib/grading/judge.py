@@ -88,7 +88,7 @@ def _judged(
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
-                check_limits(outcome_there, puzzle, there, outcome.memory, watch)
+                check_limits(outcome_there, puzzle, there, outcome.time, outcome.memory, watch)
                 if not wasteful:
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
@@ -224,11 +224,16 @@ def _numbers(source: str) -> set[int]:
 
 
 def check_limits(
-    outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, at_home: Elements, watch: Watch | None = None
+    outcome: Outcome,
+    puzzle: Puzzle,
+    there: SolutionFigures,
+    took: float,
+    held: Elements,
+    watch: Watch | None = None,
 ) -> None:
     """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``at_home``: its memory at the puzzle's own size."""
-    slowest, largest = limits(puzzle, there, at_home)
+    small at the puzzle's own size only. ``took``, ``held``: its time and memory there."""
+    slowest, largest = limits(puzzle, there, took, held)
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
@@ -254,9 +259,9 @@ def _round_too_large(outcome: Outcome) -> str:
     return round_in_words(0, FORWARD.kind, steps, outcome.ranks, batches) if large else ""
 
 
-def limits(puzzle: Puzzle, there: SolutionFigures, at_home: Elements) -> tuple[float, Elements]:
-    """Return the time and the memory that an attempt does not reach at another size. ``at_home``: what it takes at the
-    puzzle's own.
+def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) -> tuple[float, Elements]:
+    """Return the time and the memory that an attempt does not reach at another size. ``took``, ``held``: its time and
+    its memory at the puzzle's own.
 
     Time: more than the solution takes there, and also by as much as the target leaves at the puzzle's own size. In a
     pipeline, an order that is as good at one size may wait longer at another. Where all ranks do the same work, once,
@@ -264,16 +269,21 @@ def limits(puzzle: Puzzle, there: SolutionFigures, at_home: Elements) -> tuple[f
 
     Memory: one tensor more than any of our programs takes there which takes no more than the attempt at the puzzle's
     own size. So an answer may keep what one of ours keeps, and none holds a whole tensor more at some size only. What
-    it takes beyond them at home it may take there, too, in proportion.
+    it takes beyond them at home it may take there, too, in proportion. A fast program often keeps more there. Where
+    nothing else is traded for memory, it counts for attempts only that are faster than the solution at home.
     """
     known, target = solution_figures(puzzle), puzzle.target
     time = _as_target(there.time, known.time, target["time"])
     slowest = SLOWER * there.time
     if alike(puzzle):
         slowest = min(slowest, max(ALIKE * time, time + TICK))
-    as_small = [one for one in there.room if one[0] <= math.ceil(at_home)]
-    home, most = max(as_small) if as_small else min(there.room)
-    more = max(Fraction(at_home) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
+    as_small = [one for one in there.room if one.memory <= math.ceil(held)]
+    as_small = as_small or [min(there.room, key=lambda one: one.memory)]
+    like_it = as_small
+    if took >= known.time * (1 - CLOSE) and alike(puzzle) and LISTS not in puzzle.words:
+        like_it = [one for one in as_small if one.time >= known.time * (1 - CLOSE)] or as_small
+    home, most = max(one.memory for one in like_it), max(one.there for one in like_it)
+    more = max(Fraction(held) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
     return slowest, most + more + one_tensor(puzzle, there.size)
 
 

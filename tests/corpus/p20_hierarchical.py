@@ -36,7 +36,7 @@ TAKEN = """    layer = model.LAYERS - 1
 """
 
 MISTAKES = [
-    changed("hierarchical", "a layer updated on every second rank, and sent to its neighbor", (UPDATED, BY_TURNS + UPDATED), (ANSWER, ANSWER + SENDS + TAKEN), says="it moves the optimizer state of layer 7"),
+    changed("hierarchical", "a layer updated on every second rank, and sent to its neighbor", (UPDATED, BY_TURNS + UPDATED), (ANSWER, ANSWER + SENDS + TAKEN), says="it moves the weight of layer 7"),
     changed("hierarchical", "one ring for all", base="flat_ring", says="function"),
     changed("hierarchical", "everything across", (FIRST, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="over the target: 48.32 ticks"),
     changed("hierarchical", "across first, all of it", (FIRST, SECOND), (SECOND, FIRST.replace("scatterreduce", "allreduce")), (THIRD, ""), says="layer"),
