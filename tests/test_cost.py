@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import pickle
+from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import add, eq, ge, gt, le, lt, mul, ne, neg, pos, sub, truediv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lib import Cost, Dist, Model, PuzzleError, RingCost, run
-from lib.basics.units import exact
+from lib.basics.units import Ratio, exact, whole_or_ratio
 from lib.course.layouts import mesh_of
 from lib.course.specs import COSTS
 from lib.machine.cost import TimeUnits
@@ -254,6 +258,36 @@ def test_a_time_in_grains_is_that_time_whatever_the_grain() -> None:
         assert all(
             type(cost.in_time_units(price)) is int for price in (cost.forward, cost.update, cost.collective, cost.send)
         )
+
+
+NUMBERS = [0, 1, -2, 7, *[Fraction(one, other) for one in (-5, 1, 4, 6) for other in (2, 3, 4, 9)], 0.25]
+
+
+@pytest.mark.parametrize("do", [add, sub, mul, truediv, lt, le, gt, ge, eq, ne, max, divmod], ids=lambda do: do.__name__)
+def test_a_ratio_is_a_fraction_in_all_that_is_done_with_it(do: Callable[[Any, Any], Any]) -> None:
+    for one in [Fraction(6, 9), Fraction(-1, 4), Fraction(3), Fraction(0)]:
+        for other in NUMBERS:
+            others = [other, Ratio(other)] if isinstance(other, Fraction) else [other]
+            for same in others:
+                for pair, fast in (((one, other), (Ratio(one), same)), ((other, one), (same, Ratio(one)))):
+                    assert _told(do, *fast) == _told(do, *pair)
+
+
+def _told(do: Callable[[Any, Any], Any], *pair: Any) -> str:
+    try:
+        return repr(do(*pair))
+    except ZeroDivisionError as error:
+        return type(error).__name__
+
+
+def test_a_ratio_is_written_kept_and_sent_as_a_fraction() -> None:
+    for one in (Fraction(1, 3), Fraction(-4), Fraction(0)):
+        fast = Ratio(one)
+        for change in (neg, pos, abs, hash, float, bool, str, repr, lambda ratio: f"{float(ratio):.3g}", round):
+            assert repr(change(fast)) == repr(change(one))  # type: ignore[operator]
+        for again in (copy(fast), deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+            assert again == one and repr(again) == repr(one)
+    assert [type(whole_or_ratio(one)) for one in (3, Fraction(3), Fraction(1, 3), Ratio(6, 3))] == [int, int, Ratio, int]
 
 
 def test_links_between_boxes_are_five_times_slower() -> None:

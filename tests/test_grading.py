@@ -379,6 +379,21 @@ def test_a_changed_table_of_operations_is_seen(monkeypatch: pytest.MonkeyPatch) 
     assert seal.broken_seal() == "operation update.rule"
 
 
+def test_each_function_method_and_code_is_looked_at() -> None:
+    functions = [part for part in seal._sealed if isinstance(part.value, types.FunctionType)]
+    seen, codes = {(id(part.names), part.key) for part in functions}, {function for _, function, _ in seal._codes}
+    methods = {(part.name, part.value) for part in functions}
+    modules = [part.value for part in seal._sealed if isinstance(part.value, types.ModuleType)]
+    assert len(modules) > 100 and len(codes) > 2000
+    for module in modules:
+        for key, value in vars(module).items():
+            if isinstance(value, types.FunctionType) and value.__module__.startswith("lib."):
+                assert (id(vars(module)), key) in seen and value in codes, f"{module.__name__}.{key}"
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                own = [one for one in vars(value).values() if isinstance(one, types.FunctionType)]
+                assert {*own} <= {one for _, one in methods}, f"{module.__name__}.{key}"
+
+
 def test_changed_builtins_and_code_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seal.broken_seal() == ""
     monkeypatch.setattr("builtins.len", lambda thing: 1)

@@ -9,13 +9,133 @@ that 20.4 ticks compare equal to ``20.4``.
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from math import lcm
-from typing import NamedTuple, TypeAlias
+from math import gcd, lcm
+from typing import Any, NamedTuple, TypeAlias
 
 HIDDEN = 512  # width of a layer: a weight has HIDDEN x HIDDEN elements
 LENGTH = 256  # tokens of a micro-batch: an activation has HIDDEN x LENGTH elements for each micro-batch
 Elements: TypeAlias = int | Fraction
 """A size in elements. A third of a weight is a third, hence the fraction."""
+
+
+class Ratio(Fraction):
+    """A Fraction that adds and compares whole numbers, and its own kind, four times as fast: it asks for no types.
+
+    It is written as a Fraction, and equal to one. Whatever it has no fast way for is done as a Fraction does it, and
+    gives a Fraction. (Sizes of shards and times of slices add up at every operation: with Fractions this took a twelfth
+    of the time of all verdicts, and a third of those on rings.)
+
+    >>> Ratio(1, 3) + Ratio(1, 6), 1 + Ratio(2, 3), Ratio(5, 3) > 1, Ratio(1, 2) == Fraction(1, 2)
+    (Fraction(1, 2), Fraction(5, 3), True, True)
+    """
+
+    __slots__ = ()
+    _numerator: int  # the slots of a Fraction: its properties are asked ten times more slowly
+    _denominator: int
+
+    def __add__(self, other: Any) -> Any:
+        if other.__class__ is int:
+            return _lowest(self._numerator + other * self._denominator, self._denominator)
+        if other.__class__ is Ratio:
+            return _total(self, other._numerator, other._denominator)
+        return super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:
+        if other.__class__ is int:
+            return _lowest(self._numerator + other * self._denominator, self._denominator)
+        return super().__radd__(other)
+
+    def __sub__(self, other: Any) -> Any:
+        if other.__class__ is int:
+            return _lowest(self._numerator - other * self._denominator, self._denominator)
+        if other.__class__ is Ratio:
+            return _total(self, -other._numerator, other._denominator)
+        return super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        if other.__class__ is int:
+            return _lowest(other * self._denominator - self._numerator, self._denominator)
+        return super().__rsub__(other)
+
+    def __neg__(self) -> Any:
+        return _lowest(-self._numerator, self._denominator)
+
+    def __mul__(self, other: Any) -> Any:
+        if other.__class__ is int:
+            common = gcd(other, self._denominator)
+            return _lowest(self._numerator * (other // common), self._denominator // common)
+        return super().__mul__(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if other.__class__ is int else super().__rmul__(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        if other.__class__ is int and other > 0:
+            common = gcd(self._numerator, other)
+            return _lowest(self._numerator // common, self._denominator * (other // common))
+        return super().__truediv__(other)
+
+    def __lt__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator < other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator < other._numerator * self._denominator
+        return super().__lt__(other)
+
+    def __gt__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator > other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator > other._numerator * self._denominator
+        return super().__gt__(other)
+
+    def __le__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator <= other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator <= other._numerator * self._denominator
+        return super().__le__(other)
+
+    def __ge__(self, other: Any) -> bool:
+        if other.__class__ is int:
+            return self._numerator >= other * self._denominator
+        if other.__class__ is Ratio:
+            return self._numerator * other._denominator >= other._numerator * self._denominator
+        return super().__ge__(other)
+
+    def __repr__(self) -> str:
+        return f"Fraction({self._numerator}, {self._denominator})"
+
+
+def _lowest(numerator: int, denominator: int) -> Ratio:
+    """Return a ratio that is known to be in lowest terms."""
+    made = object.__new__(Ratio)
+    made._numerator, made._denominator = numerator, denominator
+    return made
+
+
+def _total(one: Ratio, numerator: int, denominator: int) -> Ratio:
+    """Return a ratio plus another, of which these are the terms."""
+    top, below = one._numerator, one._denominator
+    if below == denominator:
+        top += numerator
+    else:
+        top, below = top * denominator + numerator * below, below * denominator
+    common = gcd(top, below)
+    return _lowest(top, below) if common == 1 else _lowest(top // common, below // common)
+
+
+def whole_or_ratio(number: int | Fraction) -> int | Fraction:
+    """Return a number as an int, if it is whole, else as one that adds up fast.
+
+    >>> whole_or_ratio(Fraction(4, 2)), whole_or_ratio(Fraction(1, 3))
+    (2, Fraction(1, 3))
+    """
+    if number.__class__ is int:
+        return number
+    if number.denominator == 1:
+        return number.numerator
+    return number if number.__class__ is Ratio else Ratio(number)
 
 
 def exact(number: int | float | Fraction) -> Fraction:
@@ -44,7 +164,7 @@ def divided(elements: int, total: int) -> Elements:
     (2, Fraction(1, 3))
     """
     quotient, rest = divmod(elements, total)
-    return Fraction(elements, total) if rest else quotient
+    return Ratio(elements, total) if rest else quotient
 
 
 def show_ticks(ticks: float) -> str:

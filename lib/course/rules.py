@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, numbered, show_set
-from ..basics.units import Elements
+from ..basics.units import Elements, divided, whole_or_ratio
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
@@ -372,7 +372,7 @@ class _Arrival(NamedTuple):
 
 _BROUGHT: Mapping[str, Callable[[Elements, Sequence[Elements]], Elements]] = {
     ALLGATHER.kind: lambda own, all_of_them: sum(all_of_them) - own,
-    SCATTERREDUCE.kind: lambda own, all_of_them: Fraction(max(all_of_them), len(all_of_them)),
+    SCATTERREDUCE.kind: lambda own, all_of_them: divided(max(all_of_them), len(all_of_them)),
     RECEIVE.kind: lambda own, all_of_them: own,
 }
 """The number of elements that an operation brings a rank, from the sizes of its own tensor and of all in its group. Of
@@ -438,7 +438,7 @@ def no_whole_gradient(outcome: Outcome) -> None:
     for (rank, layer), arrivals in received.items():
         assert layer is not None  # every gradient has one
         labels = Labels("WeightGrad", layer, outcome.layers, batches=arrivals[0].others, total_batches=outcome.batches)
-        most = Fraction(outcome.ranks - 1, outcome.ranks) * outcome.cost.elements(labels)
+        most = whole_or_ratio(Fraction(outcome.ranks - 1, outcome.ranks) * outcome.cost.elements(labels))
         if whole := _in_a_whole_sum(arrivals, most):
             states = [piece.labels for piece in outcome.final_states[rank].kept if piece.labels.kind == "OptState"]
             used = next((Fraction(len(one.shards), one.total) for one in states if one.layer == layer), "a part")

@@ -35,7 +35,7 @@ from .judge import judge
 from .progress import Progress, fitting_hint, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
-from .verdict import ERROR, FAIL, Verdict
+from .verdict import ERROR, FAIL, PASS, Verdict
 
 _FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 _CELL = re.compile(r"(?m)^# %%(.*)$")
@@ -113,7 +113,8 @@ def grade(
         verdict = Verdict(spec, FAIL, message)
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
-    verdict = replace(verdict, note=keep([verdict], code=_code_of(fn, spec.name)))
+    code = _code_of(fn, spec.name) if verdict.status == PASS else ""
+    verdict = replace(verdict, note=keep([verdict], code=code))
     if "ipykernel" in sys.modules:
         first = "" if hasattr(sys.modules["__main__"], "draw_attempts") else "from drawing import draw_attempts; "
         verdict = replace(verdict, attempts=f'{first}draw_attempts("{spec.name}")')

@@ -6,9 +6,9 @@ what counts.
 
 import builtins
 import sys
-from collections.abc import Iterator
-from types import FunctionType
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
 
 from ..record.table import OPERATIONS
 
@@ -17,38 +17,56 @@ BUILTINS = "abs all any dict frozenset hash int isinstance len list map max min 
 _PACKAGE = __name__.split(".")[0]
 
 
-def _parts() -> Iterator[tuple[str, Any]]:
-    """Yield the functions, methods and code of this package and the builtins that it needs, with their names."""
+class _Part(NamedTuple):
+    """A function, a class or a row of the table, and where it stands: looking there again is all that a check does, as
+    each verdict waits for it."""
+
+    name: str
+    names: Mapping[str, Any]
+    key: str
+    value: Any
+
+
+def _parts() -> Iterator[_Part]:
+    """Yield the functions, methods and code of this package and the builtins that it needs, each where it stands."""
+    seen = set[type]()
     for name, module in sorted(sys.modules.items()):
         if name == _PACKAGE or name.startswith(_PACKAGE + "."):
+            yield _Part(name, sys.modules, name, module)
             for key, value in list(vars(module).items()):
                 if isinstance(value, (FunctionType, type)) and value.__module__.split(".")[0] == _PACKAGE:
-                    yield from _parts_of(f"{name}.{key}", value)
+                    yield _Part(f"{name}.{key}", vars(module), key, value)
+                    if isinstance(value, type) and value not in seen:
+                        seen.add(value)
+                        yield from _methods(f"{name}.{key}", value)
     for kind, row in OPERATIONS.items():
-        yield f"operation {kind}", row
-        yield from ((f"operation {kind}.{key}", value) for key, value in vars(row).items() if callable(value))
-    yield from ((name, getattr(builtins, name)) for name in BUILTINS.split())
+        yield _Part(f"operation {kind}", OPERATIONS, kind, row)
+        for key, value in vars(row).items():
+            if callable(value):
+                yield _Part(f"operation {kind}.{key}", vars(row), key, value)
+    yield from (_Part(name, vars(builtins), name, getattr(builtins, name)) for name in BUILTINS.split())
 
 
-def _parts_of(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    yield name, thing
-    if isinstance(thing, FunctionType):
-        yield f"{name}.__code__", thing.__code__
-    else:
-        for key, value in list(vars(thing).items()):
-            if isinstance(value, FunctionType):
-                yield from _parts_of(f"{name}.{key}", value)
+def _methods(name: str, owner: type) -> Iterator[_Part]:
+    for key, value in list(vars(owner).items()):
+        if isinstance(value, FunctionType):
+            yield _Part(f"{name}.{key}", vars(owner), key, value)
 
 
-_sealed: dict[str, Any] = {}
+_sealed: list[_Part] = []
+_codes: list[tuple[str, FunctionType, CodeType]] = []
+"""The code of each function among these."""
 
 
 def seal() -> None:
     """Record the present state of the library."""
-    _sealed.update(_parts())
+    _sealed[:] = _parts()
+    functions = {part.value: part.name for part in reversed(_sealed) if isinstance(part.value, FunctionType)}
+    _codes[:] = [(f"{name}.__code__", function, function.__code__) for function, name in functions.items()]
 
 
 def broken_seal() -> str:
     """Return the name of something that has changed since ``seal``, or an empty text."""
-    now = dict(_parts())
-    return next((name for name, value in _sealed.items() if now.get(name) is not value), "")
+    parts = (name for name, names, key, value in _sealed if names.get(key) is not value)
+    codes = (name for name, function, code in _codes if function.__code__ is not code)
+    return next(parts, "") or next(codes, "")

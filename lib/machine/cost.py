@@ -23,6 +23,7 @@ from ..basics.units import (
     divided,
     exact,
     show_ticks,
+    whole_or_ratio,
 )
 from ..record.collectives import ALLGATHER
 from ..record.experts import is_dealt, layer_of_experts
@@ -140,8 +141,7 @@ class Cost:
 
     def times(self, length: TimeUnits, factor: Fraction) -> TimeUnits:
         """Return so many times a length, in time units."""
-        found = Fraction(length) * factor
-        return found.numerator if found.denominator == 1 else found
+        return length if factor == 1 else whole_or_ratio(length * factor)
 
     @property
     def prices(self) -> list[str]:
@@ -162,8 +162,7 @@ class Cost:
 
     def in_time_units(self, ticks: Ticks) -> TimeUnits:
         """Return a time in time units, exactly."""
-        time = exact(ticks) * self.per_tick
-        return time.numerator if time.denominator == 1 else time
+        return whole_or_ratio(exact(ticks) * self.per_tick)
 
     @cached_property
     def _fixed(self) -> dict[str, TimeUnits]:
@@ -226,8 +225,7 @@ class Cost:
         if last.total == 1 == labels[0].total and last.extra is NO_EXTRA:
             return price * batches if batches != 1 else price
         if row.share is not None:
-            share = price * batches * row.share(labels)
-            return share.numerator if share.denominator == 1 else share
+            return whole_or_ratio(price * batches * row.share(labels))
         if last.extra.adapter and row.trains:
             price, last = self._fixed[row.with_adapter or kind], labels[-2]
         if row.backward:
@@ -235,8 +233,7 @@ class Cost:
         if not row.trains:
             return price * batches
         # The last one is the weight, or what a forward has left behind, which is of the same piece.
-        share = Fraction(price * batches * len(last.shards), last.total)
-        return share.numerator if share.denominator == 1 else share
+        return divided(price * batches * len(last.shards), last.total)
 
     def compute_on_host(self, kind: str, *labels: Labels) -> TimeUnits:
         """Return how long an operation of the compute stream takes on a host, in time units. Raises PuzzleError for an
@@ -276,7 +273,7 @@ class Cost:
 
     def saved_beside(self, length: TimeUnits) -> TimeUnits:
         """Return what two pieces of work save that run beside each other for so long, in time units."""
-        return _exact(exact(self.overlapped) * length)
+        return whole_or_ratio(exact(self.overlapped) * length)
 
     @cached_property
     def leaves_nothing(self) -> bool:
@@ -312,7 +309,7 @@ class Cost:
         pieces = max(Fraction(1), Fraction(len(labels.shards) * ranks, labels.total))
         pair = Group((0, 1), {}, 1 if across else 2, "")
         gathers = pieces * self.meeting(ALLGATHER.kind, labels, 2 * size / pieces, pair)
-        return max(transfer, gathers.numerator if gathers.denominator == 1 else gathers)
+        return max(transfer, whole_or_ratio(gathers))
 
     def transfer_to_host(self, size: Elements) -> TimeUnits:
         """Return how long a send of so many elements between a device and its host takes its sender, in time units."""
@@ -396,11 +393,17 @@ class RingCost(Cost):
     def meeting(self, kind: str, tensor: Labels, size: Elements, group: Group) -> TimeUnits:
         """Return how long a collective takes as a ring, in time units."""
         ranks = len(group.ranks)
-        latency, bandwidth = exact(self.latency), exact(self.bandwidth)
-        if group.across:
-            latency, bandwidth = exact(self.latency_across), min(bandwidth, exact(self.bandwidth_across))
-        once = (ranks - 1) * latency + Fraction(ranks - 1, ranks) * size / bandwidth
-        return self.in_time_units(collective(kind).rounds * once)
+        which = kind, size, ranks, group.across
+        took = self._meetings.get(which)
+        if took is None:
+            latency, bandwidth = exact(self.latency), exact(self.bandwidth)
+            if group.across:
+                latency, bandwidth = exact(self.latency_across), min(bandwidth, exact(self.bandwidth_across))
+            once = (ranks - 1) * latency + Fraction(ranks - 1, ranks) * size / bandwidth
+            took = self.in_time_units(collective(kind).rounds * once)
+            if len(self._meetings) < SIZES:
+                self._meetings[which] = took
+        return took
 
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
         """Return how long a send takes, in time units."""
@@ -417,6 +420,11 @@ class RingCost(Cost):
     @cached_property
     def _transfers(self) -> dict[tuple[Elements, bool], TimeUnits]:
         """What sends of some sizes have taken: a program sends tensors of few sizes, many of each."""
+        return {}
+
+    @cached_property
+    def _meetings(self) -> dict[tuple[str, Elements, int, bool], TimeUnits]:
+        """What collectives of some sizes have taken."""
         return {}
 
     @property
@@ -496,7 +504,7 @@ class ExpertCost(Cost):
         """Return the size of a tensor, in elements: of tokens, of all numbers that go to their experts."""
         row = KINDS[labels.kind]
         if is_dealt(labels.kind):
-            return _exact(self.activation_elements * len(labels.batches) * self.chosen * self.share(labels))
+            return whole_or_ratio(self.activation_elements * len(labels.batches) * self.chosen * self.share(labels))
         if row.size == "weight" and experts_of(labels.layer, self.experts) and not labels.extra.adapter:
             if row.adds and not labels.batches:
                 return 0
@@ -509,18 +517,13 @@ class ExpertCost(Cost):
         if not is_dealt(labels[0].kind):
             return super().compute(kind, *labels)
         of_all = super().compute(kind, *[one.changed(shards=WHOLE, total=1) for one in labels])
-        return _exact(of_all * self.share(labels[0]))
+        return whole_or_ratio(of_all * self.share(labels[0]))
 
 
 @dataclass(frozen=True)
 class ExpertRingCost(ExpertCost, RingCost):
     """The same prices of experts, on links whose prices depend on sizes (see RingCost). An all-to-all of n ranks takes
     (n - 1) x latency + (n - 1)/n x size/bandwidth, of the largest tensor that any of them brings or gets."""
-
-
-def _exact(number: Fraction | int) -> Fraction | int:
-    """Return a number as a whole one, if it is one."""
-    return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
 
 
 @dataclass(frozen=True)

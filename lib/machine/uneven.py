@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, cast
 from zlib import crc32
 
 from ..basics.arguments import describe, whole_number
 from ..basics.errors import PuzzleError
-from ..basics.units import exact
+from ..basics.units import Ratio, exact
 
+EVEN = Ratio(1)
 STEPS = 1000  # parts into which jitter is cut, so that times stay short fractions
 
 
@@ -47,11 +49,16 @@ class Uneven:
 
     def of_computing(self, rank: int, number: int) -> Fraction:
         """Return how many times as long the operation of this number takes on a rank."""
-        factor = dict(self.slow).get(rank, Fraction(1))
+        factor = self._factors.get(rank, EVEN)
         if self.jitter:
             drawn = crc32(f"{self.seed} {rank} {number}".encode()) % STEPS
             factor *= 1 + exact(self.jitter) * Fraction(drawn, STEPS)
-        return Fraction(factor)
+        return factor
+
+    @cached_property
+    def _factors(self) -> dict[int, Fraction]:
+        """By rank, how many times as long its operations take, if it is slow: asked for at every operation."""
+        return {rank: Ratio(factor) for rank, factor in self.slow}
 
     def of_sending(self, *ranks: int) -> Fraction:
         """Return how many times as long it takes what these ranks send each other."""

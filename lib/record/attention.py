@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
+from ..basics.units import divided
 from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_heads, show_slices
 from .kinds import KINDS
 from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
@@ -230,15 +231,16 @@ def block_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> 
     _once(rank, where, queries, keys)
 
 
-def _slice(labels: Sequence[Labels]) -> Fraction:
+def _slice(labels: Sequence[Labels]) -> int | Fraction:
     """Return the share of the sequence that the first operand is."""
-    return Fraction(len(labels[0].shards), labels[0].total)
+    return divided(len(labels[0].shards), labels[0].total)
 
 
-def _block(labels: Sequence[Labels]) -> Fraction:
+def _block(labels: Sequence[Labels]) -> int | Fraction:
     """Return the share of all pairs of a query and a key that it sees which these have, in their heads."""
     heads, of_heads = labels[0].extra.heads
-    return share(labels[0].piece(), labels[1].piece()) * Fraction(len(heads), of_heads)
+    pairs = share(labels[0].piece(), labels[1].piece())
+    return pairs if of_heads == 1 else pairs * Fraction(len(heads), of_heads)
 
 
 def _nothing_met(labels: Labels, kind: str) -> Labels:

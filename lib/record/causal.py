@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import lcm
 
 from ..basics.errors import show_set
+from ..basics.units import Ratio
 from .kinds import KEYS
 from .shards import NONE, WHOLE, Shards, coarsest, refined
 
@@ -50,7 +51,7 @@ def share(queries: Slices, keys: Slices) -> Fraction:
     """Return the share of a whole sequence's attention that these queries have with these keys."""
     mine, theirs, finer = alike(queries, keys)
     pairs = sum(2 * (key < query) + (key == query) for query in mine for key in theirs)
-    return Fraction(pairs, finer * finer)
+    return Ratio(pairs, finer * finer)
 
 
 @lru_cache(maxsize=1 << 10)

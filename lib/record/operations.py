@@ -299,7 +299,7 @@ class Operation:
     unless_given: tuple[str, int | Fraction] | None = None
     """(price, divisor) that gives its price if the ``Cost`` sets none."""
     step_of: str = ""  # the operation of which it is a step: the prices of its steps add up to its own
-    share: Callable[[Sequence[Labels]], Fraction] | None = None
+    share: Callable[[Sequence[Labels]], int | Fraction] | None = None
     """``share(labels)`` gives the share of a micro-batch's price that an operation on such operands has, where that is
     not decided by the piece of the weight."""
     with_adapter: str = ""  # whose price it has where all that it trains of a layer is an adapter, if another's
