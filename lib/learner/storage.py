@@ -146,7 +146,11 @@ class Storage(dict[Hashable, Any]):
             if to is not None
             else f", and was brought to {verb}({labels.layer})"
         )
+        if not self._of_key(key) and (lies := simulator.not_received(rank, labels.kind, labels.layer)):
+            return lies
         there = f"{_a(labels.kind)} of layer {labels.layer} was there and was taken out"
+        if to is not None and labels.kind == "KeysValues":
+            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
 
@@ -355,13 +359,33 @@ class Storage(dict[Hashable, Any]):
                 updated = f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
                 return f"{updated}; or is {layer} left over from another loop?"
             if not popped:
-                return FIRST
+                return self._first_sum(layer)
             if any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
                 return ""
             if simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+        return ""
+
+    def _first_sum(self, layer: int) -> str:
+        """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
+        ran = [self._simulator.has_run(self._rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
+        done = NONE.union(*ran)
+        if len(done) != 1 or 0 in done:
+            return FIRST
+        first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"
+        return f"{FIRST}: {first}, so ask whether there is one, model.grad_weights.get({layer})"
+
+    def _of_lower_stage(self, batches: frozenset[int]) -> str:
+        """Return, as the end of a sentence, where the gradient comes from of a stage of this rank that is not the last
+        one, and that has not gone back yet; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        for layer in range(rank.layers - 1):
+            last = simulator.has_loaded(rank, layer) and not simulator.has_loaded(rank, layer + 1)
+            if last and not self._has_gone_back(BACKWARD.kind, layer, batches):
+                there = simulator.comes_from(rank, "ActivationGrad", layer + 1, batches)
+                return f". For layer {layer} no loss is needed: {there}" if there else ""
         return ""
 
     def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
@@ -433,7 +457,8 @@ class Storage(dict[Hashable, Any]):
             read = (
                 f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; backward({made}, ...) "
             )
-            return f"{read}reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            read += f"reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            return read + self._of_lower_stage(batches)
         if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
             taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
             return f"{taken}: with pop it is gone after that, so leave pop to its last use"

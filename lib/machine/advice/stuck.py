@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...basics.errors import Deadlock, numbered, show_call
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
+from ...record.table import sums
 from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
@@ -106,9 +107,10 @@ class Stuck:
                     stage = "With several pipelines it begins with the stage, and not with model.rank"
                     return f"{nothing}{stage if self.mesh.axes else 'Each rank has a share of model.LAYERS'}"
                 have = "has" if len(gone) == 1 else "have"
+                brings = f", which brings model.fake_grad({call.layer}, [])" * (sums(call.kind) and not call.layers)
                 return (
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
-                    "also one that has nothing to add"
+                    "also one that has nothing to add" + brings
                 )
         if self.mesh.axes and (stages := self._too_many_stages(ended)):
             return stages
