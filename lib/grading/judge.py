@@ -14,7 +14,7 @@ from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES
+from ..course.rules import RULES, STAGES, four_stages
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
@@ -209,6 +209,7 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]}
+    own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
     found = max(own & _numbers(source), default=0)
     several = len(size.get("mesh") or ()) > 1
     if not found:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
+from weakref import ref
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line, with_article
@@ -102,8 +103,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
+        among: list[ref[Storage]] = []
         for store in STORES:
-            setattr(self, store, Storage(self._simulator, self._handle, store))
+            setattr(self, store, Storage(self._simulator, self._handle, store, among))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""

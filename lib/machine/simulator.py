@@ -28,7 +28,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.ring import not_received
+from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
 from .cost import Shape
@@ -402,7 +402,12 @@ class LocalSimulator:
             if error.got[:1] in ("(", "["):  # several, as a worker shows them
                 error.fix = "one rank, and not several: model.devices[0] is the first" if mesh.hosts else "one rank"
             elif tensor is not None:
-                error.fix = lambda: rank.same_stage(other, sends=True) or rank.goes_to(tensor.labels) or NEIGHBORS
+                error.fix = lambda: (
+                    rank.same_stage(other, sends=True)
+                    or rank.goes_to(tensor.labels)
+                    or back_to_first(rank, tensor.labels)
+                    or NEIGHBORS
+                )
                 error.fix_for = {
                     IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or rank.goes_to(tensor.labels) or NEIGHBORS,
@@ -410,6 +415,7 @@ class LocalSimulator:
             elif operation == "receive":
                 error.fix = lambda: (
                     rank.round_the_ring(other)
+                    or once_more_round(rank, other)
                     or rank.needs_no_message()
                     or rank.same_stage(other)
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
+from ...record.labels import Labels
+from ...record.training import FORWARD
 from ..in_flight import InFlight, RankLinks
 from ..past import Asked
 
@@ -25,6 +27,43 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     have = f"{numbered('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} sent fewer messages to the next rank than"
     step = "each rank sends as often as it receives, so the pass_to stands below no `if` of a rank"
     return f"{have} {numbered('rank', more)} ({least} and {most}): in a ring {step}"
+
+
+def once_more_round(rank: Asked, src: object) -> str:
+    """Return from which rank the input of a further layer of this rank comes, where its micro-batches have gone through
+    its layers, and those of the ranks after it, and through no more; or an empty text. ``src``: from where it is
+    wanted."""
+    own, ranks = rank.trained_on(), rank.ranks
+    if not own or type(src) is not int or src > rank.rank or len(ranks) < rank.mesh.everyone:
+        return ""
+    ran = {
+        layer: [one.rank for one in ranks.values() if own <= one.has_run(FORWARD.kind, layer)]
+        for layer in range(rank.layers)
+    }
+    layer = next((layer for layer, here in ran.items() if not here), None)
+    if not layer or rank.rank in ran[layer - 1] or rank.rank not in ran[0]:
+        return ""
+    [last, *_] = ran[layer - 1]
+    ring = "the stages of a pipeline are a ring, and the one before is (stage - 1) % stages of the same pipeline"
+    return f"is this for layer {layer}? Layer {layer - 1} ran on rank {last}: await model.receive(src={last}); {ring}"
+
+
+def back_to_first(rank: Asked, labels: Labels) -> str:
+    """Return to which rank an activation goes that the last rank of a pipeline has made, where layers are left: to the
+    first one again, in a ring; or an empty text."""
+    if (
+        labels.kind != "Activation"
+        or not 0 < labels.layer < labels.layers
+        or not rank.has_run(FORWARD.kind, labels.layer - 1)
+    ):
+        return ""
+    first = [one.rank for one in rank.ranks.values() if labels.batches <= one.has_run(FORWARD.kind, 0)]
+    if len(first) != 1 or first[0] >= rank.rank:
+        return ""
+    ring = (
+        f"layer {labels.layer} is left, and no rank comes after this one: where layers go round a ring, the next stage"
+    )
+    return f"{ring} is the first of this pipeline again, await model.pass_to({first[0]}, ...)"
 
 
 def not_received(rank: Asked, kind: str, layer: int) -> str:
