@@ -355,6 +355,7 @@ class LocalSimulator:
     nobodys = staticmethod(RankState.nobodys)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
+    unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
     owner = staticmethod(RankState.elsewhere)
 

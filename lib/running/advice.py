@@ -135,6 +135,8 @@ def _of_tensors(said: str) -> tuple[str, str] | None:
             return None
         done = SIGNS.get(sign, f"used with {sign}")
         problem = f"there are no numbers in {_a(kinds[0])}, so it is not {done}"
+        if done == "subtracted" and kinds == ["WeightGrad", "WeightGrad"]:
+            return problem, "gradients are only added: sum each micro-batch once, and nothing has to be taken out again"
         if done == "subtracted" or (done == "multiplied" and len(kinds) > 1):
             return problem, STEP
         if kinds[0] == "WeightGrad" and done in ("multiplied", "divided"):
