@@ -370,10 +370,18 @@ class Excess:
             return f"nothing needs {them}: do not store {them}, or {at_once}."
         return f"take each tensor out as you use it last, {pop}"
 
+    def _is_sum_so_far(self, held: Held) -> bool:
+        """Return whether nothing is held yet that could be added to a gradient."""
+        same = [one for one in self.peak.held if one.labels is not None and one.labels.kind == "WeightGrad"]
+        assert held.labels is not None
+        return sum(one.labels.layer == held.labels.layer for one in same if one.labels is not None) == 1
+
     def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
         following = "" if held.following is None or held.joins else self.events[held.following].kind
         if pieces:
             return "keep only this rank's piece, right after each backward: await model.scatterreduce(grad, layer)."
+        if held.joins == "+" and self._is_sum_so_far(held):
+            return "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

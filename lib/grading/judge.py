@@ -37,6 +37,7 @@ from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness
+from .spare import spare_in_words
 from .unawaited import never_awaited
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
@@ -115,7 +116,8 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
-            held = costs_memory(noted, puzzle, goal)
+            spare = spare_in_words(noted, puzzle, goal, memory - most["memory"]) if goal == "star" else ""
+            held = spare or costs_memory(noted, puzzle, goal)
             if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
                 held += f" {order[0].upper()}{order[1:]}."
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
@@ -242,12 +244,13 @@ def check_limits(
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
-        expected = f"less than {most}, where a solution takes {least}"
+        expected = f"less than {'that' if took == most else most}, where a solution takes {least}"
         order = "" if home is None else ahead_elsewhere(outcome, home, puzzle)
         raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
     if outcome.memory >= largest:
-        took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
-        expected = f"less than {most}, where a solution takes {least}"
+        fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
+        took, least, most = map(size_unit.describe, (outcome.memory, there.memory, fits))
+        expected = f"{'less than that' if took == most else f'at most {most}'}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")

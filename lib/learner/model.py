@@ -647,7 +647,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             fix += ", or one tensor with its layer"
             if isinstance(v, tuple) and len({type(one) for one in v} & {*TENSORS}) == len(v) == 2:
                 both = [f"model.{KINDS[type(one).__name__].store}[{layer}]" for one in v]
-                problem, maker = f"{row.kind} takes one tensor, and this is two in one name", "an operation has given both"
+                problem, maker = (
+                    f"{row.kind} takes one tensor, and this is two in one name",
+                    "an operation has given both",
+                )
                 fix = f"{maker}: take each by a name of its own, {both[0]}, {both[1]} = ..., and hand in one of them"
             raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
