@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from lib import grade
+from lib.course.specs import find
+from lib.grading.progress import fitting_hint, hint_elsewhere
 from tests.corpus import Program, whole
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -237,6 +243,46 @@ ROWS = [
         ("without pop",),
     ),
 ]  # fmt: skip
+
+
+KEPT = wrong(
+    "wsdp",
+    "whole sums are kept to the end",
+    (
+        "        grad = await model.allreduce(grad, layer)\n",
+        "        model.grad_weights[layer] = await model.allreduce(grad, layer)\n    for layer in range(model.LAYERS):\n        grad = model.grad_weights.pop(layer)\n",
+    ),
+)
+OWN_LEFT = wrong(
+    "pipeline_fsdp",
+    "own weights are kept for the backward",
+    (
+        "            model.activations[layer + 1] = model.forward(",
+        "            model.weights['own', layer] = weight\n            model.activations[layer + 1] = model.forward(",
+    ),
+    (
+        "        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            grad,",
+        "        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            weight = model.weights.pop(('own', layer))\n            grad,",
+    ),
+)
+
+
+@pytest.mark.parametrize("program, words", [(KEPT, "11 weight gradients"), (OWN_LEFT, "weights")])
+def test_what_is_too_large_at_another_size_alone_is_named_and_gets_the_hint_on_memory(
+    program: Program, words: str
+) -> None:
+    here = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.failed_at and here.too == "large" and here.error is not None
+    assert f"in proportion: {words}" in here.error.fix or words in here.error.fix, here.error.fix
+    assert re.search(r"expected: at most [\d,]+ elements", here.message), here.message  # whole ones
+    large = find(program.puzzle).hints_for["large"]  # type: ignore[index]
+    assert hint_elsewhere(find(program.puzzle), here.too)[0] == large - 1
+
+
+def test_a_repaired_program_that_is_too_slow_gets_the_last_hint() -> None:
+    puzzle = find("repair_twice")
+    number, why = fitting_hint(puzzle, puzzle.target["time"] + 1, puzzle.target["memory"])
+    assert number == len(puzzle.hints) - 1 and "too slow" in why
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

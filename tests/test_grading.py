@@ -743,7 +743,7 @@ def test_hints_fit_the_last_right_attempt_in_a_new_kernel_too(new_session: Calla
 
 
 def test_after_a_pass_without_its_star_there_is_a_question_for_it(new_session: Callable[[], None]) -> None:
-    passed = "A question for the star of ddp (your last program passes, and has no star yet)"
+    passed = "The question for the star of ddp (your last program passes, and has no star yet)"
     assert grade(SOLUTIONS["ddp"]).verdict.status == PASS
     first, again = hint("ddp"), hint("ddp")
     assert heads(first, again) == [passed, passed] and str(first).endswith(find("ddp").star_hint)

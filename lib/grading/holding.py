@@ -381,7 +381,9 @@ class Excess:
         if pieces:
             return "keep only this rank's piece, right after each backward: await model.scatterreduce(grad, layer)."
         if held.joins == "+" and self._is_sum_so_far(held):
-            return "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
+            return (
+                "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
+            )
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

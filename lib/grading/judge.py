@@ -97,7 +97,8 @@ def _judged(
             error.fix = never_awaited(source()) or error.fix
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
-            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
+            too = error.too if isinstance(error, OverLimit) else ""
+            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size), too=too)
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     verdict = replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
@@ -230,6 +231,12 @@ def _numbers(source: str) -> set[int]:
         return set()
 
 
+class OverLimit(PuzzleError):
+    """A run at another size is right, and takes more than there is room for. ``too``: "slow" or "large"."""
+
+    too = ""
+
+
 def check_limits(
     outcome: Outcome,
     puzzle: Puzzle,
@@ -246,7 +253,9 @@ def check_limits(
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {'that' if took == most else most}, where a solution takes {least}"
         order = "" if home is None else ahead_elsewhere(outcome, home, puzzle)
-        raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
+        error = OverLimit(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
+        error.too = "slow"
+        raise error
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, fits))
@@ -256,7 +265,9 @@ def check_limits(
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ("" if home is None else ahead_elsewhere(outcome, home, puzzle))
         fix = fix or ("" if home is None else _growth(noted, home, puzzle, there, watch)) or EVERYWHERE
-        raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+        error = OverLimit(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+        error.too = "large"
+        raise error
 
 
 def _growth(noted: Outcome | None, home: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None) -> str:
