@@ -162,7 +162,7 @@ GATHER = "weight = await model.allgather(model.weights[layer], layer)\n        m
 SHARDED = {
     "everybody loads shard 0": (OWN, "layer, 0, model.RANKS", "let each rank load its own shard, model.load_weights("),
     "everybody loads the next shard": (
-        OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, 0, 4) on this rank",
+        OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, model.rank, model.RANKS) on this rank",
     ),
     "shard and total exchanged": (OWN, "layer, model.RANKS, model.rank", "number `shard` of `total` equal pieces"),
     "whole weights loaded": (OWN, "layer", "it is whole already, and a gather joins pieces: let each rank load its own shard"),
