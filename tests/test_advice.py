@@ -46,9 +46,9 @@ LINES = {
         "await model.allreduce(v, layer): first the tensor, then its layer; here they are exchanged",
     ),
     "model.get_activation(2)": (
-        "batches must be several whole numbers, for example [0, 1]", "[2] for this one, range(2) for those before it",
+        "batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "those before it are range(2)",
     ),
-    "model.get_activation(0)": ("batches must be several whole numbers, for example [0, 1]", "[0]"),
+    "model.get_activation(0)": ("batches must be whole numbers in brackets", "as [model.rank] or [micro_batch]"),
 }  # fmt: skip
 
 
@@ -162,7 +162,7 @@ GATHER = "weight = await model.allgather(model.weights[layer], layer)\n        m
 SHARDED = {
     "everybody loads shard 0": (OWN, "layer, 0, model.RANKS", "let each rank load its own shard, model.load_weights("),
     "everybody loads the next shard": (
-        OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, 0, 4) on this rank",
+        OWN, "layer, (model.rank + 1) % model.RANKS, model.RANKS", "model.load_weights(0, model.rank, model.RANKS) on this rank",
     ),
     "shard and total exchanged": (OWN, "layer, model.RANKS, model.rank", "number `shard` of `total` equal pieces"),
     "whole weights loaded": (OWN, "layer", "it is whole already, and a gather joins pieces: let each rank load its own shard"),
