@@ -369,9 +369,8 @@ class Excess:
         fewer = "so that fewer are on their way at a time."
         if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-            return (
-                f"{made} Tasks go on only while the function awaits: after each backward let it await an earlier task."
-            )
+            made += " A task goes on only while the function that has made it awaits something: await an earlier one "
+            return f"{made}after each backward."
         return f"await a call before the next one is made, {fewer}"
 
     def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:

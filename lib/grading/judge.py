@@ -95,8 +95,7 @@ def _judged(
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             error.fix = never_awaited(source()) or error.fix
-            written = written_out(puzzle, source(), bool(error.fix))
-            message = f"right at its own size, but not with {show_size(size)}{written}\n{error}"
+            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -228,10 +227,9 @@ EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and 
 LONGEST = 100_000  # characters of a program that is searched for numbers
 
 
-def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
+def written_out(puzzle: Puzzle, source: str = "") -> str:
     """Return what is asked of a program that is right at its own size only, where a number of that size stands in its
-    ``source``; nothing of numbers if that is not known, as all may be general. ``led``: whether something else is said
-    of what to write, so that axes are not asked for."""
+    ``source``; nothing of numbers if that is not known, as all may be general."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]}
@@ -240,7 +238,7 @@ def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
     if not found:
-        return " (is the size of one axis taken where that of another is meant?)" * (several and not led)
+        return " (is the size of one axis taken where that of another is meant?)" * several
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"

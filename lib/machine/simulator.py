@@ -314,8 +314,12 @@ class LocalSimulator:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
                 def from_another() -> str:
-                    here = sent_away(rank) or first_gradient(rank) or rank.from_another() or sent_to_it(rank)
-                    return here or own_gradient(rank) or own_input(rank) or plain
+                    if here := sent_away(rank) or first_gradient(rank):
+                        return here
+                    own = own_input(rank)
+                    if there := rank.from_another() or sent_to_it(rank):
+                        return f"{there}. Or: {own}" if own and rank.rank == self.mesh.ranks - 1 else there
+                    return own_gradient(rank) or own or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
