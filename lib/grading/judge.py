@@ -14,7 +14,7 @@ from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES
+from ..course.rules import RULES, one_at_a_time, one_micro_batch
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
@@ -149,25 +149,18 @@ FEATURE_NAMES = {
 """The names of features that are not keywords or operations."""
 
 
-FIRST_OF_ALL = ("one_micro_batch",)
-"""Rules that are asked of a run up to an error, too."""
-
-
 def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
     """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
     where that has happened before it: what follows from that has the wrong cure."""
-    if error.run is None:
+    if error.run is None and error.so_far is None:
         return error
+    events = error.run.events if error.run is not None else error.so_far()
     try:
-        for rule in FIRST_OF_ALL:
-            if rule in puzzle.rules:
-                RULES[rule](error.run)
+        one_at_a_time(events if one_micro_batch.__name__ in puzzle.rules else ())
     except PuzzleError as first:
         return first
-    if LISTS in puzzle.words:
-        return error
-    with_lists = [event for event in error.run.events if LISTS in event.words]
-    return _not_granted(with_lists[0], LISTS, puzzle, error.run) if with_lists else error
+    with_lists = [event for event in events if LISTS in event.words and LISTS not in puzzle.words]
+    return _not_granted(with_lists[0], LISTS, puzzle, puzzle.size["layers"]) if with_lists else error
 
 
 def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
@@ -176,14 +169,14 @@ def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None)
     for event in outcome.events:
         for feature in event.words:
             if feature not in puzzle.words:
-                error = _not_granted(event, feature, puzzle, outcome)
+                error = _not_granted(event, feature, puzzle, outcome.layers)
                 own = [one for one in outcome.events if one.rank == event.rank]
                 at = next(at for at, one in enumerate(own) if one is event)
                 error.line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
                 raise error
 
 
-def _not_granted(event: Event, feature: str, puzzle: Puzzle, outcome: Outcome) -> PuzzleError:
+def _not_granted(event: Event, feature: str, puzzle: Puzzle, layers: int) -> PuzzleError:
     """Return the error of an operation with a feature that the puzzle does not grant."""
     subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
     about = f", which is the subject of puzzle {subject.number}" if subject else ""
@@ -195,7 +188,7 @@ def _not_granted(event: Event, feature: str, puzzle: Puzzle, outcome: Outcome) -
         name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
         fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
     if feature == SLICES and PROJECT.kind in puzzle.words:
-        fix = _of_slices(event, outcome.layers)
+        fix = _of_slices(event, layers)
     if feature == AXES and event.op:
         names: Any = event.op[0]
         over = " and then ".join(f"axis={show_axis(name)}" for name in names)

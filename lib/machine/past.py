@@ -21,6 +21,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream
 from ..record.training import BACKWARD, FORWARD
 from .mesh import Axis, Group, Mesh
 
+HALF = "half"
+"""The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
@@ -363,6 +365,10 @@ class Asked:
         if self.mesh.axes and 0 < len(self.layers_loaded()) < self.layers:
             if len(copies := self.axes_of_layers()) == 1:
                 place, size = (f"model.axis_{what}({show_axis(copies[0])})" for what in ("index", "size"))
+                if copies[0] == HALF:
+                    own = f"from {place} * share on, with share = model.BATCHES // {size}"
+                    other = f"the upper stage those that begin in the other half, from (1 - {place}) * share on"
+                    return f"the lower stage of a rank has the micro-batches of its half, {own}; {other}"
                 same = f"ranks along axis={show_axis(copies[0])} have the same layers, and share the batch"
                 return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
             share = (
