@@ -100,6 +100,7 @@ class PuzzleError(AssertionError):
 
     sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
+    so_far: Callable[[], Sequence[Any]] | None = None  # returns the events up to it, where there is no ``run``
     entry: int | None = None
     """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
     _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts

@@ -25,12 +25,13 @@ from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, OVERLAPPED, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
 from .needless import needless_waits
 from .ordering import Ordering
+from .sooner import late_send, sums_in_words
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -111,6 +112,7 @@ class Slowness:
         self.outcome, self.puzzle, self.goal, self.unit = outcome, puzzle, goal, puzzle.unit
         self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
         self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
+        self.in_order = chain.events  # of the longest chain
         self.events_on_chain = {*chain.events}
         self.order = Ordering(outcome, puzzle, goal)
         self.named: set[str] = set()  # the operations of which more is done than by the goal's program
@@ -179,6 +181,10 @@ class Slowness:
                     continue
                 if own.times > ours.times or own.ticks > ours.ticks * (1 + LEAST):
                     self.named.add(word_of(kind))
+                if kind == LOSS.kind:
+                    if own.times > ours.times > 0:
+                        yield self._pipelines(own.times, ours.times)
+                    continue  # it takes no time
                 if own.times > ours.times:
                     by_rank = counts[kind, across]
                     equal = len(by_rank) == self.outcome.ranks and len(set(by_rank.values())) == 1
@@ -188,9 +194,8 @@ class Slowness:
                     compared = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
-                    yield compared + (
-                        once or (self._which(kind, first, own.times) if has_such and self.goal == "target" else "")
-                    )
+                    which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
+                    yield compared + (once or which or self._of_first_input(kind))
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -199,13 +204,28 @@ class Slowness:
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
                     yield named + PIECES * whole + self._uneven(kind)
 
+    def _pipelines(self, own: int, ours: int) -> str:
+        """Return how many micro-batches a pipeline has beside those of the goal's program, as so many losses say."""
+        more = "more pipelines, of fewer stages each, " if self.outcome.ranks > 1 else "fewer "
+        return (
+            f"the last layer runs {own} micro-batches on a rank, in the {self.goal}'s program {ours}: {more}have less"
+        )
+
     def _uneven(self, kind: str) -> str:
         """Return which rank computes longest with a verb and which one shortest, where that differs much: what they
         were given is not the same work; or an empty text."""
-        ticks = defaultdict[int, float](float)
+        ticks, each = defaultdict[int, float](float), defaultdict[int, set[float]](set)
         for event in self.outcome.events:
             if event.kind == kind and event.stream == "compute":
                 ticks[event.rank] += event.length
+                each[event.rank].add(_rounded(event.length))
+        lengths = sorted({length for own in each.values() for length in own})
+        if len(lengths) == 2 and all(len(own) == 1 for own in each.values()):
+            slow = [rank for rank, own in each.items() if lengths[1] in own]
+            if len(slow) < len(each) / 2:
+                return (
+                    f" (that is {numbered('rank', slow)}, slower than the others: let it be one of those that do less)"
+                )
         most, least = (find(ticks, key=lambda rank: ticks[rank], default=0) for find in (max, min))
         if ticks[least] * (1 + MUCH) >= ticks[most]:
             return ""
@@ -255,6 +275,12 @@ class Slowness:
             said.append(f"{KINDS[one].word}s of {where}")
         return " and ".join(said)
 
+    def _of_first_input(self, kind: str) -> str:
+        """Return that calls of a verb carry the gradient of the first input, if some do and the goal's do not."""
+        first = [(verb, tensor, layer) for verb, tensor, layer in calls_of(self.outcome.events) if layer < 0]
+        own = [call for call in first if call[0] == kind and call not in solution_calls(self.puzzle, self.goal)]
+        return f": one of these is of {self._of([call[1:] for call in own])}" if own else ""
+
     def _own_instead(self) -> str:
         """Return how a rank comes by itself to what it is sent, where the target's program sends nothing."""
         sent = {(event.tensor, event.layer) for event in self.outcome.events if event.kind == SEND.kind}
@@ -275,7 +301,9 @@ class Slowness:
             if makes_weight_grads(event.kind):
                 batches[event.rank].add(event.batches)
         own = max(map(len, batches.values()), default=1)
-        if not sums(kind) or own < 2 or times != own * known:
+        calls = Counter((event.rank, event.layer) for event in self.outcome.events if event.kind == kind)
+        each = max(calls.values(), default=0) >= own > known
+        if not sums(kind) or own < 2 or (times != own * known and not each):
             return ""
         return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
 
@@ -359,11 +387,20 @@ class Slowness:
         none = Effort(0, 0.0)
         own, theirs = self.chain[word], self.their_chain.get(word, none)
         plural = "" if own.times == 1 or word == MESSAGES or " " in word else "es" if word.endswith("s") else "s"
-        said = f"{own.times} {word}{plural} ({self._lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
-        said += f"longest chain, on that of the {self.goal} {theirs.times or 'none'}"
+        said = f"{own.times} {word}{plural}{self._layers_on_chain(word)} ({self._lasting(own.ticks)}) "
+        said += f"{'is' if own.times == 1 else 'are'} on the longest chain, on that of the {self.goal} "
+        said += f"{theirs.times or 'none'}"
         said += f" ({self._lasting(theirs.ticks)})" * bool(theirs.times)
         advice = self._advice(word)
         return f"{said}: {advice}" if advice else said
+
+    def _layers_on_chain(self, word: str) -> str:
+        """Return of which layers the collectives of a word are that stand on the longest chain, where these are few."""
+        on_chain = {
+            event for event in self.events_on_chain if event.stream == "collective" and word_of(event.kind) == word
+        }
+        layers = {event.layer for event in on_chain if event.layer is not None and not event.layers}
+        return f" of {numbered('layer', layers)}" if 0 < len(layers) <= MOST_LINES else ""
 
     def _advice(self, word: str) -> str:
         """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
@@ -371,13 +408,19 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
+        if word == MESSAGES and (late := self._late_send()):
+            return late
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
         needless = tuple(needless_waits(self.outcome.device_events))
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
+            if sums := sums_in_words(self.outcome.events, self.in_order, kind):
+                return sums
             return "make the call before the work that does not need its result, and await it where it is needed"
+        if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
+            return "start the next call first, and do these while it is on its way"
         if kind in ASIDE:
             sends = self._before_a_send(kind)
             if kind == UPDATE.kind and not sends and (gap := self._idle_before(kind)):
@@ -412,6 +455,18 @@ class Slowness:
         if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
+
+    def _late_send(self) -> str:
+        """Return which send of the longest chain could be made before a computation, or an empty text."""
+        if (found := late_send(self.outcome.events, self.in_order)) is None:
+            return ""
+        event, at, before = found
+        line = next(iter(self.lines_at(event.rank, [at])), "")
+        what = f"the {KINDS[event.tensor or ''].word}" + (f" ({line})" if line else "")
+        said = (
+            f"rank {event.rank} sends {what} after {show_call(before.kind, before.layer)}, which does not change them"
+        )
+        return f"{said}: make that pass_to before it, and await it after it"
 
     def _halves_at_the_end(self) -> Iterator[str]:
         """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last

@@ -21,6 +21,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream
 from ..record.training import BACKWARD, FORWARD
 from .mesh import Axis, Group, Mesh
 
+HALF = "half"
+"""The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
@@ -183,7 +185,20 @@ def dealt(ranks: int, batches: int) -> str:
     if ranks % batches == 0:
         share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
         return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
+    each, more = divmod(batches, ranks)
+    if more and ranks < batches:
+        some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
+        return f"give each of the {batches} to one rank, model.rank + a multiple of model.RANKS or the like: {some}"
     return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+
+def numbered_ranks(number: int) -> str:
+    """Return how many ranks have something.
+
+    >>> numbered_ranks(1), numbered_ranks(3)
+    ('1 rank has', '3 ranks have')
+    """
+    return "1 rank has" if number == 1 else f"{number} ranks have"
 
 
 # -- what errors ask of the logs of all ranks ---------------------------------------------------------------------
@@ -359,6 +374,10 @@ class Asked:
         if self.mesh.axes and 0 < len(self.layers_loaded()) < self.layers:
             if len(copies := self.axes_of_layers()) == 1:
                 place, size = (f"model.axis_{what}({show_axis(copies[0])})" for what in ("index", "size"))
+                if copies[0] == HALF:
+                    own = f"from {place} * share on, with share = model.BATCHES // {size}"
+                    other = f"the upper stage those that begin in the other half, from (1 - {place}) * share on"
+                    return f"the lower stage of a rank has the micro-batches of its half, {own}; {other}"
                 same = f"ranks along axis={show_axis(copies[0])} have the same layers, and share the batch"
                 return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
             share = (
@@ -529,7 +548,8 @@ class Asked:
         for layer in sorted(self.layers_loaded()):
             if layer and not self.has_loaded(layer - 1) and not self.has_run(FORWARD.kind, layer):
                 there = self.comes_from("Activation", layer)
-                return f"Is this for layer {layer}? Then {there}" if there else ""
+                last = f"; a gradient of the output of layer {layer} comes from model.loss, after its forward"
+                return f"Is this for layer {layer}? Then {there}{last * (layer == self.layers - 1)}" if there else ""
         return ""
 
     def same_stage(self, other: object, sends: bool = False) -> str:

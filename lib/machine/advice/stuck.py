@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...basics.errors import Deadlock, numbered, show_call
+from ...basics.errors import Deadlock, numbered, show_axis, show_call
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
 from ...record.table import sums
@@ -61,7 +61,7 @@ class Stuck:
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
         by_puzzle = {
-            DEALT: order,
+            DEALT: "" if self._from_another(waits) else order,
             IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
             BOTH_ENDS: not_at_both_ends(any_rank),
             SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
@@ -119,7 +119,7 @@ class Stuck:
             return astray
         if wrong := to_wrong_rank(self.links, self.mailboxes):
             return wrong
-        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+        if elsewhere := self._from_another(receives):
             return elsewhere
         if len(receives) < len(waits) and (astray := self._astray(receives)):
             return astray
@@ -212,6 +212,11 @@ class Stuck:
         many = "once" if sent == 1 else f"{sent} times"
         return f"; rank {peer} has sent to rank {rank} {many}, which waits for one more" if sent else ""
 
+    def _from_another(self, waits: Sequence[InFlight]) -> str:
+        """Return what to do about the first receive that asks the wrong rank; or an empty text."""
+        receives = [call for call in waits if not call.sends and call.group is None]
+        return next(filter(None, map(self._sent_by_another, receives)), "")
+
     def _sent_by_another(self, call: InFlight) -> str:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
         been received; an empty text where that is not so."""
@@ -303,6 +308,12 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
     for call in receives:
         other = None if call.peer is None else waits.get(call.peer)
         if other is not None and call.rank.rank in other.missing():
+            if other.op[0] is None and (axes := other.rank.axes_of_layers()):
+                over = " and ".join(f"axis={show_axis(axis)}" for axis in axes)
+                have = (
+                    f"without an axis all ranks take part in {show_call(*other.what)}, and the ranks along {over} have"
+                )
+                return f"{have} that layer: await model.{other.kind}(..., {other.layer}, axis={show_axis(axes[0])})"
             rank, verb = call.rank.rank, show_call(*other.what)
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := unsent_of([other]):
