@@ -42,10 +42,10 @@ among the ranks one has at least its share of all micro-batches' work, beside th
 in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
 micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
 
-**From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its stages.
-The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the backwards
-of the stages above. After that come all its backwards, beside which forwards may take no time, and the updates of both
-stages. So the ranks in the middle are the last to begin, and the bound is theirs.
+**From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its
+stages. The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the
+backwards of the stages above. After that come all its backwards, beside which forwards may take no time, and the
+updates of both stages. So the ranks in the middle are the last to begin, and the bound is theirs.
 
 **Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
 has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the rule
