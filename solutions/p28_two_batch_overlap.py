@@ -126,7 +126,7 @@ grade(two_batch_overlap)
 # rank in every layer, an all-to-all at both ends, and the last updates.
 #
 # No schedule takes less than {{bound}} ticks, the bound that the verdict tells: so much work has one rank, its experts' for the tokens of all micro-batches, the dense layers of its own,
-# and the updates of its experts. The rest is spent waiting, since in every layer another rank may be the hottest one.
+# and the updates of both. The rest is spent waiting, since in every layer another rank may be the hottest one.
 #
 # The price is small pieces. A GPU computes half as many tokens at a time, and matrices that are too thin do not fill it. Here a micro-batch takes half of what two take. On real GPUs
 # it takes a little more.

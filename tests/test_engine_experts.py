@@ -62,7 +62,7 @@ def test_layers_with_experts_train_in_all_other_ways(name: str) -> None:
 
 
 @needs_torch
-@pytest.mark.parametrize("cost", [ExpertCost(), COSTS["experts"], UNEVEN, ExpertCost(experts=1, chosen=2)])
+@pytest.mark.parametrize("cost", [ExpertCost(), COSTS["experts"], UNEVEN, ExpertCost(experts=1)])
 @pytest.mark.parametrize("length", [1, 5, 16])
 def test_tokens_go_where_the_loads_say(cost: ExpertCost, length: int) -> None:
     from lib.engines import data

@@ -118,7 +118,7 @@ def test_the_memory_that_a_refusal_names_is_enough(placement: str, ranks: int, c
     """And an element less is not, for nothing holds less than one micro-batch after the other."""
     with pytest.raises(PuzzleError) as refused:
         search(placement, ranks=ranks, batches=3, cost=cost, memory=100, tries=2)
-    least = int(str(refused.value).split("take ")[1].split(", and")[0].replace(",", ""))
+    least = int(str(refused.value).split("take ")[1].split(", enough")[0].replace(",", ""))
     [found] = search(placement, ranks=ranks, batches=3, cost=cost, memory=least, tries=2).found
     assert found.run.memory == least and found.run.verify().startswith("Correct")
     with pytest.raises(PuzzleError):

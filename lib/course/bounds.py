@@ -43,15 +43,16 @@ among the ranks one has at least its share of all micro-batches' work, beside th
 in LoRA), nobody computes before the first gather. Where a layer may be computed in steps, of slices of a sequence, a
 micro-batch is no chain on one rank: its work is shared, too, and only these shares count.
 
-**From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its stages.
-The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the backwards
-of the stages above. After that come all its backwards, beside which forwards may take no time, and the updates of both
-stages. So the ranks in the middle are the last to begin, and the bound is theirs.
+**From both ends** (the layout ``both_ends``) a micro-batch goes through all ranks, and each of them runs one of its
+stages. The first backward of a rank is that of its upper stage: before it come all forwards of a micro-batch, and the
+backwards of the stages above. After that come all its backwards, beside which forwards may take no time, and the
+updates of both stages. So the ranks in the middle are the last to begin, and the bound is theirs.
 
 **Experts that stay** on their ranks (the rule ``experts_stay``) get the tokens of all micro-batches there. So each rank
 has the work of its experts, and makes their updates. Where each rank trains on as many micro-batches (the rule
 ``as_many_each``), it has their dense layers, too. What is left is shared out among the ranks; one of them has at least
-its share, and none has less than its own. The update of a dense layer is counted once for all ranks.
+its share, and none has less than its own. The update of a dense layer is counted once for all ranks, or for each of
+them, where dense weights and states stay as well (the rule ``dense_weights_stay``).
 
 And tokens wait for each other. Everybody brings a micro-batch at least to an all-to-all. So the tokens of no micro-
 batch are home before the rank with the most work in that layer has done it for as many micro-batches as there are
@@ -180,7 +181,7 @@ def bounds(
         return Bounds(first + _all_layers(prices, layers, share, 1, chain))
     if layout == "experts_sharded" and experts_stay.__name__ in rules:
         each = Fraction(batches, ranks) if as_many_each.__name__ in rules else None
-        time = _experts(prices, size, cost, each)
+        time = _experts(prices, size, cost, each, dense_weights_stay.__name__ in rules)
         return Bounds(time if each is None else max(time, _way_of_tokens(prices, size, cost)))
     if layout == "both_ends" and through_all_ranks.__name__ in rules:
         return Bounds(_both_ends(prices, ranks, layers, batches))
@@ -259,19 +260,20 @@ def _both_ends(prices: _Prices, ranks: int, layers: int, batches: int) -> Fracti
     return max(found)
 
 
-def _experts(prices: _Prices, size: Size, cost: Cost, each: Fraction | None) -> Fraction:
+def _experts(prices: _Prices, size: Size, cost: Cost, each: Fraction | None, stay: bool) -> Fraction:
     """Return the bound of ranks that have all dense layers, and whose experts stay where they are. ``each``: how many
-    micro-batches a rank trains on, if all have as many."""
+    micro-batches a rank trains on, if all have as many; ``stay``: whether each makes all updates of dense layers."""
     ranks, layers, batches = size["ranks"], size["layers"], size["batches"]
     dense = sum(not experts_of(layer, size["experts"]) for layer in range(layers))
     of_batch = dense * prices.layer - prices.spared + prices.loss
-    own = [Fraction(0) if each is None else each * of_batch] * ranks
+    of_updates = dense * prices.update
+    own = [(Fraction(0) if each is None else each * of_batch) + stay * of_updates] * ranks
     for layer in range(layers):
         if experts_of(layer, size["experts"]):
             for rank in range(ranks):
                 work = sum(_of_experts(cost, kind, layer, rank, size) for kind in (EXPERT_FORWARD, EXPERT_BACKWARD))
                 own[rank] += batches * work + prices.update
-    shared = (batches * of_batch if each is None else 0) + dense * prices.update
+    shared = (batches * of_batch if each is None else 0) + (not stay) * of_updates
     bound: Fraction = max([(shared + sum(own)) / ranks, *own])
     return bound
 

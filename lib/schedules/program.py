@@ -98,9 +98,9 @@ def schedule(source: object, receives: str = AWAITED[0]) -> Schedule:
     """Return a pipeline schedule as a function, which ``run``, ``draw``, ``compare``, ``grade``, ``sweep`` and the
     engines take like any other.
 
-    ``source``: a text, or the path of a file, with rows of actions as torch.distributed.pipelining prints, writes and
-    loads them: ``0F0`` is the forward of stage 0 for micro-batch 0, ``B`` a backward, ``I`` and ``W`` its two halves,
-    ``0SEND_F0`` and ``1RECV_F0`` a message. Rows without messages get them. A row belongs to a rank.
+    ``source``: a text, the path of a file, or lists, with rows of actions as torch.distributed.pipelining prints,
+    writes and loads them: ``0F0`` is the forward of stage 0 for micro-batch 0, ``B`` a backward, ``I`` and ``W`` its
+    two halves, ``0SEND_F0`` and ``1RECV_F0`` a message. Rows without messages get them. A row belongs to a rank.
 
     On a mesh such as ``{"stage": 4, "shard": 2}`` the ranks of a stage have a shard of its weights and micro-batches of
     their own each. ``0UNSHARD`` gathers the weights of stage 0, ``0RESHARD`` keeps the shards only, and

@@ -68,7 +68,7 @@ def _text_of(source: object) -> tuple[str, str]:
         rows = (["" if action is None else str(action) for action in row] for row in source)
         return "schedule", "\n".join(",".join(row) or "," for row in rows)
     if not isinstance(source, (str, os.PathLike)):
-        problem = "a schedule is a text, or the path of a file"
+        problem = "a schedule is a text, the path of a file, or a list of rows"
         raise PuzzleError(problem, where="schedule", got=describe(source), fix=f'schedule("{EXAMPLE}")')
     path, fix = Path(source), f"schedule('rows.csv'), or the rows themselves: schedule('''{EXAMPLE}''')"
     try:

@@ -281,7 +281,7 @@ class Raw:
 
     def _of_cpu(self, labels: "_Labels", begins: float, ends: float) -> list[Work]:
         pieces = []
-        busy = united((call.start, call.end) for call in self.calls)
+        busy = united((call.start, call.end) for call in self.calls if call.end is not None)
         for thread, (starts, stops, network) in self.operators.items():
             order = sorted(range(len(starts)), key=lambda at: (starts[at], -stops[at]))
             waits = self._waits(thread, order, busy)
