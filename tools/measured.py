@@ -32,8 +32,6 @@ MODELS = {model.name: model for model in (LLAMA_2_7B, LLAMA_3_8B, LLAMA_3_70B)}
 STEP = replace(LLAMA_3_8B, layers=8, vocabulary=32000, name="8 layers of Llama 3 8B")
 FSDP2 = {"stored": 4, "gradients": 4, "gathered": 2, "reduced": 4}
 WHOLE = {"stored": 2, "gradients": 2}
-UNSEEN = "step nobody had seen"
-"""Steps of other models, whose figures of ours were written down before they were measured."""
 KEPT = {"keep attention": "full"}
 """How we call what is nearest: all is computed again but attention, which is little of a layer here."""
 
@@ -127,6 +125,16 @@ def update() -> Iterator[Line]:
     yield Line("update", f"{count:,} parameters", adam + clip, ours)
 
 
+def copies(cluster: Cluster = H100_PYTORCH) -> Iterator[Line]:
+    """Yield copies on the GPU, which are read and written, and those to the host and from there."""
+    speeds = {"copy": cluster.memory_bandwidth * cluster.memory_reached}
+    speeds |= dict.fromkeys(("to host", "from host"), cluster.host_link * cluster.link_reached)
+    for row in rows("copy"):
+        if row["name"] in speeds:
+            ours = 1e3 * int(row["bytes"]) / speeds[row["name"]]
+            yield Line("copies, on the GPU and to the host", row["name"], float(row["ms"]), ours)
+
+
 def train(model: Model) -> Model:
     """One micro-batch, forward and backward, and the update."""
     for layer in range(model.LAYERS):
@@ -146,14 +154,14 @@ def train(model: Model) -> Model:
     return model
 
 
-def steps(which: str = "step") -> Iterator[Line]:
+def steps() -> Iterator[Line]:
     """Yield whole steps: seconds, and the peak."""
-    for row in rows(which):
+    for row in rows("step"):
         ours, peak = _step(row)
         model = f"{row['layers']} x {row['wide']} {row['family']}"
         name = f"{model}, {row['how']}, {row['name']}, {row['batch']} x {row['sequence']}"
-        yield Line(f"a {which}", name, float(row["ms"]), ours)
-        yield Line(f"peak of a {which}", name, float(row["bytes"]), peak)
+        yield Line("a step", name, float(row["ms"]), ours)
+        yield Line("its peak", name, float(row["bytes"]), peak)
 
 
 def _step(row: dict[str, str]) -> tuple[float, float]:
@@ -192,7 +200,7 @@ def lines() -> list[Line]:
     short = H100_TORCHTITAN  # whose parts of the peak are those of FlashAttention-2, as published
     return [
         *products(), *attention(), *attention(short, "flash"), *layers(), *layers("compiled"), *losses(), *update(),
-        *steps(), *steps(UNSEEN),
+        *copies(), *steps(),
     ]  # fmt: skip
 
 
