@@ -83,6 +83,11 @@ def test_an_update_and_a_loss_take_about_what_was_measured() -> None:
     assert all(abs(line.off) < 0.11 for line in measured.losses())
 
 
+def test_copies_take_about_what_was_measured() -> None:
+    found = [*measured.copies()]
+    assert len(found) == 3 and all(0 < line.off < 0.08 for line in found)
+
+
 def test_more_is_kept_where_nothing_is_compiled() -> None:
     eager, compiled = (LLAMA_3_8B.activation_bytes(fused=fused) for fused in (False, True))
     assert eager - compiled == 2 * LLAMA_3_8B.inner * LLAMA_3_8B.sequence

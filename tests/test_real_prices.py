@@ -539,7 +539,9 @@ def test_what_is_known_of_a_tensor_is_not_taken_for_another(cost: RealCost) -> N
     assert len(set(together)) > 40
 
 
-@pytest.mark.parametrize(("ranks", "tensor", "said"), [(4, 8, "a ring of slices in place of"), (16, 1, "at most 8 ranks")])
+@pytest.mark.parametrize(
+    ("ranks", "tensor", "said"), [(4, 8, "a ring of slices in place of"), (16, 1, "at most 8 ranks")]
+)
 def test_no_more_ranks_turn_slices_into_heads_than_keys_have(ranks: int, tensor: int, said: str) -> None:
     model = replace(LLAMA_3_405B, sequence=131_072, layers=2)
     program = partial(run, ulysses, layers=2, batches=1)

@@ -1,9 +1,10 @@
-"""Profiles of a real GPU: an H100 with PyTorch 2.11, on which two processes trained, or one with NCCL. ``tests/h100`` has
-one step of each, without the flows and the shapes that are not read."""
+"""Profiles of a real GPU: an H100 with PyTorch 2.11, on which two processes trained, or one with NCCL. ``tests/h100``
+has one step of each, without the flows and the shapes that are not read."""
 
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_flight_recorder_that_looks_now_and_then_does_not_pile_up_calls() -> N
     profile = trace(str(FOLDER / "nccl_trace_rank_0"))
     calls = sorted((event.start, event.end) for event in profile.events if event.stream == "collective")
     assert len(calls) == 125
-    assert all(first[1] <= second[0] + 1e-6 for first, second in zip(calls, calls[1:], strict=False))
+    assert all(first[1] <= second[0] + 1e-6 for first, second in pairwise(calls))
     dump = pickle.loads((FOLDER / "nccl_trace_rank_0").read_bytes())
     made = sorted(entry["time_created_ns"] for entry in dump["entries"])
     begun = [start for start, _ in calls]

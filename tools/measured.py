@@ -125,6 +125,16 @@ def update() -> Iterator[Line]:
     yield Line("update", f"{count:,} parameters", adam + clip, ours)
 
 
+def copies(cluster: Cluster = H100_PYTORCH) -> Iterator[Line]:
+    """Yield copies on the GPU, which are read and written, and those to the host and from there."""
+    speeds = {"copy": cluster.memory_bandwidth * cluster.memory_reached}
+    speeds |= dict.fromkeys(("to host", "from host"), cluster.host_link * cluster.link_reached)
+    for row in rows("copy"):
+        if row["name"] in speeds:
+            ours = 1e3 * int(row["bytes"]) / speeds[row["name"]]
+            yield Line("copies, on the GPU and to the host", row["name"], float(row["ms"]), ours)
+
+
 def train(model: Model) -> Model:
     """One micro-batch, forward and backward, and the update."""
     for layer in range(model.LAYERS):
@@ -147,20 +157,34 @@ def train(model: Model) -> Model:
 def steps() -> Iterator[Line]:
     """Yield whole steps: seconds, and the peak."""
     for row in rows("step"):
-        layout, _, compiled = row["how"].partition(", ")
-        model, sharded = replace(STEP, sequence=int(row["sequence"])), layout == "FSDP2"
-        cost = (COMPILED if compiled else H100_PYTORCH).cost(
-            model, micro_batch=int(row["batch"]), recompute=KEPT.get(row["name"], row["name"]),
-            **(FSDP2 if sharded else WHOLE),
-        )  # fmt: skip
-        if compiled:  # the layers were, and the loss was not
-            cost = replace(cost, cluster=replace(COMPILED, loss_bytes=H100_PYTORCH.loss_bytes))
-        went = partial(run, layers=model.layers, cost=cost, timeout=None)
-        done = went(fsdp_accumulating, 1, batches=1) if sharded else went(train, 1, batches=1)
-        peak = _of_both(went(fsdp_accumulating, 2, batches=2), model) if sharded else done.bytes
-        name = f"{row['how']}, {row['name']}, {row['batch']} x {row['sequence']}"
-        yield Line("a step", name, float(row["ms"]), 1e3 * done.seconds)
+        ours, peak = _step(row)
+        model = f"{row['layers']} x {row['wide']} {row['family']}"
+        name = f"{model}, {row['how']}, {row['name']}, {row['batch']} x {row['sequence']}"
+        yield Line("a step", name, float(row["ms"]), ours)
         yield Line("its peak", name, float(row["bytes"]), peak)
+
+
+def _step(row: dict[str, str]) -> tuple[float, float]:
+    """Return the ms of a step, and its peak in bytes."""
+    layout, _, compiled = row["how"].partition(", ")
+    sizes = [int(row[name]) for name in ("layers", "wide", "heads", "sequence", "words")]
+    model = Transformer(
+        *sizes, kv_heads=int(row["kv_heads"]), feed_forward=int(row["high"]), gated=row["family"] == "Llama",
+        attention="flash",
+    )  # fmt: skip
+    sharded = layout == "FSDP2"
+    cost = (COMPILED if compiled else H100_PYTORCH).cost(
+        model, micro_batch=int(row["batch"]), recompute=KEPT.get(row["name"], row["name"]),
+        **(FSDP2 if sharded else WHOLE),
+    )  # fmt: skip
+    if compiled:  # the layers were, and the loss was not
+        cost = replace(cost, cluster=replace(COMPILED, loss_bytes=H100_PYTORCH.loss_bytes))
+    went = partial(run, layers=model.layers, cost=cost, timeout=None)
+    if not sharded:
+        done = went(train, 1, batches=1)
+        return 1e3 * done.seconds, done.bytes
+    alone = went(fsdp_accumulating, 1, batches=1)
+    return 1e3 * alone.seconds, _of_both(went(fsdp_accumulating, 2, batches=2), model)
 
 
 def _of_both(done: Run, model: Transformer) -> float:
@@ -176,7 +200,7 @@ def lines() -> list[Line]:
     short = H100_TORCHTITAN  # whose parts of the peak are those of FlashAttention-2, as published
     return [
         *products(), *attention(), *attention(short, "flash"), *layers(), *layers("compiled"), *losses(), *update(),
-        *steps(),
+        *copies(), *steps(),
     ]  # fmt: skip
 
 

@@ -2,9 +2,9 @@
 
 Tables: figures that must come out exactly; ratios, in which nothing is fitted; seconds, with one number for each
 software stack (the part of the peak that matrix products reach) fitted on one row; how far each set is off, with the
-139 rows of ``tools/foundry.py``; one H100 that was measured for this course; what fits; what is only shown; and what the planner would choose beside what others
-chose. They are printed, and written as ``papers.csv``, ``planner.csv`` and ``papers.svg`` into the folder that is
-named, or ``dist``.
+139 rows of ``tools/foundry.py``; one H100 that was measured for this course (``tools/measured.py``); what fits; what is
+only shown; and what the planner would choose beside what others chose. They are printed, and written as ``papers.csv``,
+``planner.csv`` and ``papers.svg`` into the folder that is named, or ``dist``.
 """
 
 from __future__ import annotations

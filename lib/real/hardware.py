@@ -33,8 +33,8 @@ class Hardware:
     second from one GPU to the others of its node, in one direction; ``nic``: bytes a second between nodes *for each
     GPU* (a card that eight share counts as an eighth); ``link_reached``: the part of both that a ring comes to;
     ``latency`` and ``latency_across``: seconds of a step of a ring in a node, and between nodes; ``fused``: whether
-    norms and the like are compiled into one pass over memory, and ``fused_norms``: whether norms are even where nothing is
-    compiled (as ``fused``, unless given); ``gpus``: how many there are, if that is limited.
+    norms and the like are compiled into one pass over memory, and ``fused_norms``: whether norms are even where nothing
+    is compiled (as ``fused``, unless given); ``gpus``: how many there are, if that is limited.
     ``host_memory`` (bytes a node), ``host_bandwidth`` and ``host_link`` (bytes a second, the latter for each GPU)
     describe the processors beside the GPUs. ``peak_fp8``: operations a second in matrix products of 8-bit numbers; 0
     where there are none. Raises PuzzleError for a number that cannot be.

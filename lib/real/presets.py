@@ -134,10 +134,11 @@ FlashAttention-2 reaches 370 TFLOP/s forward (arXiv 2407.08608). 0.529 fits the 
 H100_DGX = Cluster(
     "H100 80 GB", peak=989e12, reached=0.7, half_reached_at=_H100_HALF, attention_reached=0.6,
     attention_back_reached=0.5, memory=_H100, memory_bandwidth=3.35e12, link=450e9, nic=50e9,
-    peak_fp8=1979e12,
+    peak_fp8=1979e12, host_link=64e9,
 )  # fmt: skip
-"""DGX H100: NVIDIA's sheet. FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608).
-All three parts are assumed."""
+"""DGX H100: NVIDIA's sheet, with PCIe 5.0 to the host, of which 55 GB/s were measured (``make papers``).
+FlashAttention-3 reaches up to 0.75 of the peak forward, less backward (arXiv 2407.08608). All three parts are
+assumed."""
 H100_PYTORCH = replace(
     H100_DGX, name="H100 80 GB, PyTorch 2026", reached=0.73, half_reached_at=0, attention_reached=0.57,
     attention_back_reached=0.5, fused=False, fused_norms=True,
@@ -180,9 +181,10 @@ B200_DGX = replace(
 """DGX B200: NVIDIA's sheet, a card of 400 Gbit/s for each GPU."""
 GB200_NVL72 = replace(
     B200_DGX, name="GB200 NVL72", peak=2500e12, peak_fp8=5000e12, reached=0.64, half_reached_at=600,
-    memory=186e9, gpus_per_box=72,
+    memory=186e9, gpus_per_box=72, host_link=225e9,
 )  # fmt: skip
-"""NVIDIA's sheet: 72 GPUs in one domain of NVLink, with 13.4 TB of memory and 576 TB/s together."""
+"""NVIDIA's sheet: 72 GPUs in one domain of NVLink, with 13.4 TB of memory and 576 TB/s together, and 900 GB/s, both
+ways together, between a processor and its two GPUs."""
 MI300X = replace(
     H100_DGX, name="MI300X 192 GB", peak=1307e12, peak_fp8=2615e12, reached=0.45, half_reached_at=480,
     memory=196_592 * MIB, memory_bandwidth=5.3e12, link=448e9,

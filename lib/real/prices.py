@@ -623,7 +623,8 @@ class Cluster(Hardware):
         of what forward leaves behind that goes to the host until backward; ``fp8``: whether layers are computed in 8
         bits; ``optimizer``: ``"adam"``, ``"momentum"`` or ``"sgd"``; ``stored`` and ``gradients``: bytes of a weight
         and of its gradient in memory; ``gathered``: of a weight that was gathered, and of its gradient before it is
-        reduced, in memory and on the links; ``reduced``: of a gradient on the links (each as in memory, unless given);
+        reduced, in memory and on the links (a rank that has a whole weight is taken to have gathered it, as one rank
+        alone has all); ``reduced``: of a gradient on the links (each as in memory, unless given);
         ``adapter_rank``: of the adapter of each matrix, where only adapters are trained (``train="adapters"``), and
         ``frozen_bits``: of a weight beside them, in memory and on the links; ``mfu``: the formula of ``Run.mfu``, which
         counts what training all weights takes, ``"megatron"`` or ``"palm"``; ``states_on_hosts``: whether your program

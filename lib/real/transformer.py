@@ -32,7 +32,8 @@ EAGER, COMPILED, FUSED = 14, 8, 4
 """Bytes of head and loss at their peak for each token and word of the vocabulary. ``EAGER``: the logit in 2 bytes and
 in 4, its logarithm in 4, its gradient in 4; ``COMPILED``: the logit in 2 and in 4 bytes, its gradient in 2. These two
 are what was measured for 8,192 tokens and 256,000 words, 28,000 and 16,000 MiB (github.com/apple/ml-cross-entropy,
-PyTorch 2.4.1). PyTorch 2.11 was measured with 12 and 4 on an H100 (``make papers``). ``FUSED``: the logit and its gradient in 2 bytes each, as in the kernel of the package flash-attn."""
+PyTorch 2.4.1). PyTorch 2.11 was measured with 12 and 4 on an H100 (``make papers``). ``FUSED``: the logit and its
+gradient in 2 bytes each, as in the kernel of the package flash-attn."""
 BY_ROWS = ("output", "down")
 """The matrices of a layer that tensor parallelism cuts by what goes in; it cuts the others by what comes out."""
 BACKWARD_MOVES = 1.5  # times the bytes that forward moves besides its matrix products
@@ -416,8 +417,8 @@ class Transformer:
         The GPT family: norms, dropout and residuals 22sbh, the activation function 16sbh/t. The Llama family: two
         norms, two residuals, the rotation of queries and keys, and the gate. ``fused``: each of these reads its
         operands and writes its result once; otherwise, in the Llama family, norms and rotations run one operation after
-        the other, in 4 bytes a number, as PyTorch does unless it compiles. ``fused_norms``: norms alone are one pass, as
-        ``torch.nn.RMSNorm`` is since 2025.
+        the other, in 4 bytes a number, as PyTorch does unless it compiles. ``fused_norms``: norms alone are one pass,
+        as ``torch.nn.RMSNorm`` is since 2025.
         """
         numbers = self.tokens(micro_batch) * self.hidden
         outside, inside = 22.0, 16.0 * self.inner / (4 * self.hidden)
