@@ -280,11 +280,15 @@ def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) 
     as_small = [one for one in there.room if one.memory <= math.ceil(held)]
     as_small = as_small or [min(there.room, key=lambda one: one.memory)]
     like_it = as_small
-    if took >= known.time * (1 - CLOSE) and alike(puzzle) and LISTS not in puzzle.words:
+    if took >= known.time * (1 - CLOSE) and alike(puzzle) and not CHOICES & {*puzzle.words}:
         like_it = [one for one in as_small if one.time >= known.time * (1 - CLOSE)] or as_small
     home, most = max(one.memory for one in like_it), max(one.there for one in like_it)
     more = max(Fraction(held) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
     return slowest, most + more + one_tensor(puzzle, there.size)
+
+
+CHOICES = {LISTS, "keep"}
+"""What lets a program hold more, or less, as it likes: how many layers are summed at once, and what is computed again."""
 
 
 def one_tensor(puzzle: Puzzle, size: Size) -> Elements:
