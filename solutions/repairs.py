@@ -766,7 +766,12 @@ PUZZLE = {
     ],
     "cost": "warm_rank",
     "layout": "whole",
-    "rules": ["one_micro_batch", "one_after_the_other", "each_on_one_rank", "dense_weights_stay"],
+    "rules": [
+        "one_micro_batch",
+        "one_after_the_other",
+        "each_on_one_rank",
+        "dense_weights_stay",
+    ],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [

@@ -105,7 +105,7 @@ _FORWARDS_FIRST = """        for low in one:
 
 
 async def in_one_queue(model: Model) -> None:
-    """Prefetching with one list of layers, up and down again: so the last one is gathered twice in a row."""
+    """Prefetching with one list of layers, up and down: the last is gathered twice in a row."""
     top, order = model.LAYERS - 1, [*range(model.LAYERS), *reversed(range(model.LAYERS))]
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(
@@ -119,7 +119,9 @@ async def in_one_queue(model: Model) -> None:
         coming = next(calls, None)
         weight = model.weights["whole"]
         if turn <= top:
-            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
             if turn == top:
                 model.grad_activations[top + 1] = model.loss(model.activations.pop(top + 1))
             del model.weights["whole"]

@@ -154,7 +154,10 @@ def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
     known = kept("outlines.json")[puzzle.name]
     return [
         SolutionFigures(
-            puzzle.size | changed, time, memory, [Room(*home, most) for home, most in zip(known["homes"], all_of_them, strict=True)]
+            puzzle.size | changed,
+            time,
+            memory,
+            [Room(*home, most) for home, most in zip(known["homes"], all_of_them, strict=True)],
         )
         for changed, time, memory, all_of_them in known["elsewhere"]
     ]

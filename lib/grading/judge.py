@@ -288,7 +288,7 @@ def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) 
 
 
 CHOICES = {LISTS, "keep"}
-"""What lets a program hold more, or less, as it likes: how many layers are summed at once, and what is computed again."""
+"""What lets a program hold more, or less, as it likes: layers that are summed at once, and what is computed again."""
 
 
 def one_tensor(puzzle: Puzzle, size: Size) -> Elements:

@@ -13,7 +13,10 @@ COPY = """    if model.RANKS > 1:
         await send
 """
 """At its end each rank sends the next one a summed gradient, which this one has as well."""
-SUM_STAYS = ("        grad = await sums[layer]\n", "        grad = await sums[layer]\n        if layer == 0:\n            model.grad_weights[0] = grad\n")
+SUM_STAYS = (
+    "        grad = await sums[layer]\n",
+    "        grad = await sums[layer]\n        if layer == 0:\n            model.grad_weights[0] = grad\n",
+)
 IDLE = """    if is_first and not is_last:
         model.forward(first, model.activations[first, 0], model.weights[first])
 """
