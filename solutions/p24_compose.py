@@ -323,11 +323,8 @@ async def laid_out(
     forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
     backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
     later = stages - 1 - stage
-    if stages == 2:
-        lead, more = (
-            2,
-            0,
-        )  # each is before and after the other: it receives in the order of sends
+    if stages == 2:  # each is before and after the other: it receives in the order of sends
+        lead, more = 2, 0
     ahead = lead * later + more * (later > 0) + (len(mine) - 1) * stages + 1
     for work in forwards[:ahead]:
         await forward(*work)

@@ -227,13 +227,13 @@ def check_limits(
     outcome: Outcome,
     puzzle: Puzzle,
     there: SolutionFigures,
-    took: float,
-    held: Elements,
+    time: float,
+    memory: Elements,
     watch: Watch | None = None,
 ) -> None:
     """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``took``, ``held``: its time and memory there."""
-    slowest, largest = limits(puzzle, there, took, held)
+    small at the puzzle's own size only. ``time``, ``memory``: what it takes there."""
+    slowest, largest = limits(puzzle, there, time, memory)
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
