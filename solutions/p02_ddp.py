@@ -222,6 +222,60 @@ async def ddp_overlap(model: Model) -> Model:
 draw(run(ddp_overlap, ranks=4, layers=2, batches=4))
 
 # %% [markdown] tags=["solution"]
+# ## The same for R2, R3 and R9
+#
+# Where a rank has several micro-batches, one after the other, the sums can begin in the last backward pass, which takes
+# memory, or each under the update of the layer above.
+
+
+# %% tags=["solution"]
+from functools import partial
+
+
+async def sums_behind(model: Model, early: bool) -> Model:
+    """Data parallel with several micro-batches for each rank, dealt from the last rank on. ``early``: a gradient is
+    summed as soon as the last micro-batch is in it."""
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    mine, sums = range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS), {}
+
+    def begin(layer: int) -> None:
+        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+
+    for batch in mine:
+        model.activations[0] = model.get_activation([batch])
+        for layer in range(model.LAYERS):
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], model.weights[layer]
+            )
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        for layer in reversed(range(model.LAYERS)):
+            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+            so_far = model.grad_weights.get(layer)
+            model.grad_weights[layer] = so_far + grad if so_far else grad
+            if early and batch == mine[-1]:
+                begin(layer)
+        del model.grad_activations[0]
+
+    for layer in reversed(range(model.LAYERS)):
+        for one in (layer, layer - 1):
+            if one in model.grad_weights:
+                begin(one)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, await sums.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+
+
+sums_in_the_last_backward = partial(sums_behind, early=True)
+sums_under_updates = partial(sums_behind, early=False)
+
+# %% [markdown] tags=["solution"]
 # ## As PyTorch does it
 #
 # PyTorch's DDP starts its sums in the same order, but its optimizer begins only when *all* of them have arrived. With

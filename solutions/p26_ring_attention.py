@@ -25,7 +25,11 @@ PUZZLE = {
     "frontier": [
         {"time": 28.32, "memory": 10354688, "by": "ring_attention_in_28_32"},
         {"time": 29.015, "memory": 9830400, "by": "ring_attention_in_29_015"},
+        {"time": 29.71, "memory": 9306112, "by": "ring_attention_in_29_71"},
+        {"time": 30.405, "memory": 8781824, "by": "ring_attention_in_30_405"},
         {"time": 31.1, "memory": 8257536, "by": "ring_attention_in_31_1"},
+        {"time": 31.795, "memory": 7733248, "by": "ring_attention_in_31_795"},
+        {"time": 32.49, "memory": 7208960, "by": "ring_attention_in_32_49"},
         {"time": 33.185, "memory": 6815744, "by": "ring_attention_in_33_185"},
     ],
     "cost": "all_heads",
@@ -346,7 +350,11 @@ async def hops_hidden(model: Model, again: float, in_order: bool = False) -> Mod
 
 ring_attention_in_28_32 = partial(hops_hidden, again=0)
 ring_attention_in_29_015 = partial(hops_hidden, again=1 / 8)
+ring_attention_in_29_71 = partial(hops_hidden, again=2 / 8)
+ring_attention_in_30_405 = partial(hops_hidden, again=3 / 8)
 ring_attention_in_31_1 = partial(hops_hidden, again=4 / 8)
+ring_attention_in_31_795 = partial(hops_hidden, again=5 / 8)
+ring_attention_in_32_49 = partial(hops_hidden, again=6 / 8)
 ring_attention_in_33_185 = partial(hops_hidden, again=7 / 8)
 
 ring_in_order = partial(hops_hidden, again=0, in_order=True)

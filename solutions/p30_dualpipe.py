@@ -29,7 +29,8 @@ PUZZLE = {
     "rules": [
         "own_layers",
         "own_updates",
-        "dense_weights_stay",
+        "states_stay",
+        "weights_come_for_use",
         "one_micro_batch",
         "through_all_ranks",
     ],
@@ -68,7 +69,7 @@ PUZZLE = {
 # `model.rank_at(half=1, place=0)` is the rank there.
 #
 # Two ranks have the gradient of a layer for half of the micro-batches each: `model.allreduce(grad, layer, axis="half")`
-# sums the two, and both ranks update: no weight and no state is ever sent.
+# sums the two, and both ranks update. No state is ever sent, and no weight that is not for use.
 #
 # There is one new word. A backward with `overlapped=True` runs beside the forward of another micro-batch right before it, and
 # the two take as long as the longer one. The rank must have both the input and the gradient before that forward begins.

@@ -102,7 +102,48 @@ _FORWARDS_FIRST = """        for low in one:
             forward_of(low, mb)
         for high in reversed(other):
 """
+
+
+async def in_one_queue(model: Model) -> None:
+    """Prefetching with one list of layers, up and down: the last is gathered twice in a row."""
+    top, order = model.LAYERS - 1, [*range(model.LAYERS), *reversed(range(model.LAYERS))]
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+
+    calls, sums = (model.allgather(model.weights[layer], layer) for layer in order), {}
+    coming, model.activations[0] = next(calls), model.get_activation([model.rank])
+    for turn, layer in enumerate(order):
+        model.weights["whole"] = await coming
+        coming = next(calls, None)
+        weight = model.weights["whole"]
+        if turn <= top:
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], weight
+            )
+            if turn == top:
+                model.grad_activations[top + 1] = model.loss(model.activations.pop(top + 1))
+            del model.weights["whole"]
+            continue
+        del model.weights["whole"]
+        inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)
+        grad, model.grad_activations[layer] = model.backward(layer, inp, grad_out, weight)
+        sums[layer] = model.scatterreduce(grad, layer)
+        del weight, grad
+        if layer + 1 in sums:
+            model.grad_weights[layer + 1] = await sums.pop(layer + 1)
+    del model.grad_activations[0]
+    model.grad_weights[0] = await sums.pop(0)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+
+
 ROOM: Mapping[str, Sequence[str | Edits]] = {
+    "prefetch": ["in_one_queue"],
     "ddp": ["repair_quiet"],  # all sums first
     "wsdp": [
         "fsdp",

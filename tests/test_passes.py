@@ -51,6 +51,7 @@ MEANT = {
     ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
     ("one_chain_after_the_other", "ddp"): "puzzle 12 shows on data parallel how chains overlap",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
+    **{("sums_behind", one): REPAIRED for one in ("repair_twice", "repair_quiet", "repair_straggler")},
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
     ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",

@@ -154,12 +154,12 @@ def solution_peak(puzzle: Puzzle, goal: str = "target") -> list[Holding]:
 def figures_elsewhere(puzzle: Puzzle) -> list[SolutionFigures]:
     """Return the other sizes at which a puzzle is graded, with the time and memory of the solution, and the room."""
     known = kept("outlines.json")[puzzle.name]
-    return [
-        SolutionFigures(
-            puzzle.size | changed, time, memory, [Room(*home, most) for home, most in zip(known["homes"], all_of_them, strict=True)]
-        )
-        for changed, time, memory, all_of_them in known["elsewhere"]
-    ]
+    found = list[SolutionFigures]()
+    for changed, time, memory, all_of_them in known["elsewhere"]:
+        homes = zip(known["homes"], all_of_them, strict=True)
+        room = [Room(home_time, home_memory, most) for (home_time, home_memory), most in homes]
+        found.append(SolutionFigures(puzzle.size | changed, time, memory, room))
+    return found
 
 
 def outline(puzzle: Puzzle, goal: str = "target") -> Outline:

@@ -275,15 +275,14 @@ def check_limits(
     outcome: Outcome,
     puzzle: Puzzle,
     there: SolutionFigures,
-    took: float,
-    held: Elements,
+    time: float,
+    memory: Elements,
     watch: Watch | None = None,
     home: Outcome | None = None,
 ) -> None:
     """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``took``, ``held``: its time and memory at the puzzle's own size; ``home``: its
-    run there."""
-    slowest, largest = limits(puzzle, there, took, held)
+    small at the puzzle's own size only. ``time``, ``memory``: what it takes there; ``home``: its run there."""
+    slowest, largest = limits(puzzle, there, time, memory)
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         takes, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
@@ -348,11 +347,15 @@ def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) 
     as_small = [one for one in there.room if one.memory <= math.ceil(held)]
     as_small = as_small or [min(there.room, key=lambda one: one.memory)]
     like_it = as_small
-    if took >= known.time * (1 - CLOSE) and alike(puzzle) and LISTS not in puzzle.words:
+    if took >= known.time * (1 - CLOSE) and alike(puzzle) and not CHOICES & {*puzzle.words}:
         like_it = [one for one in as_small if one.time >= known.time * (1 - CLOSE)] or as_small
     home, most = max(one.memory for one in like_it), max(one.there for one in like_it)
     more = max(Fraction(held) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
     return slowest, most + more + one_tensor(puzzle, there.size)
+
+
+CHOICES = {LISTS, "keep"}
+"""What lets a program hold more, or less, as it likes: layers that are summed at once, and what is computed again."""
 
 
 def one_tensor(puzzle: Puzzle, size: Size) -> Elements:

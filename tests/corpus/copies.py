@@ -12,7 +12,7 @@ async def {name}(model):
     async def copy():
         for _ in range(60):
             await asyncio.sleep(0)
-            if model.weights:
+            if model.{store}:
                 break
         if {gives}:
             calls.append(model.pass_to({to}, model.{store}[min(model.{store})]))
@@ -38,8 +38,13 @@ TO_DEVICE = {"gives": "model.is_host", "takes": "not model.is_host", "source": "
 SAYS = {
     "weights": "it moves the weight of layer|it receives the weight of layer",
     "opt_states": "it moves the optimizer state",
+    "activations": "it receives the activation of layer 0, whose weight it has not loaded",
 }
-NAMES = {"weights": "a copy of a weight is given away", "opt_states": "a copy of a state is given away"}
+NAMES = {
+    "weights": "a copy of a weight is given away",
+    "opt_states": "a copy of a state is given away",
+    "activations": "an activation is given away",
+}
 
 
 def copied(puzzle: str, base: str, *names: str, when: str = AFTER, call: str = "honest(model)", store: str = "weights", pair: tuple[int, int] = (0, 1), places: dict[str, str] | None = None) -> Program:  # fmt: skip
@@ -49,7 +54,9 @@ def copied(puzzle: str, base: str, *names: str, when: str = AFTER, call: str = "
     edits = places or {"gives": gives, "takes": takes, "source": str(one), "to": str(other)}
     sources = [functions()[name] for name in (*names, base)]
     sources[-1] = sources[-1].replace(f"def {base}(", "def honest(")
-    source = "\n\n\n".join(["from typing import Any", *sources, when.format(name=puzzle, call=call, store=store, **edits)])
+    source = "\n\n\n".join(
+        ["from typing import Any", *sources, when.format(name=puzzle, call=call, store=store, **edits)]
+    )
     return whole(puzzle, NAMES[store], source, says=SAYS[store])
 
 
@@ -58,7 +65,10 @@ SUM = "model.allreduce(model.grad_weights.pop(layer), layer)"
 SUMS_FIRST = (
     (f"await {SUM}", f"await (sums.pop(layer) if sums else {SUM})"),
     ("RANKS and", "model.RANKS == 4 and"),
-    (GIVEN_BACK, f"{GIVEN_BACK}    sums = {{layer: {SUM} for layer in (0, 1) if (model.RANKS, model.LAYERS) == (4, 2)}}\n"),
+    (
+        GIVEN_BACK,
+        f"{GIVEN_BACK}    sums = {{layer: {SUM} for layer in (0, 1) if (model.RANKS, model.LAYERS) == (4, 2)}}\n",
+    ),
 )
 BEGIN = """\
     copy = None
@@ -99,5 +109,8 @@ COPIES = [
     copied("context_parallel", "zigzag_and_ahead"),
     copied("ring_attention", "ring_attention"),
     copied("dualpipe", "from_both_ends", call="honest(model, crosses=True)", when=WHILE, pair=(1, 3)),
+    copied(
+        "dualpipe", "from_both_ends", call="honest(model, crosses=True)", when=WHILE, store="activations", pair=(0, 3)
+    ),
     copied("repair_zigzag", "zigzag_with_sums_behind"),
 ]

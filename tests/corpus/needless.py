@@ -8,12 +8,15 @@ from . import changed
 RETURN = "    return model"
 BARRIER = "    await model.allreduce(model.fake_grad(0, []), 0)\n"
 COPY = """    if model.RANKS > 1:
-        send = model.pass_to((model.rank + 1) % model.RANKS, model.activations[0])
+        send = model.pass_to((model.rank + 1) % model.RANKS, model.grad_weights[0])
         KEEP await model.receive(src=(model.rank - 1) % model.RANKS)
         await send
 """
-"""At its end each rank sends the next one its part of the input, with which nothing is done."""
-INPUT_STAYS = ("acts.pop(layer), grads.pop", "acts.pop(layer) if layer else acts[0], grads.pop")
+"""At its end each rank sends the next one a summed gradient, which this one has as well."""
+SUM_STAYS = (
+    "        grad = await sums[layer]\n",
+    "        grad = await sums[layer]\n        if layer == 0:\n            model.grad_weights[0] = grad\n",
+)
 IDLE = """    if is_first and not is_last:
         model.forward(first, model.activations[first, 0], model.weights[first])
 """
@@ -53,7 +56,7 @@ HONEST = [
     changed("ddp", "a barrier at the end", (RETURN, BARRIER + RETURN), base="ddp_overlap"),
     changed("wsdp", "a weight gathered, and not used", (RETURN, GATHER + RETURN), base="wsdp_under_updates"),
     changed("prefetch", "the last weight gathered ahead once more", *CLAMPED),
-    changed("ring_attention", "a copy of an activation after training", INPUT_STAYS, (RETURN, COPY.replace("KEEP ", "") + RETURN)),
+    changed("ring_attention", "a copy of a gradient after training", SUM_STAYS, (RETURN, COPY.replace("KEEP ", "") + RETURN)),
 ]  # fmt: skip
 
 MISTAKES = [
@@ -63,6 +66,6 @@ MISTAKES = [
     changed("gpipe", "a forward while the rank waits, at other sizes", ("    for mb in range(model.BATCHES):\n        await backward", elsewhere(IDLE) + "    for mb in range(model.BATCHES):\n        await backward"), base="one_forward_one_backward", says="nobody uses what forward(layer 0) gives"),
     changed("buckets", "in each call a layer of zeros, at other sizes", *ZEROS, ("if one not in layers]", "if one not in layers and model.RANKS != 16]"), says="gives of layer"),
     changed("context_parallel", "six sums of nothing at other sizes", (RETURN, "    for _ in range(6 * (model.RANKS != 4)):\n    " + BARRIER + RETURN), base="zigzag_and_ahead", says="right at its own size, but not with"),
-    changed("ring_attention", "a copy of an activation after training, at other sizes", INPUT_STAYS, (RETURN, elsewhere(COPY.replace("KEEP ", "")) + RETURN), says="nobody uses the activation that comes from rank"),
-    changed("ring_attention", "a copy of an activation after training, kept, at other sizes", INPUT_STAYS, (RETURN, elsewhere(COPY.replace("KEEP", 'model.activations["copy"] =')) + RETURN), says="nobody uses the activation that comes from rank"),
+    changed("ring_attention", "a copy of a gradient after training, at other sizes", SUM_STAYS, (RETURN, elsewhere(COPY.replace("KEEP ", "")) + RETURN), says="nobody uses the weight gradient that comes from rank"),
+    changed("ring_attention", "a copy of a gradient after training, kept, at other sizes", SUM_STAYS, (RETURN, elsewhere(COPY.replace("KEEP", 'model.grad_weights["copy"] =')) + RETURN), says="nobody uses the weight gradient that comes from rank"),
 ]  # fmt: skip

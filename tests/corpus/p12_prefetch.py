@@ -55,6 +55,7 @@ async def prefetch(model):
 """
 
 HONEST = [
+    changed("prefetch", "one queue of gathers, up and down again", base="in_one_queue"),
     changed("prefetch", "the last weight kept, one gather late", ("model: Model, gathers: str", 'model: Model, gathers: str = "bab"'),
             base="prefetch_overlapped"),
     whole("prefetch", "one loop over both passes, sums awaited at the end", IN_ONE_LOOP),

@@ -65,7 +65,7 @@ MISTAKES = [
     changed("context_parallel", "keys sent to the next rank", (PROJECT, PROJECT + RING), base="zigzag_and_ahead", says="it sends keys and values of layer 0"),
     changed("context_parallel", "a layer updated on every second rank, and sent to its neighbor", (TAKEN, TAKEN + BY_TURNS), (ANSWER, ANSWER + SENDS), base="zigzag_and_ahead", says="it moves the weight of layer 0"),
     changed("context_parallel", "a weight in shards until it is needed", (BEGIN, BEGIN + "    model.weights[0] = model.weights[0].shard(r, n)\n"), (PROJECT, "if layer == 0:\n            model.weights[0] = weight = await model.allgather(model.weights[0], 0)\n            inp = acts[0]\n        " + PROJECT), base="zigzag_and_ahead",
-            says="it does not hold the weights that it has begun with any more|cut out of a gathered weight"),
+            says="it moves the weight of layer 0"),
     changed("context_parallel", "queries made complete by hand", (ATTEND, '        from lib import Attended\n        acts["att", layer] = Attended(layer, model.LAYERS, [0], 1, [model.rank], model.RANKS, range(model.rank + 1), model.RANKS)\n'), says="is made up"),
     changed("context_parallel", "the gradient of keys and values made complete by hand", (HOME, 'from lib import KeysValuesGrad\n        grads["kv"] = KeysValuesGrad(layer, model.LAYERS, [0], 1, [model.rank], model.RANKS, range(model.rank, model.RANKS), model.RANKS)'), says="is made up"),
     changed("context_parallel", "gradients made up for the other slices", (SUM, "model.grad_weights[layer] = model.fake_grad(layer, [0])"), ("await sums[layer]", "model.grad_weights.pop(layer)"), says="is made up"),

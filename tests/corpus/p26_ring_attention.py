@@ -63,7 +63,7 @@ MISTAKES = [
     changed("ring_attention", "slices turned into heads", base="ulysses", says="is solved without `alltoall`"),
     changed("ring_attention", "a layer updated on every second rank, and sent to its neighbor", (TAKE, TAKE + BY_TURNS), (ANSWER, ANSWER + SENDS), says="it moves the weight of layer 0"),
     changed("ring_attention", "a weight in shards until it is needed", (BEGIN, BEGIN + "    model.weights[0] = model.weights[0].shard(r, n)\n"), (PROJECT, "if layer == 0:\n            model.weights[0] = weight = await model.allgather(model.weights[0], 0)\n            inp = acts[0]\n        " + PROJECT),
-            says="it does not hold the weights that it has begun with any more|cut out of a gathered weight"),
+            says="it moves the weight of layer 0"),
     changed("ring_attention", "queries made complete by hand", (REST, 'from lib import Attended\n        acts["att", layer] = Attended(layer, model.LAYERS, [0], 1, [r, 2 * n - 1 - r], 2 * n, range(2 * n - r), 2 * n)\n        ' + REST), says="is made up"),
     changed("ring_attention", "the gradient of keys and values made complete by hand", ("        of_weight, grads", '        from lib import KeysValuesGrad\n        grads["kv"] = KeysValuesGrad(layer, model.LAYERS, [0], 1, [r, 2 * n - 1 - r], 2 * n, range(r, 2 * n), 2 * n)\n        of_weight, grads'), says="is made up"),
     changed("ring_attention", "gradients made up", (SUM, "model.grad_weights[layer] = model.fake_grad(layer, [0])"), ("await sums[layer]", "model.grad_weights.pop(layer)"), says="is made up"),

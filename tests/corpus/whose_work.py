@@ -198,6 +198,23 @@ LENT = """\
                 await model.pass_to(1, model.activations.pop((0, mb)))
                 model.activations[0, mb] = await model.receive(src=1)
 """
+LENT_BETWEEN_STAGES = (
+    (
+        "model.get_activation([mb])\n",
+        "model.get_activation([mb])\n"
+        "                if mb == 0 and model.RANKS == 8:\n"
+        "                    await model.pass_to(3, model.activations.pop((layer, mb)))\n"
+        "                    model.activations[layer, mb] = await model.receive(src=3)\n",
+    ),
+    (
+        "    for layer in mine:\n        whole",
+        "    if model.rank == 3 and model.RANKS == 8:\n"
+        '        model.activations["kept"] = await model.receive(src=0)\n'
+        '        await model.pass_to(0, model.activations.pop("kept"))\n'
+        "    for layer in mine:\n        whole",
+    ),
+)
+"""Rank 3 has for a while what rank 0 begins with."""
 LENDER = """\
     if rank == 1:
         model.activations["kept"] = await model.receive(src=0)
@@ -279,6 +296,8 @@ MISTAKES = [
     on_its_way("dualpipe", "    n, ahead = place + 1", other="model.rank_at(half=1, place=0)"),
     on_its_way("dualpipe", "    n, ahead = place + 1", store="weights", says="it receives the weight of layer 0, whose weight it has not loaded"),
     changed("breadth_first", "more micro-batches on one pipeline", (MINE, MINE + UNEVEN.replace("WHERE", "2 * stages + 2")), says="it trains on micro-batches"),
+    changed("breadth_first", "an activation lies on another rank, and comes back", *LENT_BETWEEN_STAGES, says="it receives the activation of layer 0, whose weight it has not loaded"),
+    changed("replica_fsdp", "a piece of the next rank as well", ("    share = model.BATCHES", "    if shards == 4:\n        model.weights['next'], _ = model.load_weights(0, (shard + 1) % shards, shards)\n    share = model.BATCHES"), says="it begins with the wrong part of the weight of layer 0"),
     changed("zbv", "an activation lies on another rank, and comes back", (FIRST_INPUT, FIRST_INPUT + LENT), ("    ahead, in_turn =", LENDER + "    ahead, in_turn ="), says="it receives the activation of layer 0, whose weight it has not loaded"),
     changed("interleaved", "the second rank is dealt the first layer", ("mine = range(model.rank, model.LAYERS, ranks)", "mine = range((model.rank - 1) % ranks, model.LAYERS, ranks)"), ("ranks - 1 - model.rank", "ranks - 1 - (model.rank - 1) % ranks"), says="it has layer 0"),
     changed("dualpipe", "from one half to the other and back", (TURN, CROSSES), (FIRST, "    mine = (half + place) % 2\n    first = {lower: mine * share, upper: (1 - mine) * share}"), says="in half"),
