@@ -330,7 +330,7 @@ ROWS += [
             "a micro-batch is dropped",
             (MINE, "range(model.rank, model.BATCHES, model.RANKS)[: 10 if model.rank == 0 else None]"),
         ),
-        ("give each of the 43 to one rank", "3 ranks have 11, and 1 rank has 10"),
+        ("give each of the 43 micro-batches to one rank", "3 ranks have 11, and 1 rank has 10"),
         ("deal them out",),
     ),
 ]
@@ -349,6 +349,14 @@ ROWS += [
             ),
         ),
         ("it sums the gradient of micro-batches 0, 2, 4, 6 across the nodes", "go across after the last one"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "too many forwards ahead",
+            ("2 * (ranks - 1 - model.rank) +", "3 * (ranks - 1 - model.rank) +"),
+        ),
+        ("rank 0 has done 13 forwards and no backward, and 11 come before its first one",),
     ),
     Row(
         changed(

@@ -254,6 +254,8 @@ class Slowness:
         left = [call[1:] for call in known if call[0] == kind and call not in done]
         number = sum(more.values())
         said = f": {number} more, of {which}{at}"
+        if number != times - sum(one.times for (verb, _), one in self.known.items() if verb == kind):
+            said = f", of {which}{at}"  # counted over stages that are others in the target's program
         if left and number == times:
             said = f", of {self._of(left)}, where these are of {which}{at}"
         elif left:
