@@ -395,8 +395,8 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
-            if sums := sums_in_words(self.outcome.events, self.in_order, kind):
-                return sums
+            if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
+                return of_sums
             return "make the call before the work that does not need its result, and await it where it is needed"
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
             return "start the next call first, and do these while it is on its way"
