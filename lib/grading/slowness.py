@@ -29,9 +29,8 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
-from .needless import needless_waits
+from .needless import late_send, needless_waits, sums_in_words
 from .ordering import Ordering
-from .sooner import late_send, sums_in_words
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
