@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from lib import grade
+from lib import Model, grade, run
+from lib.basics.errors import OutOfTime
 from lib.course.outlines import solution_order
 from lib.course.specs import puzzles
 from lib.grading.ordering import Ordering, order_of
@@ -477,3 +478,18 @@ def test_the_targets_own_program_has_the_targets_order(name: str) -> None:
 
 def test_a_log_that_was_cut_off_in_the_middle_of_a_pair_is_read() -> None:
     assert awaited_by([1, 0, 3, 2, 5]) == {1: (0,), 3: (2,)}  # where the time for a run was up
+
+
+def test_a_run_out_of_time_is_told_although_its_log_ends_in_the_middle_of_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half_written(*_: object) -> None:
+        raise AttributeError("'Message' object has no attribute 'end'")
+
+    async def program(model: Model) -> None:
+        raise OutOfTime("the run did not end within 1 second")
+
+    monkeypatch.setattr("lib.running.trained.explain", half_written)
+    with pytest.raises(OutOfTime, match="did not end") as caught:
+        run(program)
+    assert caught.value.run is None
