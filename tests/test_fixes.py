@@ -2362,7 +2362,7 @@ ROWS += [
             "the host keeps its weights",
             ("                sends.append(model.pass_to(model.devices[0], model.weights[layer]))\n", ""),
         ),
-        ("no rank has sent rank 0 a message",),
+        ("the host, rank 1, has finished, and has sent it no weight",),
     ),
     Row(
         changed(

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from lib import grade
+from lib import Model, grade, run
+from lib.basics.errors import OutOfTime
 from lib.course.outlines import solution_order
 from lib.course.specs import puzzles
 from lib.grading.ordering import Ordering, order_of
@@ -330,7 +331,7 @@ ROWS += [
             "a micro-batch is dropped",
             (MINE, "range(model.rank, model.BATCHES, model.RANKS)[: 10 if model.rank == 0 else None]"),
         ),
-        ("give each of the 43 to one rank", "3 ranks have 11, and 1 rank has 10"),
+        ("give each of the 43 micro-batches to one rank", "3 ranks have 11, and 1 rank has 10"),
         ("deal them out",),
     ),
 ]
@@ -349,6 +350,14 @@ ROWS += [
             ),
         ),
         ("it sums the gradient of micro-batches 0, 2, 4, 6 across the nodes", "go across after the last one"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "too many forwards ahead",
+            ("2 * (ranks - 1 - model.rank) +", "3 * (ranks - 1 - model.rank) +"),
+        ),
+        ("rank 0 has done 13 forwards and no backward, and 11 come before its first one",),
     ),
     Row(
         changed(
@@ -469,3 +478,18 @@ def test_the_targets_own_program_has_the_targets_order(name: str) -> None:
 
 def test_a_log_that_was_cut_off_in_the_middle_of_a_pair_is_read() -> None:
     assert awaited_by([1, 0, 3, 2, 5]) == {1: (0,), 3: (2,)}  # where the time for a run was up
+
+
+def test_a_run_out_of_time_is_told_although_its_log_ends_in_the_middle_of_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half_written(*_: object) -> None:
+        raise AttributeError("'Message' object has no attribute 'end'")
+
+    async def program(model: Model) -> None:
+        raise OutOfTime("the run did not end within 1 second")
+
+    monkeypatch.setattr("lib.running.trained.explain", half_written)
+    with pytest.raises(OutOfTime, match="did not end") as caught:
+        run(program)
+    assert caught.value.run is None

@@ -293,7 +293,7 @@ def test_ranks_of_which_the_same_is_to_be_said_are_told_together(missing: int) -
         f"{named} {have} finished",
         f"{waiting}; missing: {named}",
         f"instead:  {named} {have} finished without allreduce: every rank of the group calls it, also one that has "
-        "nothing to add",
+        "nothing to add, which brings model.fake_grad(0,",
     ]
 
 

@@ -169,6 +169,10 @@ class PuzzleError(AssertionError):
         return partial(type(self), where=self.place, fix_for=dict(self.fix_for), **parts), (self.problem,)
 
 
+class OutOfTime(PuzzleError):
+    """A run that did not end within its time. A rank may have been interrupted in the middle of a record of its log."""
+
+
 class Deadlock(PuzzleError):
     """Raised when no rank can ever go on. The message lists what the ranks wait for, or some of many ranks."""
 

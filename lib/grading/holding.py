@@ -342,8 +342,6 @@ class Excess:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
-        if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
-            return f"take it again right before {BACKWARD.kind}, model.get_activation(...), which takes no time."
         if kind == "KeysValues":
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"
@@ -354,6 +352,8 @@ class Excess:
         batches = {batch for held in self.rows for batch in self._batches(held)}
         if kind in ("Activation", SAVED) and len(batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
+        if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
+            return ""  # the first input is read by the last backward of all
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
 
     def _batches(self, held: Held) -> frozenset[int]:

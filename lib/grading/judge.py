@@ -155,9 +155,12 @@ FEATURE_NAMES = {
 def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
     """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
     where that has happened before it: what follows from that has the wrong cure."""
-    if error.run is None and error.so_far is None:
+    if error.run is not None:
+        events = error.run.events
+    elif error.so_far is not None:
+        events = error.so_far()
+    else:
         return error
-    events = error.run.events if error.run is not None else error.so_far()
     try:
         one_at_a_time(events if one_micro_batch.__name__ in puzzle.rules else ())
     except PuzzleError as first:

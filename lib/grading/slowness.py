@@ -29,9 +29,8 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
-from .needless import needless_waits
+from .needless import late_send, needless_waits, sums_in_words
 from .ordering import Ordering
-from .sooner import late_send, sums_in_words
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -256,6 +255,8 @@ class Slowness:
         left = [call[1:] for call in known if call[0] == kind and call not in done]
         number = sum(more.values())
         said = f": {number} more, of {which}{at}"
+        if number != times - sum(one.times for (verb, _), one in self.known.items() if verb == kind):
+            said = f", of {which}{at}"  # counted over stages that are others in the target's program
         if left and number == times:
             said = f", of {self._of(left)}, where these are of {which}{at}"
         elif left:
@@ -416,8 +417,8 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
-            if sums := sums_in_words(self.outcome.events, self.in_order, kind):
-                return sums
+            if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
+                return of_sums
             return "make the call before the work that does not need its result, and await it where it is needed"
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
             return "start the next call first, and do these while it is on its way"

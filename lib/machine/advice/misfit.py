@@ -368,7 +368,7 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
         have = f"ranks along axis={show_axis(axis)} have different layers, and those along axis={show_axis(right)} "
         have += "share them"
         return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
-    if idle := rank.ran_nothing():
+    if rank.layers_run() and (idle := rank.ran_nothing()):
         stages = "are there more stages than layers? The stages of a pipeline are model.RANKS // replicas"
         return f"{idle} run no layer: {stages}"
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"

@@ -17,7 +17,8 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     last = [call.rank.past_record(call.index) for call in ring]
     if len({(one.kind, one.layer) if one is not None else None for one in last}) > 1:
         return ""
-    sent = {call.peer: links[call.peer].sent.get(call.rank.rank, 0) for call in ring if call.peer in links}
+    senders = [(call.peer, call.rank.rank) for call in ring if call.peer is not None and call.peer in links]
+    sent = {peer: links[peer].sent.get(to, 0) for peer, to in senders}
     least, most = min(sent.values(), default=0), max(sent.values(), default=0)
     if least == most:
         return ""
