@@ -263,7 +263,9 @@ def test_a_time_in_grains_is_that_time_whatever_the_grain() -> None:
 NUMBERS = [0, 1, -2, 7, *[Fraction(one, other) for one in (-5, 1, 4, 6) for other in (2, 3, 4, 9)], 0.25]
 
 
-@pytest.mark.parametrize("do", [add, sub, mul, truediv, lt, le, gt, ge, eq, ne, max, divmod], ids=lambda do: do.__name__)
+@pytest.mark.parametrize(
+    "do", [add, sub, mul, truediv, lt, le, gt, ge, eq, ne, max, divmod], ids=lambda do: do.__name__
+)
 def test_a_ratio_is_a_fraction_in_all_that_is_done_with_it(do: Callable[[Any, Any], Any]) -> None:
     for one in [Fraction(6, 9), Fraction(-1, 4), Fraction(3), Fraction(0)]:
         for other in NUMBERS:
@@ -287,7 +289,12 @@ def test_a_ratio_is_written_kept_and_sent_as_a_fraction() -> None:
             assert repr(change(fast)) == repr(change(one))  # type: ignore[operator]
         for again in (copy(fast), deepcopy(fast), pickle.loads(pickle.dumps(fast))):
             assert again == one and repr(again) == repr(one)
-    assert [type(whole_or_ratio(one)) for one in (3, Fraction(3), Fraction(1, 3), Ratio(6, 3))] == [int, int, Ratio, int]
+    assert [type(whole_or_ratio(one)) for one in (3, Fraction(3), Fraction(1, 3), Ratio(6, 3))] == [
+        int,
+        int,
+        Ratio,
+        int,
+    ]
 
 
 def test_links_between_boxes_are_five_times_slower() -> None:

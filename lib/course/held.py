@@ -7,6 +7,7 @@ data parallel who cuts a whole weight to a shard before the first operation, and
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import le
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError
@@ -21,6 +22,8 @@ from ..record.training import UPDATE
 
 Whose = tuple[int | None, bool]
 """A layer, and whether it is its adapter that is meant."""
+_Places = dict[Whose, int]
+"""Places in the log of a rank."""
 
 
 class _Span(NamedTuple):
@@ -42,9 +45,11 @@ def check_held(outcome: Outcome) -> None:
     for event in outcome.events:
         logs[event.rank].append(event)
     for state in outcome.final_states:
+        log = logs[state.rank]
+        places = _places(log)
         for kind in ("Weight", "OptState"):
             if kind == "OptState" or state.rank not in outcome.beside:  # a host may do with weights as it likes
-                _check(outcome, kind, logs[state.rank], [*_spans(outcome, kind, state, logs[state.rank])])
+                _check(outcome, kind, log, [*_spans(outcome, kind, state, len(log) - 1, *places)])
         if state.regained and state.rank not in outcome.beside:
             _refuse_regained(state.rank, state.regained[0])
 
@@ -65,9 +70,10 @@ def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_S
         steps[span.first] += span.elements
         steps[span.last + 1] -= span.elements
     slots, own = (SLOT[kind], IN_FLIGHT, INBOX) if kind == "Weight" else (SLOT[kind],), SLOT[kind]
-    for event, least in zip(log, accumulate(steps), strict=False):
-        if least <= event.held[own]:  # most often: to add up fractions takes long
-            continue
+    needed = [*accumulate(steps)]
+    if all(map(le, needed, [event.held[own] for event in log])):
+        return  # most often
+    for event, least in zip(log, needed, strict=False):
         if least > (held := sum([event.held[slot] for slot in slots])) and event.kind not in MARKS:
             word, show = KINDS[kind].word, outcome.size_unit.describe
             until = "the last backward of its layer" if kind == "Weight" else "the end"
@@ -78,12 +84,14 @@ def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_S
             raise PuzzleError(problem, where=place, expected=expected, got=show(held), fix=fix, line="")
 
 
-def _spans(outcome: Outcome, kind: str, state: FinalState, log: Sequence[Event]) -> Iterator[_Span]:
-    """Yield how long the rank has to hold what it has loaded of each layer, and of each adapter."""
+def _spans(
+    outcome: Outcome, kind: str, state: FinalState, end: int, loaded: _Places, used: _Places, updated: _Places
+) -> Iterator[_Span]:
+    """Yield how long the rank has to hold what it has loaded of each layer, and of each adapter. ``end``: its last
+    sample; the others as ``_places`` gives them."""
     weights, states = _by_layer(state.began, "Weight"), _by_layer(state.began, "OptState")
-    loaded, used, updated = _places(log)
     for whose, pieces in (weights if kind == "Weight" else states).items():
-        last = len(log) - 1
+        last = end
         if kind == "Weight" and whose in states:
             last = used.get(whose, -1)
             if {(one.shards, one.total) for one in states[whose]} == {(one.shards, one.total) for one in pieces}:
@@ -103,7 +111,7 @@ def _by_layer(began: Iterable[Labels], kind: str) -> Mapping[Whose, list[Labels]
     return found
 
 
-def _places(log: Sequence[Event]) -> tuple[dict[Whose, int], dict[Whose, int], dict[Whose, int]]:
+def _places(log: Sequence[Event]) -> tuple[_Places, _Places, _Places]:
     """Return where in its log a rank loads each layer, where it computes with its weight last, and updates it last."""
     trains = {*training()}
     loaded, used, updated = dict[Whose, int](), dict[Whose, int](), dict[Whose, int]()

@@ -407,14 +407,16 @@ def layer_by_layer(outcome: Outcome) -> list[Event]:
 def _arrivals(events: Sequence[Event]) -> Iterator[_Arrival]:
     """Yield what ranks receive of gradients with micro-batches of others."""
     trained, meetings = defaultdict[object, set[int]](set), defaultdict[object, list[Event]](list)
+    received: list[Event] = []
     for event in events:
         if makes_weight_grads(event.kind):
             trained[event.rank, event.layer] |= event.batches
         elif event.tensor == "WeightGrad" and event.kind != SEND.kind:
             meetings[event.op].append(event)
-    for event in events:
-        members = meetings[event.op] if event.tensor == "WeightGrad" and event.kind != SEND.kind else []
-        others = frozenset[int]().union(*[one.batches for one in members]) - trained[event.rank, event.layer]
+            received.append(event)
+    sums = {op: frozenset[int]().union(*[one.batches for one in members]) for op, members in meetings.items()}
+    for event in received:
+        members, others = meetings[event.op], sums[event.op] - trained[event.rank, event.layer]
         if others and (len(members) > 1 or event.kind == RECEIVE.kind):
             sizes = [one.elements for one in members]
             brought = _BROUGHT[event.kind](event.elements, sizes) if event.kind in _BROUGHT else max(sizes)

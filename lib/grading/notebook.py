@@ -26,7 +26,7 @@ from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.noted import noted_by_few
+from ..running.noted import LIKELIEST, MANY, noted_by_few, without_notes
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
@@ -92,14 +92,19 @@ def grade(
     whole: list[Run] = []  # the first of these, however large it is
 
     def at(size: Size, rank: int | None = None) -> Run:
-        noted = None
-        if rank is not None and size == spec.size and whole:
-            noted = noted_by_few(fn, whole[0], rank, timeout)
-        done = noted or run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
-        if size == spec.size and rank is None:
+        if size != spec.size:
+            return run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
+        if rank is None:
+            likeliest = LIKELIEST if size["ranks"] < MANY else None  # with more, few may be run, without notes
+            done = run(fn, **size, cost=cost, timeout=timeout, _watched=likeliest)
             whole[:] = [done]
-        if size == spec.size and len(done.events) <= LARGEST:
-            own[rank is not None] = done
+        else:
+            [done] = whole
+            if done.peak is None or done.peak.rank != rank:
+                noted = noted_by_few(fn, done, rank, timeout)
+                done = noted or run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
+        if len(done.events) <= LARGEST:
+            own[rank is not None] = done if rank is not None else without_notes(done)
         return done
 
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar
 
 from ..basics.arguments import describe, whole_number
@@ -526,6 +526,12 @@ class ExpertRingCost(ExpertCost, RingCost):
     (n - 1) x latency + (n - 1)/n x size/bandwidth, of the largest tensor that any of them brings or gets."""
 
 
+@cache
+def _usual() -> Cost:
+    """Return the prices of a machine of which nothing is said: made once, as a short run takes no longer than they."""
+    return Cost()
+
+
 @dataclass(frozen=True)
 class Shape:
     """Where ranks sit, what everything costs, and how many experts every other layer has, from layer 1 on: 0, if all
@@ -551,7 +557,7 @@ class Shape:
             raise PuzzleError("mesh must be a dict of axes", got=describe(mesh), fix=example)
         if cost is not None and not isinstance(cost, Cost):
             raise PuzzleError("cost must be a Cost", got=describe(cost), fix="for example Cost(collective=0.5)")
-        cost = Cost() if cost is None else cost
+        cost = _usual() if cost is None else cost
         where = Mesh(ranks, mesh, cost.node_size if node_size is None else node_size, hosts)
         cost.check_ranks(where.ranks, where.hosts)
         experts = whole_number("experts", experts, least=0)

@@ -58,7 +58,7 @@ class Uneven:
     @cached_property
     def _factors(self) -> dict[int, Fraction]:
         """By rank, how many times as long its operations take, if it is slow: asked for at every operation."""
-        return {rank: Ratio(factor) for rank, factor in self.slow}
+        return {rank: Ratio(factor) for rank, factor in dict(self.slow).items()}
 
     def of_sending(self, *ranks: int) -> Fraction:
         """Return how many times as long it takes what these ranks send each other."""

@@ -131,12 +131,17 @@ class RealCost(Cost):
         """Return a key that is equal for operations that cost the same."""
         first, last = labels[0], labels[-1]
         layer: int | None = first.layer
-        if 1 < first.layer < first.layers - 2 and not self.experts and not self.split and not self.model.dense_layers:
+        if self._even and 1 < first.layer < first.layers - 2:
             layer = None
         return (
             what, layer, first.layers, len(first.batches), len(first.shards), first.total, last.total,
             len(last.shards), last.extra.keep, last.extra.adapter,
         )  # fmt: skip
+
+    @cached_property
+    def _even(self) -> bool:
+        """Whether all layers in the middle of the model are the same: asked for at every operation."""
+        return not self.experts and not self.split and not self.model.dense_layers
 
     @cached_property
     def layer(self) -> Layer:
@@ -333,7 +338,10 @@ class RealCost(Cost):
         return round(self.cluster.ring_takes(float(size), len(group.ranks), group.per_node, rounds) * NANOSECONDS)
 
     def transfer(self, size: Elements, across: bool) -> TimeUnits:
-        return round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
+        took: TimeUnits | None = self._known.get((size, across))  # without the lambda: this is asked for every message
+        if took is None:
+            took = self._known[size, across] = round(self.cluster.sending_takes(float(size), across) * NANOSECONDS)
+        return took
 
     def message(self, labels: Labels | None, size: Elements, across: bool, ranks: int) -> TimeUnits:
         return round(super().message(labels, size, across, ranks))

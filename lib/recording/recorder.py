@@ -101,15 +101,20 @@ class Recorder(Replay):
         coroutine = None
         if self.holders and (holder := self.holders.get(rank.rank)) and (running := holder()) is not None:
             coroutine = self.coroutines.setdefault(running, len(self.coroutines))
-        call: list[Any] = [verb, rank.rank, coroutine]
-        for write, argument in zip(self.writes[verb], arguments, strict=True):
-            call.append(argument if write is None else write(self, argument))
+        writes = self.writes[verb]
+        written: Sequence[Any]
+        if len(arguments) == 1:  # most often
+            [write], [argument] = writes, arguments
+            written = (argument if write is None else write(self, argument),)
+        else:
+            both = zip(writes, arguments, strict=True)
+            written = [argument if write is None else write(self, argument) for write, argument in both]
         if len(self.recorded) >= MOST:
             raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
         self.inside = True
-        self.recorded.append(call)
+        self.recorded.append([verb, rank.rank, coroutine, *written])
         try:
-            result = self.carry_out(call)
+            result = self.act(verb, self.ranks[rank.rank], coroutine, written)
         except PuzzleError as error:
             self.failed[len(self.recorded) - 1] = error
             self.failures += 1

@@ -17,7 +17,7 @@ from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
 from ..machine.simulator import LocalSimulator
 from ..record.events import Event
-from ..record.labels import Labels
+from ..record.labels import NO_EXTRA, ExtraLabels, Labels
 from ..record.table import collective, computation
 from ..running.execution import cause, place_at
 from .safe import LONGEST_TEXT, number, presentable, shown
@@ -29,6 +29,13 @@ MOST, MOST_BYTES = 500_000, 1 << 25
 MOST_ERRORS = 100
 """Errors of each rank: a run in which every rank makes the same mistake comes to its end, and tells where it is."""
 OFTEN = 256  # calls between two looks at the clock
+
+
+def _pieces_of(extra: ExtraLabels) -> int:
+    return len(extra.parts) + len(extra.heads[0])
+
+
+PLAIN = _pieces_of(NO_EXTRA)  # of nearly all tensors, and asked of every operand
 
 
 class Replay:
@@ -93,18 +100,21 @@ class Replay:
         if type(call) is not list or len(call) < 3 or type(call[0]) is not str or call[0] not in VERBS:
             raise ProtocolError("no call")
         verb, rank, coroutine, *arguments = call
-        act, reads = self.acts[verb]
-        if len(arguments) != len(reads) or not (coroutine is None or type(coroutine) is int):
+        if len(arguments) != len(self.acts[verb][1]) or not (coroutine is None or type(coroutine) is int):
             raise ProtocolError(f"other arguments than those of {verb}")
         # As verbs.at has it, without the call.
         if type(rank) is not int or not 0 <= rank < len(self.ranks):
             raise ProtocolError("no rank")
-        self.state = state = self.ranks[rank]
-        self.operation, self.coroutine = verb, coroutine
-        if rank in self.finished and verb not in AFTERWARDS:
+        return self.act(verb, self.ranks[rank], coroutine, arguments)
+
+    def act(self, verb: str, state: RankState, coroutine: int | None, arguments: Sequence[Any]) -> Any:
+        """Return the result of a call of a rank, whose arguments are as they are written. Raise as ``carry_out``."""
+        self.state, self.operation, self.coroutine = state, verb, coroutine
+        if state.rank in self.finished and verb not in AFTERWARDS:
             if verb == "drop":
                 return None  # by an object that Python frees late: it matters no more
             raise ProtocolError(f"{verb} of a rank that has finished")
+        act, reads = self.acts[verb]
         if len(reads) == 1:  # most often
             result = act(state, reads[0](self, arguments[0]))
         else:
@@ -126,7 +136,8 @@ class Replay:
 
     def count(self, labels: Labels) -> None:
         """Count the pieces of a tensor. Raise PuzzleError for too many in a run."""
-        self.pieces += len(labels.shards) + len(labels.extra.parts) + len(labels.extra.heads[0])
+        extra = labels.extra
+        self.pieces += len(labels.shards) + (PLAIN if extra is NO_EXTRA else _pieces_of(extra))
         if self.pieces > MOST_PIECES:
             problem, fix = "the tensors of this run have too many pieces", "cut and join tensors less finely"
             raise PuzzleError(problem, expected=f"at most {MOST_PIECES:,}, all together", fix=fix)

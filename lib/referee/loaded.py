@@ -22,6 +22,7 @@ from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, un
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
 from ..running.execution import cause
 from ..running.limits import collector_off, room, watchdog
+from ..running.noted import LIKELIEST
 from .known import Known, Recorded
 from .sandbox import PACKAGE, PATIENCE, Worker
 
@@ -122,7 +123,7 @@ class Loaded:
         with self._timed(name):
             recorded = self._recorded(name, size, printed, cost)
             self.own = recorded.digest
-            return self._replayed(recorded)
+            return self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
 
     def run_elsewhere(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[bytes, Outcome | None]:
         """Return a digest of a run at another size, and its outcome, or None if the same calls were right before, after

@@ -19,6 +19,7 @@ from ..learner.dist import Dist
 from ..machine.cost import Shape
 from ..machine.lives import WatchedSimulator
 from ..machine.mesh import Mesh
+from ..machine.outcome import Outcome
 from ..record.operations import Values
 from ..record.table import RECEIVE, SEND
 from ..represent.links import Represented
@@ -30,6 +31,17 @@ from .workload import Workload
 
 MANY = 32
 """From so many ranks on, few are run. With less, it would save nothing."""
+
+LIKELIEST = 0
+"""The rank whose memory is the highest in nearly all programs: among ranks that do the same, it is the first that
+counts, and in a pipeline the first stage holds most. If the first run notes what it does, no other run is needed."""
+
+
+def without_notes(done: Outcome) -> Any:
+    """Return an outcome without the notes on a peak, if it has any."""
+    plain = copy(done)
+    plain.peak = None
+    return plain
 
 
 def noted_by_few(fn: Callable[[Any], object], whole: Run, watched: int, timeout: float | None = TIMEOUT) -> Run | None:
