@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lib import run
 from lib.real import H100_DGX, H100_PYTORCH, LLAMA_3_8B
 from lib.real.hardware import FITS
+from tests.marks import needs_torch
 from tools import foundry, measured, papers
 
 
@@ -81,6 +84,18 @@ def test_an_update_and_a_loss_take_about_what_was_measured() -> None:
     (update,) = measured.update()
     assert abs(update.off) < 0.03
     assert all(abs(line.off) < 0.11 for line in measured.losses())
+
+
+@needs_torch
+def test_the_script_that_measures_a_gpu_writes_such_rows(tmp_path: Path) -> None:
+    from tools import measure_gpu
+
+    measure_gpu.main([str(tmp_path / "rows.csv"), "--small"])
+    with open(tmp_path / "rows.csv", encoding="utf-8") as file:
+        found = [*csv.DictReader(file)]
+    assert {row["set"] for row in found} == {"product", "attention", "layer"} and len(found) == 6
+    assert {*found[0]} <= {*measured.rows("product")[0]}
+    assert all(float(row["ms"] or row["forward_ms"]) > 0 for row in found)
 
 
 def test_copies_take_about_what_was_measured() -> None:
