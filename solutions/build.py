@@ -44,8 +44,9 @@ from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, t
 from lib.grading.holding import holdings
 from lib.grading.judge import judge, over_target
 from lib.grading.notebook import ShownVerdict
+from lib.grading.ordering import order_of
 from lib.grading.progress import FOLDER, Progress
-from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages, order_of
+from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX
 from lib.real.hardware import FITS

@@ -47,10 +47,13 @@ def set_of(name: str, numbers: Iterable[int], count: int | None = None, where: P
     try:
         found = frozenset(index(number) for number in numbers)
     except TypeError:
-        problem = f"{name} must be several whole numbers, for example [0, 1]"
+        problem = f"{name} must be whole numbers in brackets, one or several, for example [0] or [0, 1]"
         instead = ""
         if isinstance(numbers, int):
-            instead = f"[{numbers}]" + f" for this one, range({numbers}) for those before it" * (numbers > 0)
+            instead = "one in brackets as well, as [model.rank] or [micro_batch]"
+            instead += f"; those before it are range({numbers})" * (numbers > 0)
+        elif isinstance(numbers, (list, tuple, set)) and any(isinstance(one, float) for one in numbers):
+            instead = "of whole numbers // gives a whole number, and / does not"
         fix = forgotten_await(numbers) or instead
         raise PuzzleError(problem, where=where, got=describe(numbers), fix=fix) from None
     if count is not None and not all(0 <= number < count for number in found):

@@ -60,6 +60,7 @@ Fix = str | Callable[[], str]
 """What to write instead, or what finds that out."""
 NO_OTHERS: Mapping[str, Fix] = {}
 AROUND, CALLS, MOST = 2, 3, 8
+LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
 of ranks that wait."""
 
@@ -283,9 +284,20 @@ def around(spot: Spot) -> str:
     return "\n".join(shown)
 
 
+def _whole_call(file: str, number: int) -> str:
+    """Return a line of a file with those that go on with its last call, as one line."""
+    text = linecache.getline(file, number).strip()
+    for more in range(number + 1, number + 1 + LINES_OF_A_CALL):
+        if sum(map(text.count, "([{")) <= sum(map(text.count, ")]}")) or len(text) > COLUMNS:
+            break
+        following = linecache.getline(file, more).strip()
+        text += (" " if text[-1:] not in "([{" and following[:1] not in ")]}" else "") + following
+    return text
+
+
 def show_line(code: CodeType, number: int) -> Spot:
     """Return a line of code as text: its function, number and source, without the machine's paths."""
-    text = linecache.getline(code.co_filename, number).strip()
+    text = _whole_call(code.co_filename, number)
     path = Path(code.co_filename)
     known = code.co_filename in shown_files or (path.is_file() and "ipykernel" not in code.co_filename)
     file = f" of {path.name}" if known else ""

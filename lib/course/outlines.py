@@ -115,11 +115,13 @@ def solution_calls(puzzle: Puzzle, goal: str = "target") -> dict[tuple[str, str,
 class Order(NamedTuple):
     """The order of the work in a pipeline. ``ahead``: how many forwards each rank does before its first backward, none
     where it is no pipeline; ``took``: how many of these are of rank 0's first layer before those of another one;
-    ``together``: how many forwards a rank does at most one after the other, after its first backward."""
+    ``together``: how many forwards a rank does at most one after the other, after its first backward; ``turns``: the
+    computations of each rank in their order, as texts with ``;`` between."""
 
     ahead: Sequence[int] = ()
     took: int = 0
     together: int = 0
+    turns: Sequence[str] = ()
 
 
 def solution_order(puzzle: Puzzle, goal: str = "target") -> Order:

@@ -142,9 +142,13 @@ def _of_foreign_layers(outcome: Outcome) -> list[Event]:
     return [event for event in outcome.events if event.layer is not None and event.layer not in loaded[event.rank]]
 
 
+STAGES = 4
+"""How many stages the pipelines of puzzle 7 have, at every size."""
+
+
 def four_stages(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that runs more than a quarter of the layers: it is one of four stages."""
-    trains, run, most = training(), defaultdict[int, set[int | None]](set), outcome.layers // 4
+    trains, run, most = training(), defaultdict[int, set[int | None]](set), outcome.layers // STAGES
     for event in outcome.events:
         if event.kind in trains:
             mine = run[event.rank]

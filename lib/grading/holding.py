@@ -129,6 +129,21 @@ def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
     return every and bool(others) and all(one == first for one in others) and len(first) > ours
 
 
+def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fraction) -> str:
+    """Return what a run with notes holds more of than it would if all that it holds at the puzzle's own size grew as
+    that of the solution does, with what to write; or an empty text. ``home``: the run at its own size, with notes."""
+    if outcome.peak is None or home.peak is None:
+        return ""
+    grown = [group._replace(elements=group.elements * growth) for group in holdings(home.peak.held)]
+    grown += [group for group in holdings(outcome.peak.held) if group.what == MADE_AGAIN]  # as large as a layer is
+    excess = Excess(outcome, outcome.peak, puzzle, beside=grown)
+    if not excess.memory:
+        return ""
+    most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
+    said = [excess.about(), excess.fix()]
+    return most + " ".join(f"{one[0].upper()}{one[1:]}" for one in said if one).rstrip(".")
+
+
 def _unread(unread: Sequence[Held]) -> str:
     groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
     stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
@@ -140,10 +155,23 @@ class Excess:
     """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the goal's
     program, or an empty text; ``rows``: of what is held there, what that program does not hold."""
 
-    def __init__(self, outcome: Outcome, peak: Peak, puzzle: Puzzle, goal: str = "target") -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        peak: Peak,
+        puzzle: Puzzle,
+        goal: str = "target",
+        beside: Sequence[Holding] | None = None,
+    ) -> None:
+        """``beside``: what else this is compared with, in place of what the goal's program holds."""
         self.peak, self.puzzle, self.unit, self.goal = peak, puzzle, outcome.unit, goal
         self.events = [event for event in outcome.events if event.rank == peak.rank]
-        own, ours = holdings(peak.held), solution_peak(puzzle, goal)
+        own, ours = holdings(peak.held), solution_peak(puzzle, goal) if beside is None else beside
+        if goal != "target" or beside is not None:
+            # What the operation of the peak reads has to be there: where there is little too much, something else goes.
+            free = {(held.memory, what_of(held)) for held in peak.held if not self._in_use(held)}
+            some = [group for group in own if (group.memory, group.what) in free]
+            own = some if _largest(some, ours, lambda group: group.memory) else own
         self.memory = _largest(own, ours, lambda group: group.memory)
         here = [group for group in own if group.memory == self.memory]
         self.there = [group for group in ours if group.memory == self.memory]
@@ -179,7 +207,7 @@ class Excess:
         named = _counted(self.number, self.what)
         where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
         holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, {self._beside()}"
-        said = [f"{holds}the {self.goal}'s program {others}.", self._about(), self._fix(), self._also()]
+        said = [f"{holds}the {self.goal}'s program {others}.", self.about(), self.fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def _beside(self) -> str:
@@ -187,7 +215,7 @@ class Excess:
         whole = self.wholes[0].labels if self.wholes else None
         return "" if whole is None else f"beside the {KINDS[whole.kind].word}s from which they are cut, "
 
-    def _about(self) -> str:
+    def about(self) -> str:
         """Return where the excess comes from, and when it is read next."""
         if self.memory == "in_flight":
             return self._calls()
@@ -262,7 +290,7 @@ class Excess:
         when = self.unit.at(first) if first == last else f"{first} to {last} {self.unit.name}"
         return f"{names} at {when}" if kinds else when
 
-    def _fix(self) -> str:
+    def fix(self) -> str:
         """Return what to write, or an empty text."""
         read = [held for held in self.rows if held.following is not None]
         held = read[0] if 2 * len(read) > len(self.rows) else self.rows[0]

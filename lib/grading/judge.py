@@ -14,7 +14,7 @@ from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES
+from ..course.rules import RULES, STAGES, four_stages
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
@@ -34,7 +34,8 @@ from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .fitting import fitting
 from .holding import as_json as peak_as_json
-from .holding import costs_memory, peak_in_words, unread_in_words
+from .holding import costs_memory, growth_in_words, peak_in_words, unread_in_words
+from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness
 from .unawaited import never_awaited
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -88,7 +89,7 @@ def _judged(
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
-                check_limits(outcome_there, puzzle, there, outcome.memory, watch)
+                check_limits(outcome_there, puzzle, there, outcome.memory, watch, outcome)
                 if not wasteful:
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
@@ -114,7 +115,10 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
-            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=costs_memory(noted, puzzle, goal))
+            held = costs_memory(noted, puzzle, goal)
+            if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
+                held += f" {order[0].upper()}{order[1:]}."
+            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
     return verdict
 
 
@@ -204,7 +208,8 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     ``source``; nothing of numbers if that is not known, as all may be general."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
-    own |= {one // other for one in own for other in own}
+    own |= {one // other for one in own for other in [*own, 2]}
+    own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
     found = max(own & _numbers(source), default=0)
     several = len(size.get("mesh") or ()) > 1
     if not found:
@@ -224,23 +229,41 @@ def _numbers(source: str) -> set[int]:
 
 
 def check_limits(
-    outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, at_home: Elements, watch: Watch | None = None
+    outcome: Outcome,
+    puzzle: Puzzle,
+    there: SolutionFigures,
+    at_home: Elements,
+    watch: Watch | None = None,
+    home: Outcome | None = None,
 ) -> None:
     """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``at_home``: its memory at the puzzle's own size."""
+    small at the puzzle's own size only. ``at_home``: its memory at the puzzle's own size; ``home``: its run there."""
     slowest, largest = limits(puzzle, there, at_home)
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {most}, where a solution takes {least}"
-        raise PuzzleError(f"it takes {took}", expected=expected, fix=EVERYWHERE, line="")
+        order = "" if home is None else ahead_elsewhere(outcome, home, puzzle)
+        raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
     if outcome.memory >= largest:
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
         expected = f"less than {most}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
-        fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "") or EVERYWHERE
+        fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
+        fix = fix or ("" if home is None else ahead_elsewhere(outcome, home, puzzle))
+        fix = fix or ("" if home is None else _growth(noted, home, puzzle, there, watch)) or EVERYWHERE
         raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+
+
+def _growth(noted: Outcome | None, home: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None) -> str:
+    """Return what grows more than it should from the puzzle's own size to another one, or an empty text. ``noted``: the
+    run there, and ``home``: the one at its own size."""
+    own = with_peak(home, puzzle.size, watch)
+    if noted is None or own is None:
+        return ""
+    growth = Fraction(there.memory) / Fraction(solution_figures(puzzle).memory)
+    return growth_in_words(noted, own, puzzle, growth)
 
 
 def _round_too_large(outcome: Outcome) -> str:

@@ -5,23 +5,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 from ..basics.errors import numbered
 from ..course.outlines import (
     Effort,
-    Order,
     solution_calls,
     solution_chain,
     solution_lateness,
-    solution_order,
     solution_work,
 )
 from ..course.specs import Puzzle
-from ..machine.advice.rounds import first_round
 from ..machine.outcome import Outcome
-from ..machine.past import Step, dealt
+from ..machine.past import dealt
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER
 from ..record.events import Event
@@ -29,11 +25,12 @@ from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
 from .needless import needless_waits
+from .ordering import Ordering
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -43,7 +40,6 @@ hidden."""
 
 
 MOST_LINES = 2  # of the learner that are shown for calls that are too many
-MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
 MOST = 1000
 """Records before a send in which one looks for what has delayed it."""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
@@ -84,44 +80,6 @@ def chain_efforts(chain: Chain) -> dict[str, Effort]:
     return {word: Effort(counts[word], ticks) for ticks, word in chain.parts}
 
 
-def order_of(events: Sequence[Event], ranks: int) -> Order:
-    """Return the order of the work in a pipeline, in which each layer is run by one rank, and no rank runs all of them;
-    nothing of another run. Of several pipelines side by side, each with its own micro-batches, it is the first one."""
-    events, ranks = first_pipeline(events, ranks)
-    forwards, backwards = defaultdict[int, list[Step]](list), set[int]()
-    owners, row, together = set[tuple[int, int]](), Counter[int](), 0
-    for event in events:
-        if event.kind == FORWARD.kind and event.layer is not None:
-            owners.add((event.layer, event.rank))
-            row[event.rank] += 1
-            if event.rank in backwards:
-                together = max(together, row[event.rank])
-            else:
-                forwards[event.rank].append((event.layer, event.batches))
-        elif event.kind in OPERATIONS and OPERATIONS[event.kind].backward:
-            backwards.add(event.rank)
-            row[event.rank] = 0
-    if len(forwards) < ranks or ranks == 1 or len({layer for layer, _ in owners}) < len(owners):
-        return Order()
-    took, then = first_round(forwards[0])
-    return Order([len(forwards[rank]) for rank in range(ranks)], 0 if then is None else took, together)
-
-
-def first_pipeline(events: Sequence[Event], ranks: int) -> tuple[Sequence[Event], int]:
-    """Return the events of the ranks that carry the same micro-batches as the first rank, and how many ranks these are;
-    all of them where the ranks are not such groups, each with micro-batches of its own."""
-    carried = defaultdict[int, set[int]](set)
-    for event in events:
-        if event.kind == FORWARD.kind:
-            carried[event.rank] |= event.batches
-    first = carried[min(carried)] if carried else set()
-    same = {rank for rank, batches in carried.items() if batches == first}
-    apart = all(one == first or not one & first for one in carried.values())
-    if not apart or len(same) < 2:
-        return events, ranks
-    return [event for event in events if event.rank in same], min(ranks, len(same))
-
-
 def word_of(kind: str) -> str:
     """Return the word for an operation in a chain."""
     row = OPERATIONS.get(kind)
@@ -154,19 +112,20 @@ class Slowness:
         self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
         self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
         self.events_on_chain = {*chain.events}
+        self.order = Ordering(outcome, puzzle, goal)
         self.named: set[str] = set()  # the operations of which more is done than by the goal's program
 
     def in_words(self) -> str:
         """Return what makes the run slower than the goal's program, with what to write."""
-        more = "; ".join([*self.more_work(), *self.made_again()])
+        more = "; ".join([*self.more_work(), *self.made_again(), *self.beside_nothing()])
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
-        order = [self.order, self.on_the_chain()]
+        order = [self.order.in_words(), self.on_the_chain()]
         said = [
             self.all_on_each() or self.on_several(),
             more,
             self.in_lists(),
-            *(order[::-1] if self._thick() else order),
+            *(order[::-1] if self.order.thick else order),
         ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
@@ -348,7 +307,18 @@ class Slowness:
             rows = [(event, OPERATIONS[event.kind]) for event in self.outcome.events if event.kind in OPERATIONS]
             backwards = [event for event, row in rows if row.backward]
             if again := sum("saved" not in event.words for event in backwards):
-                yield f"{again} of {len(backwards)} backwards make all inner activations again"
+                kept = any("keep" in event.words for event, _ in rows)
+                use = ": hand in what forward has kept, model.backward(..., saved=saved)" * kept
+                yield f"{again} of {len(backwards)} backwards make all inner activations again{use}"
+
+    def beside_nothing(self) -> Iterator[str]:
+        """Yield that no backward runs beside a forward, where that saves time."""
+        if OVERLAPPED not in "".join(self.puzzle.words) or word_of(BACKWARD.kind) not in self.named:
+            return
+        backwards = [event for event in self.outcome.events if event.kind == BACKWARD.kind]
+        if not any(OVERLAPPED in "".join(event.words) for event in backwards):
+            option = f"model.{BACKWARD.kind}(..., {OVERLAPPED}=True)"
+            yield f"no backward runs beside a forward: right after a forward of another micro-batch, {option}"
 
     def _times(self, kind: str, across: bool, count: int) -> str:
         row = OPERATIONS[kind]
@@ -356,47 +326,6 @@ class Slowness:
         both = (kind, not across) in self.done or (kind, not across) in self.known
         where = " between nodes" if across else " inside nodes" if both else ""
         return f"{count} {row.word}{plural}{' of a micro-batch' * row.by_batch}{where}"
-
-    @cached_property
-    def _orders(self) -> tuple[Order, Order]:
-        """The order of the work in this pipeline, and in that of the target's program."""
-        theirs = solution_order(self.puzzle, self.goal)
-        asked = theirs.ahead and self.goal == "target"
-        return order_of(self.outcome.events, self.outcome.ranks) if asked else Order(), theirs
-
-    @cached_property
-    def ahead_in_words(self) -> str:
-        """Whether the ranks do too few forwards before their first backward, or too many, where that is the difference:
-        the stages are as in the target's program, and so are the rounds."""
-        own, theirs = self._orders
-        if len(own.ahead) != len(theirs.ahead) or own.took not in (0, theirs.took) or self._thick():
-            return ""
-        more = [one - other for one, other in zip(own.ahead, theirs.ahead, strict=True)]
-        if not any(more) or min(more) < 0 < max(more):
-            return ""
-        return f"do {'fewer' if max(more) > 0 else 'more'} forwards before the first backward"
-
-    @cached_property
-    def order(self) -> str:
-        """How the order of the work in this pipeline differs from that of the target's program."""
-        own, theirs = self._orders
-        said, whose = [], f"{self.goal}'s program"
-        if own.took and theirs.took and own.took != theirs.took:
-            took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
-            said.append(f"rank 0 takes {took} through its first layer before the next layer, the {whose} {theirs.took}")
-        if own.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:
-            ranks = f"ranks 0 to {len(own.ahead) - 1} do"
-            if len(own.ahead) < self.outcome.ranks:
-                ranks = "the stages of a pipeline do"
-            counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
-            if self.ahead_in_words:
-                said.append(f"{self.ahead_in_words}: {ranks} {counts}, those of the {whose} {known}")
-            else:
-                said.append(f"before their first backward {ranks} {counts} forwards, those of the {whose} {known}")
-        if own.together > theirs.together > 0:
-            turns = "one backward and one forward by turns" if theirs.together == 1 else f"{theirs.together} at most"
-            said.append(f"after that {own.together} forwards follow each other, in the {whose} {turns}")
-        return "; ".join(said)
 
     def on_the_chain(self) -> str:
         """Return what takes most more of the longest chain than of the goal's, with what to do about it."""
@@ -417,7 +346,7 @@ class Slowness:
         """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
         [kind, *_] = [kind for kind in OPERATIONS if word_of(kind) == word]
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
-        if word == MESSAGES and self.ahead_in_words:
+        if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
@@ -445,7 +374,7 @@ class Slowness:
             such = f", as {of_weights[0]} of a gradient right after its backward" if of_weights else ""
             goes_on = "and go on with the next layer while it is on its way"
             return f"make a call as soon as what it needs is there{such}, {goes_on}"
-        if kind in (FORWARD.kind, BACKWARD.kind) and self._thick():
+        if kind in (FORWARD.kind, BACKWARD.kind) and self.order.thick:
             advice = "each rank has one thick stage of several layers, the {}'s ranks have several thin ones: deal the "
             dealt_out = (
                 "stage, model.LAYERS, stages"
@@ -483,15 +412,6 @@ class Slowness:
                 last[event.rank] = max(event.start, last.get(event.rank, 0.0))
         on_chain = [event for event in self.events_on_chain if event.kind == kind]
         return {event.rank for event in on_chain if event.end <= last.get(event.rank, 0.0)}
-
-    def _thick(self) -> bool:
-        """Return whether each rank runs layers that follow one another, where the goal's ranks send more often."""
-        layers = defaultdict[int, set[int]](set)
-        for event in self.outcome.events:
-            if event.kind == FORWARD.kind and event.layer is not None:
-                layers[event.rank].add(event.layer)
-        sends = [sum(one.times for (kind, _), one in of.items() if kind == SEND.kind) for of in (self.done, self.known)]
-        return sends[0] < sends[1] and all(1 < len(own) == max(own) - min(own) + 1 for own in layers.values())
 
     def late_messages(self) -> str:
         """Return for what message a rank waits longest though its sender could have sent it, or an empty text."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import CodeType, FrameType
 from typing import Any, TypeVar, overload
+from weakref import ref
 
 from ..basics.arguments import describe, forgotten_await, one_of, set_of, whole_number
 from ..basics.errors import Line, Place, PuzzleError, Spot, is_learners, line_at, show_line, with_article
@@ -102,8 +103,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
+        among: list[ref[Storage]] = []
         for store in STORES:
-            setattr(self, store, Storage(self._simulator, self._handle, store))
+            setattr(self, store, Storage(self._simulator, self._handle, store, among))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute of your own. Raises PuzzleError for what the machine has: it would no longer know of it."""
@@ -643,6 +645,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             problem = f"a list of {one} comes with the list of their {other}"
             got, fix = f"{describe(v)}, {describe(layer)}", f"await model.{row.kind}([one, two], [0, 1])"
             fix += ", or one tensor with its layer"
+            if isinstance(v, tuple) and len({type(one) for one in v} & {*TENSORS}) == len(v) == 2:
+                both = [f"model.{KINDS[type(one).__name__].store}[{layer}]" for one in v]
+                problem, maker = f"{row.kind} takes one tensor, and this is two in one name", "an operation has given both"
+                fix = f"{maker}: take each by a name of its own, {both[0]}, {both[1]} = ..., and hand in one of them"
             raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
             self._refuse_brought(row, one, its_layer)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
+from weakref import ref
 
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
@@ -12,6 +13,7 @@ from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
+from .keys import is_pair, layer_comes_last
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete = dict.__setitem__, dict.__delitem__
@@ -20,16 +22,33 @@ ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGra
 """What is usually stored under its layer, for a layer more than there are."""
 
 SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
+NO_KEYS: frozenset[Hashable] = frozenset()
 MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 
 
 class Storage(dict[Hashable, Any]):
     """A dictionary of tensors under keys of the learner's choice. Raises PuzzleError for what is no tensor."""
 
-    __slots__ = ("_simulator", "_drop", "_gone", "_name", "_rank", "_store")
+    __slots__ = (
+        "_simulator",
+        "_drop",
+        "_gone",
+        "_name",
+        "_rank",
+        "_store",
+        "_cleared",
+        "_layer_last",
+        "_all",
+        "__weakref__",
+    )
 
-    def __init__(self, simulator: AnySimulator, rank: RankHandle, name: str) -> None:
+    def __init__(self, simulator: AnySimulator, rank: RankHandle, name: str, among: list[ref[Storage]]) -> None:
+        """``among``: the dictionaries of this rank, to which this one is added."""
         super().__init__()
+        self._all = among
+        among.append(ref(self))
+        self._layer_last = False  # of keys of two numbers, for errors
+        self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
         self._store, self._drop = simulator.store, simulator.drop
         self._gone: dict[Hashable, Any] = {}  # what was last taken out from under a key, for errors: its labels
@@ -56,9 +75,11 @@ class Storage(dict[Hashable, Any]):
         self.pop(key)
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
-        near = next((one for one in self if isinstance(one, tuple) and key in one[:1]), None)
+        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        at = int(self._layer_last)
+        near = next((one for one in self if isinstance(one, tuple) and key in one[at : at + 1]), None)
         plain = self._in_plain_words(key)
-        several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[0] == key]
+        several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[at] == key]
         meant = "" if near is None else f"did you mean model.{self._name}[{_written(near)}]?"
         if self._name == "grad_weights" and len(several) > 1:
             parts = " + ".join(f"model.grad_weights[{_written(one)}]" for one in several[:2])
@@ -72,6 +93,7 @@ class Storage(dict[Hashable, Any]):
             taken += f". Or is it model.{self._name}[{_written(near)}]?"
             meant = ""  # a name that was there itself, and does not stand for the beginning of another key
         kept = self._nothing_kept(key)
+        turned = self._turned_round(key)
 
         def fix() -> str:
             known = (
@@ -83,7 +105,7 @@ class Storage(dict[Hashable, Any]):
                 or own
                 or self._elsewhere(key, popped)
             )
-            return known or taken or plain
+            return turned + (known or taken or plain)
 
         def in_rounds() -> str:
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
@@ -144,9 +166,15 @@ class Storage(dict[Hashable, Any]):
         went = (
             f", and was sent to rank {to}, with nothing received in its place"
             if to is not None
-            else f", and was brought to {verb}({labels.layer})"
+            else f" when it was brought to {verb}"
         )
+        if not self._of_key(key) and (lies := simulator.not_received(rank, labels.kind, labels.layer)):
+            return lies
         there = f"{_a(labels.kind)} of layer {labels.layer} was there and was taken out"
+        if key in self._cleared:
+            return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
+        if to is not None and labels.kind == "KeysValues":
+            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
 
@@ -282,13 +310,12 @@ class Storage(dict[Hashable, Any]):
                 found = f"the gradient of layer {labels.layer} is in {there} {labels.layer + 1}"
                 return f"{found}: store it where it is looked for"
             layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
-            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and other[0] == labels.layer:
+            named = self._of_key(other)
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and named and named[0] == labels.layer:
                 layer = labels.layer  # here the gradient of an output has the key of its layer
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
-                return (
-                    f"{what} is there under another key, model.{self._name}[{other!r}]: store it where it is looked for"
-                )
+                return f"{what} is there under another key, model.{self._name}[{_written(other)}]: store it where it is looked for"
         return ""
 
     def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
@@ -314,10 +341,13 @@ class Storage(dict[Hashable, Any]):
         layer and a micro-batch; or an empty text."""
         simulator, rank = self._simulator, self._rank
         own = [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
-        pairs = [(key, labels) for key, labels in own if isinstance(key, tuple) and len(key) == 2]
+        pairs = [(self._of_key(key), labels) for key, labels in own if isinstance(key, tuple) and len(key) == 2]
         if not batches or max(batches) < rank.batches or not pairs:
             return ""
-        if any(labels.batches != {key[1]} or key[0] not in (labels.layer, labels.layer + 1) for key, labels in pairs):
+        if any(
+            key is None or labels.batches != key[1] or key[0] not in (labels.layer, labels.layer + 1)
+            for key, labels in pairs
+        ):
             return ""
         verbs = (BACKWARD.kind, BACKWARD_INPUT.kind)
         left = {
@@ -333,9 +363,38 @@ class Storage(dict[Hashable, Any]):
         none = f"there is no micro-batch {max(batches)}: BATCHES is {rank.batches}"
         return f"{none}, so something is done once too often here{to_come}"
 
+    def _all_stored(self) -> Iterator[tuple[Hashable, Labels]]:
+        """Yield the keys of all that this rank has stored, in whatever dictionary, with the labels."""
+        for known in self._all:
+            one = known()
+            if one is not None:
+                yield from one._gone.items()
+                yield from ((key, tensor._token.labels) for key, tensor in one.items())
+
+    def _fits(self, layer: int, batch: int) -> int:
+        """Return how well a layer and a micro-batch fit to what this rank has done, as a number."""
+        simulator, rank = self._simulator, self._rank
+        if not 0 <= layer <= rank.layers or not 0 <= batch < rank.batches:
+            return -1
+        carried = NONE.union(*[simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)])
+        loaded = simulator.has_loaded(rank, layer) or simulator.has_loaded(rank, layer - 1)
+        return loaded + (batch in carried)
+
+    def _turned_round(self, key: Hashable) -> str:
+        """Return, as the beginning of advice, the key with its two numbers exchanged, where that is stored and fits
+        better to what this rank has done; or an empty text."""
+        if not isinstance(key, tuple) or not is_pair(key):
+            return ""
+        other = (key[1], key[0], *key[2:])
+        fit, fits = (self._fits(*one) for one in ((key[1], key[0]), key[:2])[:: 1 if self._layer_last else -1])
+        return f"did you mean model.{self._name}[{_written(other)}]? Else " if other in self and fits > fit else ""
+
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
-        """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch."""
+        """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
+        the order in which this learner writes them."""
         layer, *more = key if isinstance(key, tuple) and key else (key,)
+        if self._layer_last and is_pair(key):
+            layer, more = more[0], [layer]
         batches = frozenset(one for one in more[:1] if type(one) is int)
         return (layer, batches) if type(layer) is int else None
 
@@ -355,13 +414,33 @@ class Storage(dict[Hashable, Any]):
                 updated = f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
                 return f"{updated}; or is {layer} left over from another loop?"
             if not popped:
-                return FIRST
+                return self._first_sum(layer)
             if any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
                 return ""
             if simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+        return ""
+
+    def _first_sum(self, layer: int) -> str:
+        """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
+        ran = [self._simulator.has_run(self._rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
+        done = NONE.union(*ran)
+        if len(done) != 1 or 0 in done:
+            return FIRST
+        first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"
+        return f"{FIRST}: {first}, so ask whether there is one, model.grad_weights.get({layer})"
+
+    def _of_lower_stage(self, batches: frozenset[int]) -> str:
+        """Return, as the end of a sentence, where the gradient comes from of a stage of this rank that is not the last
+        one, and that has not gone back yet; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        for layer in range(rank.layers - 1):
+            last = simulator.has_loaded(rank, layer) and not simulator.has_loaded(rank, layer + 1)
+            if last and not self._has_gone_back(BACKWARD.kind, layer, batches):
+                there = simulator.comes_from(rank, "ActivationGrad", layer + 1, batches)
+                return f". For layer {layer} no loss is needed: {there}" if there else ""
         return ""
 
     def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
@@ -382,6 +461,11 @@ class Storage(dict[Hashable, Any]):
         )
         if read and back and not backward:
             return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
+        if read and not self._was_there(layer, batches):
+            where = f"model.{name}[{self._first_key(layer, batches)}]"
+            came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
+            fix = f"{read}({layer - backward}, ...) has read it here, and it was never stored under this key"
+            return f"{fix}: {where} = {came or '...'} before that, to be read again"
         if read:
             fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
             return f"{fix}another tensor taken its place? Keep it to its last use"
@@ -403,9 +487,24 @@ class Storage(dict[Hashable, Any]):
             and layer == rank.layers - 1
             and batches <= simulator.has_run(rank, FORWARD.kind, layer)
         ):
-            return self._of_last_layer(layer, batches)
+            return self._one_key_off(layer, batches) or self._of_last_layer(layer, batches)
         if backward:
-            return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+            return self._one_key_off(layer, batches) or (
+                f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+            )
+        return ""
+
+    def _one_key_off(self, layer: int, batches: frozenset[int]) -> str:
+        """Return that what the backward of a layer reads is stored, under the key of the layer above, where the one is
+        looked for that it gives; or an empty text."""
+        for key, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if (labels.kind, labels.layer) == ("ActivationGrad", layer) and batches in (NONE, labels.batches):
+                reads = (
+                    f"{BACKWARD.kind}({layer}, ...) reads the gradient of its output, which is stored under the layer "
+                )
+                reads += f"above, model.{self._name}[{_written(key)}], and gives that of its input"
+                return f"{reads}. If another layer's backward is meant here, {BACKWARD.kind}({layer}, ...) comes first"
         return ""
 
     def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
@@ -433,7 +532,8 @@ class Storage(dict[Hashable, Any]):
             read = (
                 f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; backward({made}, ...) "
             )
-            return f"{read}reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            read += f"reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            return read + self._of_lower_stage(batches)
         if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
             taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
             return f"{taken}: with pop it is gone after that, so leave pop to its last use"
@@ -449,7 +549,18 @@ class Storage(dict[Hashable, Any]):
                 f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
                 f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
             )
-        return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+        if self._was_there(layer, batches):
+            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+        where = f"model.{name}[{self._first_key(layer, batches)}]"
+        first = "grad, " * (backward and call.startswith(BACKWARD.kind))
+        again = ", as the backward reads the inputs of all layers" * (not backward and layer < rank.layers)
+        return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _was_there(self, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether something has been taken out, or replaced, that was stored under the key of a layer, alone or
+        with one of these micro-batches."""
+        known = [self._of_key(key) for key in self._gone]
+        return any(one is not None and one[0] == layer and one[1] in (NONE, batches) for one in known)
 
     def _of_last_layer(self, layer: int, batches: frozenset[int]) -> str:
         """Return what to do about a gradient under the key of the last layer, before the backward of that layer: the
@@ -483,7 +594,7 @@ class Storage(dict[Hashable, Any]):
         )
 
     def _first_key(self, layer: int, batches: frozenset[int]) -> str:
-        return ", ".join(map(str, (layer, *batches)))
+        return ", ".join(map(str, (*batches, layer) if self._layer_last else (layer, *batches)))
 
     def _elsewhere(self, key: Hashable, popped: bool) -> str:
         """Return on which other rank that is which a key means, or what makes it on this one; or an empty text."""
@@ -498,7 +609,9 @@ class Storage(dict[Hashable, Any]):
                 return self._not_yet(layer, batches)  # another pipeline's
             if last is not None:
                 return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
-            before = (layer - 1, *key[1:]) if isinstance(key, tuple) else layer - 1
+            before: Hashable = layer - 1
+            if isinstance(key, tuple):
+                before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
                 return f"{made} before that: its input is stored here"
@@ -511,6 +624,9 @@ class Storage(dict[Hashable, Any]):
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
+        if name == "grad_weights" and (verb := simulator.unawaited(rank, "WeightGrad", layer)):
+            started = f"model.{verb}(..., {layer}) was started on this rank, and never awaited"
+            return f"{started}: await what it has returned, and store what that gives, model.grad_weights[{layer}]"
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
@@ -628,6 +744,7 @@ class Storage(dict[Hashable, Any]):
 
     def clear(self) -> None:
         """Take everything out."""
+        self._cleared |= self.keys()
         while self:
             self.popitem()
 

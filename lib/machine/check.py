@@ -74,7 +74,11 @@ def _check_complete(
             fix = f"weight, opt_state = model.update({layer}, ...); model.set_final_weight({layer}, weight)"
             fix_for = dict[str, Fix]()
             if labels.kind == "Weight" and labels.layer == layer and not labels.step:
+                updated = [other for other, one in finals if one.labels.step]
                 fix = f"this is the weight from before the update; hand in what the update gives: {fix}"
+                if updated:
+                    fix = f"{numbered('rank', updated)} {'has' if len(updated) == 1 else 'have'} updated it, and rank "
+                    fix += f"{rank} has not: each rank updates what it has, below no `if` of a rank"
                 every = (
                     "this is the weight from before the update: here each rank updates its own piece of every layer, "
                 )

@@ -204,6 +204,13 @@ class Simulator(Protocol[R, T, C]):
     def met_by(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, the last collective to which the rank has brought a tensor of a kind and a layer."""
 
+    def unawaited(self, rank: R, kind: str, layer: int) -> str:
+        """Return, for an error, the collective to which the rank has brought such a tensor, and has never awaited."""
+
+    def not_received(self, rank: R, kind: str, layer: int) -> str:
+        """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received
+        it; or an empty text."""
+
     def against_rounds(self, rank: R, backward: bool) -> str:
         """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
         work departs from rounds, or an empty text."""

@@ -17,7 +17,7 @@ from ..record.events import LOADS, MARKS
 from ..record.kinds import KINDS
 from ..record.labels import STAGES_IN_A_V, Labels, experts_of, same_pieces, within
 from ..record.shards import NONE
-from ..record.table import OPERATIONS, SEND, makes_weight_grads, stream_of, sums
+from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
 from .mesh import Axis, Group, Mesh
 
@@ -243,6 +243,15 @@ class Asked:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, or nothing."""
         return self._past().met.get((kind, layer), "")
 
+    def unawaited(self, kind: str, layer: int) -> str:
+        """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
+        never awaited; or nothing."""
+        for record in reversed(self.log):
+            if getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None:
+                if (record.labels.kind, record.layer) == (kind, layer):
+                    return cast(str, record.kind)
+        return ""
+
     def met_by_others(self, kind: str, layer: int) -> str:
         """Return which other rank has brought a tensor of a kind and a layer to a collective, where this one has not,
         and what to do; or an empty text."""
@@ -348,6 +357,10 @@ class Asked:
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
         if self.mesh.axes and 0 < len(self.layers_loaded()) < self.layers:
+            if len(copies := self.axes_of_layers()) == 1:
+                place, size = (f"model.axis_{what}({show_axis(copies[0])})" for what in ("index", "size"))
+                same = f"ranks along axis={show_axis(copies[0])} have the same layers, and share the batch"
+                return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
             share = (
                 "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
             )
@@ -519,18 +532,20 @@ class Asked:
                 return f"Is this for layer {layer}? Then {there}" if there else ""
         return ""
 
-    def same_stage(self, src: object) -> str:
-        """Return what to do where a message is wanted from a rank that would be the same stage of another pipeline, as
-        others so far apart have both run layer 0; or an empty text."""
-        step = src - self.rank if type(src) is int else 0
+    def same_stage(self, other: object, sends: bool = False) -> str:
+        """Return what to do where a message is wanted from a rank, or goes to one, that would be the same stage of
+        another pipeline, as others so far apart have both run layer 0; or an empty text."""
+        step = other - self.rank if type(other) is int else 0
         first = {rank for rank, one in self.ranks.items() if one.has_run(FORWARD.kind, 0)}
         pair = next((rank for rank in sorted(first) if rank + abs(step) in first), None)
-        if abs(step) < 2 or pair is None or self.rank in first:
+        if abs(step) < 2 or pair is None or (self.rank in first and not sends):
             return ""
         both, sign = f"ranks {pair} and {pair + abs(step)} have both run layer 0", "+-"[step < 0]
         fix = f"{both}, so model.rank {sign} {abs(step)} is the same stage of another pipeline: the stage "
         fix += "before" if step < 0 else "after"
-        return f"{fix} this one is on the neighbor, await model.receive(src=model.rank {sign} 1)"
+        neighbor = f"model.rank {sign} 1"
+        call = f"model.pass_to({neighbor}, ...)" if sends else f"model.receive(src={neighbor})"
+        return f"{fix} this one is on the neighbor, await {call}"
 
     def needs_no_message(self) -> str:
         """Return what to do about a message that is to bring what this rank has made itself: the input of the layer
@@ -553,6 +568,14 @@ class Asked:
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
+
+    def come_in(self) -> list[tuple[int, Labels]]:
+        """Return the tensors that have come as messages, in order, each with its sender."""
+        return [(one.peer, one.labels) for one in self.log if one.kind == RECEIVE.kind and one.labels is not None]
+
+    def came_once(self, labels: Labels) -> bool:
+        """Return whether a tensor with these labels has come as a message, and not again."""
+        return [known for _, known in self.come_in()].count(labels) == 1
 
     def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
         """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
@@ -685,6 +708,30 @@ class Asked:
         if len(axes) == 1:
             return f'(model.axis_index("{axes[0]}"), model.axis_size("{axes[0]}"))'
         return f"({', '.join(map(str, sorted(piece.shards)))}, {piece.total})"
+
+    def has_copy(self, layer: int) -> bool:
+        """Return whether this rank has loaded all of the weight of a layer."""
+        own = self._loaded_piece(layer)
+        return own is not None and own.is_whole()
+
+    def cut_along(self, piece: Labels) -> str:
+        """Return the two arguments that cut a piece out of what this rank has loaded, as code, where it is cut by the
+        place along an axis along which ranks have loaded the same; or an empty text."""
+        own = self._loaded_piece(piece.layer, piece.adapter)
+        if (
+            own is None
+            or own.is_whole()
+            or not within(piece, own)
+            or len(piece.shards) != 1
+            or piece.total <= own.total
+        ):
+            return ""
+        cut, place = piece.total // own.total, min(piece.shards) % (piece.total // own.total)
+        loaded = {*self.mesh.names(self.axis_of_pieces(piece.layer, piece.adapter) or None)}
+        for axis, size in self.mesh.axes.items():
+            if axis not in loaded and (size, self.mesh.index(self.rank, axis)) == (cut, place):
+                return f"(model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)}))"
+        return ""
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is

@@ -316,6 +316,8 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         and what in ("Activation", "ActivationGrad")
     ):
         keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
+    if what == "KeysValues" and where.operation == kind and tensor.since >= 0 and tensor.labels.is_whole():
+        return "keys and values that were gathered are those of this rank, too: one attend with all of them is enough"
     if tensor.since < 0 and where.operation == kind and where.layer == layer:
         keep = f"{show_call(kind, layer)} has used it already: is it done twice? Else {keep}"
     sent = kind.startswith(SEND.kind)

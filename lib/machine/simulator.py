@@ -28,6 +28,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
+from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
 from .cost import Shape
@@ -39,6 +40,7 @@ from .mesh import Axis, Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
+ALONE = "with one rank there is nobody to send to: as many hops as there are other ranks, range(model.RANKS - 1)"
 KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
 NEIGHBOR_STAGES = (
     "a stage and the next one are on different ranks: of pipelines with so many stages, model.rank % stages is the "
@@ -289,7 +291,7 @@ class LocalSimulator:
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
-                fix=lambda: (rank.goes_to(labels) if labels else "") or KEPT,
+                fix=lambda: ALONE if self.mesh.ranks == 1 else (rank.goes_to(labels) if labels else "") or KEPT,
                 fix_for={
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
@@ -353,6 +355,8 @@ class LocalSimulator:
     nobodys = staticmethod(RankState.nobodys)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
+    unawaited = staticmethod(RankState.unawaited)
+    not_received = staticmethod(not_received)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
@@ -399,7 +403,12 @@ class LocalSimulator:
             if error.got[:1] in ("(", "["):  # several, as a worker shows them
                 error.fix = "one rank, and not several: model.devices[0] is the first" if mesh.hosts else "one rank"
             elif tensor is not None:
-                error.fix = lambda: rank.goes_to(tensor.labels) or NEIGHBORS
+                error.fix = lambda: (
+                    rank.same_stage(other, sends=True)
+                    or rank.goes_to(tensor.labels)
+                    or back_to_first(rank, tensor.labels)
+                    or NEIGHBORS
+                )
                 error.fix_for = {
                     IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or rank.goes_to(tensor.labels) or NEIGHBORS,
@@ -407,6 +416,7 @@ class LocalSimulator:
             elif operation == "receive":
                 error.fix = lambda: (
                     rank.round_the_ring(other)
+                    or once_more_round(rank, other)
                     or rank.needs_no_message()
                     or rank.same_stage(other)
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()

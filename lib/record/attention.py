@@ -196,6 +196,11 @@ def _met_before(rank: Rank, queries: Labels, keys: Labels, own: str) -> str:
             "these are this rank's own keys and values, back after a whole turn of the ring: n ranks have n attends in "
             "a layer, and n - 1 hops, so pass nothing on in the last step"
         )
+    if rank.came_once(keys):
+        return (
+            "this rank has attended to these in the step before: in each step attend to what is here, its own keys "
+            "first, then receive the next ones, so that the last ones that come have an attend, too"
+        )
     return (
         f"rank {came[0]} has sent these keys and values twice: in each step pass on what came in the step before, kv = "
         "await model.receive(...), and not the first ones again"

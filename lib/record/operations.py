@@ -235,6 +235,15 @@ class Rank(Protocol):
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
 
+    def came_once(self, labels: Labels) -> bool:
+        """Return whether a tensor with these labels has come as a message, and not again."""
+
+    def has_copy(self, layer: int) -> bool:
+        """Return whether this rank has loaded all of the weight of a layer."""
+
+    def cut_along(self, piece: Labels) -> str:
+        """Return the two arguments that cut a piece out of what a rank has loaded, as code, or an empty text."""
+
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
 

@@ -181,7 +181,8 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     activation of a layer, or its gradient. Where all this is the rank's ``own``, return that text."""
     came, wanted = rank.sender(labels), rank.comes_from(kind, layer, labels.batches)
     if came is None:
-        return wanted or own
+        first = rank.elsewhere(0) if wanted and labels.kind == "Activation" and labels.layer == 0 else None
+        return f"the input is for layer 0, which is on rank {first}; {wanted}" if first is not None else wanted or own
     if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
         return f"it came from rank {came[0]}; {nobodys}"
     if labels.kind == "ActivationGrad" and labels.layer < 0:
@@ -560,11 +561,15 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
     if within(opt_state, weight) and weight.is_whole() and rank.owns_piece(opt_state):
         fix = "update the piece of the weight whose state this rank has, "
         return f"{fix}model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
+    if within(weight, opt_state) and opt_state.is_whole() and rank.has_copy(layer):
+        return f"cut the state as the weight is cut: opt_state.shard{rank.numbers_of(weight)}"
     if within(weight, opt_state) and opt_state.is_whole() and rank.owns_piece(weight):
         load = (
             f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, model.rank, model.RANKS)"
         )
         return f"load of the state the piece that goes with that of the weight, both by one call, {load}"
+    if numbers := rank.cut_along(weight) or rank.cut_along(opt_state):
+        return f"cut both alike, out of what load_weights gave: weight.shard{numbers} and opt_state.shard{numbers}"
     if len(weight.shards) == len(opt_state.shards) == 1 and not (weight.is_whole() or opt_state.is_whole()):
         same = "weight.shard and model.load_weights, which gives the state, with the same numbers, "
         same += rank.numbers_of(weight)

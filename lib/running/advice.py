@@ -1,13 +1,15 @@
 """Advice on errors that Python raises in a learner's code, such as names from other libraries and missing arguments."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from difflib import get_close_matches
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
-from ..basics.errors import is_learners
+from ..basics.arguments import describe
+from ..basics.errors import is_learners, show_line
 from ..learner.calls import Call
 from ..learner.dist import Dist
 from ..learner.model import Model, written
@@ -94,10 +96,13 @@ def advice(error: BaseException) -> tuple[str, str]:
         fix = "as many names to the left of the = as there are results: load_weights, backward and update give two"
         return "", fix
     if isinstance(error, KeyError):
-        return (
-            "",
-            "nothing is in that dictionary under this key: was it put in on this rank, before that, and in each turn?",
-        )
+        asked = "was it put in on this rank, before that, and in each turn?"
+        if (found := _dictionary_of(error)) is None:
+            return "", f"nothing is in that dictionary under this key: {asked}"
+        name, known = found
+        has = f"keys {describe(known)}" if known else "nothing in it"
+        again = "; pop takes out what it gives, so a second time nothing is there" * (not known)
+        return "", f"{name} has {has} here, and nothing under this key: {asked}{again}"
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):
@@ -130,6 +135,8 @@ def _of_tensors(said: str) -> tuple[str, str] | None:
             return None
         done = SIGNS.get(sign, f"used with {sign}")
         problem = f"there are no numbers in {_a(kinds[0])}, so it is not {done}"
+        if done == "subtracted" and kinds == ["WeightGrad", "WeightGrad"]:
+            return problem, "gradients are only added: sum each micro-batch once, and nothing has to be taken out again"
         if done == "subtracted" or (done == "multiplied" and len(kinds) > 1):
             return problem, STEP
         if kinds[0] == "WeightGrad" and done in ("multiplied", "divided"):
@@ -196,6 +203,29 @@ def _near(name: str, known: Iterable[str]) -> str:
 def _is_of_lib(thing: object) -> bool:
     """Return whether this is one of the functions that a notebook imports: grade is not what is meant by grad."""
     return callable(thing) and str(getattr(thing, "__module__", "")).partition(".")[0] in ("lib", "drawing")
+
+
+def _dictionary_of(error: KeyError) -> tuple[str, list[object]] | None:
+    """Return the name and the keys of the dictionary of a learner's own that lacks a key, where the code that asked
+    names one such dictionary only; else None."""
+    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
+    if not frames or not error.args:
+        return None
+    frame, line = frames[-1]
+    text = show_line(frame.f_code, line).partition(": ")[2]
+    names = {
+        name: one for name, one in {**frame.f_globals, **frame.f_locals}.items() if type(one) in (dict, defaultdict)
+    }
+    found = [name for name, one in names.items() if re.search(rf"\b{re.escape(name)}\b", text) and _lacks(one, error)]
+    return (found[0], list(names[found[0]])) if len(found) == 1 else None
+
+
+def _lacks(known: dict[object, object], error: KeyError) -> bool:
+    """Return whether a dictionary has no such key as an error names."""
+    try:
+        return error.args[0] not in known
+    except Exception:  # a key of the learner's own that cannot be compared
+        return False
 
 
 def _names_at(trace: TracebackType | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 ======  ======================================================================
 stages  which layers a rank should have in a pipeline, and what it has still to do
+ring    tensors that go round a ring of ranks: who passes on less than others
 circle  ranks that wait for each other's messages, and what should come first
 astray  messages that have gone to a rank that has no use for them
 misfit  a collective whose tensors do not fit, or whose ranks call another one

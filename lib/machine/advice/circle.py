@@ -14,6 +14,7 @@ from ...record.table import OPERATIONS, RECEIVE, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..rank_state import Done
+from .ring import sends_less
 from .stages import left_to_do
 
 Mailboxes = Mapping[int, deque[Message]]
@@ -77,6 +78,8 @@ def missing_send(
                 to, what = call.rank.rank, tensor_in_words(mailbox[0].labels)
                 lies = f"rank {to} waits for rank {call.peer}, and what rank {sender} sent lies there unread, {what}"
                 return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
+    if fewer := sends_less(circle.ring, links):
+        return f"{circle.in_words()}. {fewer[0].upper()}{fewer[1:]}"
     left = "".join(f"; {todo}" for call in circle.ring[:MOST_WAITS] if (todo := left_to_do(call.rank)))
     return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}{left}"
 

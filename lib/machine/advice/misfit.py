@@ -53,6 +53,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
             _different_experts(meeting, layer, brought)
             or _of_the_sequence(meeting, layer, brought)
             or pieces()
+            or _computed_twice(meeting, layer, brought)
             or _cut_by_place(meeting, layer, brought)
             or _over_axes(meeting, layer, brought)
             or _summed_before(meeting, layer, brought)
@@ -188,6 +189,18 @@ def _of_the_sequence(meeting: Meeting, layer: int, brought: Sequence[TensorState
         own = "they were gathered before, and are whole already: keep what model.project has given this rank stored"
         return f"{own}, and store what a gather gives under another key, or nowhere"
     return rank.share_slices(layer, labels[0].batches)
+
+
+def _computed_twice(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return which ranks have computed the gradient of the same micro-batch, where sums are to be summed that both have
+    it; or an empty text."""
+    rank, seen, twice = brought[0].rank, set[int](), set[int]()
+    if rank is None or not sums(meeting.row.kind) or not all(one.brought for one in brought):
+        return ""
+    for one in brought if brought[0].labels.kind == "WeightGrad" else ():
+        twice |= seen & one.labels.batches
+        seen |= one.labels.batches
+    return rank.runs_too(layer, frozenset(twice))
 
 
 def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
@@ -373,14 +386,17 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
             continue
         done = [len(one.rank.has_run(BACKWARD.kind, ahead[0].layer)) for one in (call, ahead[0])]
         if done[0] < done[1]:
-            alone = [one.rank.rank for one in calls if one.what == call.what]
-            past = [one.rank.rank for one in calls if one.what != call.what]
+            # The backward pass goes down, so who gathers a lower layer has gone past the sum.
+            first = ahead[0] if call.layer is not None and call.layer < ahead[0].layer else call
+            alone = [one.rank.rank for one in calls if one.what == first.what]
+            past = [one.rank.rank for one in calls if one.what != first.what]
             goes = "goes" if len(past) == 1 else "go"
             last = ", each at its own last micro-batch" * (done[1] > 1)
             who, others = numbered("rank", alone), numbered("rank", past)
+            empty = "; one that has not run the layer brings model.fake_grad(layer, [])" * (first is ahead[0])
             return (
-                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*call.what)}, and {others} {goes} past it: "
-                f"a condition above it is true on {who} only. Make it true on every rank{last}"
+                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it: "
+                f"a condition above it is true on {who} only. Make it true on every rank{last}{empty}"
             )
     return ""
 

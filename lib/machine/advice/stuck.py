@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...basics.errors import Deadlock, numbered, show_call
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
+from ...record.table import sums
 from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
@@ -106,9 +107,10 @@ class Stuck:
                     stage = "With several pipelines it begins with the stage, and not with model.rank"
                     return f"{nothing}{stage if self.mesh.axes else 'Each rank has a share of model.LAYERS'}"
                 have = "has" if len(gone) == 1 else "have"
+                brings = f", which brings model.fake_grad({call.layer}, [])" * (sums(call.kind) and not call.layers)
                 return (
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "
-                    "also one that has nothing to add"
+                    "also one that has nothing to add" + brings
                 )
         if self.mesh.axes and (stages := self._too_many_stages(ended)):
             return stages
@@ -152,34 +154,56 @@ class Stuck:
     def _of_other_copy(self, receives: Sequence[InFlight]) -> str:
         """Return what to do about messages to a rank that takes these from another one, while a rank that has the same
         layer waits for that one, which sends it nothing: stages of several pipelines are mixed up; or an empty text."""
+        messages = [*self._between_stages()]
+        for receiver, sender, message, _ in messages:
+            if misled := self._past_its_neighbor(receives, sender, receiver, message):
+                return misled
+        for receiver, sender, message, layer in messages:
+            calls = [
+                call
+                for call in receives
+                if call.peer not in (None, sender)
+                and call.peer in self.links
+                and call.rank.rank != receiver
+                and call.rank.has_loaded(layer)
+                and self.links[receiver].rank.has_loaded(layer)
+                and self.links[call.peer].sent.get(receiver)
+                and not self.links[call.peer].sent.get(call.rank.rank)
+            ]
+            if calls:
+                call = min(calls, key=lambda one: abs(one.rank.rank - sender))
+                right, peer = call.rank.rank, call.peer
+                sent = f"rank {sender} has sent {carried(message)} to rank {receiver}, to which rank {peer} sends as well, "
+                sent += f"and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its own "
+                sent += f"neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
+                return f"{sent}model.receive(src={sender}) on rank {right}"
+        return ""
+
+    def _between_stages(self) -> Iterator[tuple[int, int, Message, int]]:
+        """Yield the first message of each pair of ranks that nobody has received and that carries an activation, or the
+        gradient of one: its receiver, its sender, itself, and its layer."""
         for receiver, mailboxes in sorted(self.mailboxes.items()):
             for sender, mailbox in sorted(mailboxes.items()):
                 labels = mailbox[0].labels if mailbox else None
-                if labels is None or not KINDS[labels.kind].by_batch or receiver not in self.links:
-                    continue
-                calls = [
-                    call
-                    for call in receives
-                    if call.peer not in (None, sender)
-                    and call.peer in self.links
-                    and call.rank.rank != receiver
-                    and call.rank.has_loaded(labels.layer)
-                    and self.links[receiver].rank.has_loaded(labels.layer)
-                    and self.links[call.peer].sent.get(receiver)
-                    and not self.links[call.peer].sent.get(call.rank.rank)
-                ]
-                if calls:
-                    call = min(calls, key=lambda one: abs(one.rank.rank - sender))
-                    right, peer = call.rank.rank, call.peer
-                    sent = (
-                        f"rank {sender} has sent {carried(mailbox[0])} to rank {receiver}, which has its own from rank "
-                    )
-                    sent += (
-                        f"{peer}, and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its "
-                    )
-                    sent += f"own neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
-                    return f"{sent}model.receive(src={sender}) on rank {right}"
-        return ""
+                if labels is not None and KINDS[labels.kind].by_batch and receiver in self.links:
+                    yield receiver, sender, mailbox[0], labels.layer
+
+    def _past_its_neighbor(self, receives: Sequence[InFlight], sender: int, receiver: int, sent: Message) -> str:
+        """Return what to do about a message to a rank that has had the same from another one, while a rank waits for
+        its sender, which has sent that one nothing; or an empty text."""
+        labels = sent.labels
+        assert labels is not None
+        came = self.links[receiver].rank.come_in()
+        own = [peer for peer, one in came if (one.kind, one.layer) == (labels.kind, labels.layer) and peer != sender]
+        waiting = [call.rank for call in receives if call.peer == sender and call.rank.rank != receiver]
+        near = [
+            one.rank for one in waiting if one.has_loaded(labels.layer) and not self.links[sender].sent.get(one.rank)
+        ]
+        if not own or len(near) != 1:
+            return ""
+        fix = send_to(sender, carried(sent), receiver, f"has its own from rank {own[0]}", near[0])
+        step = near[0] - sender
+        return f"{fix}, which is model.rank {'+' if step > 0 else '-'} 1" if abs(step) == 1 else fix
 
     def _one_more(self, call: InFlight) -> str:
         """Return how often the sender that a receive waits for has sent already, if it has."""
@@ -295,21 +319,36 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
-            begun = bool(call.rank.layers_run())
-            turn = "in the backward pass, of the last layer" if begun else "of the first layer"
-            no_input = "; and a rank whose own first layer is 0 receives nothing there: its input is "
-            no_input += "model.get_activation(...)"
-            ranks = call.rank.mesh.ranks
-            if other.layer == 0 and call.rank.layers < ranks < 2 * len(receives):
-                no_input += f" (model.LAYERS // model.RANKS would be 0 here, {call.rank.layers} // "
-                no_input += f"{call.rank.mesh.ranks}: a stage has model.LAYERS // stages layers)"
-            return (
-                f"{waits_for}receive only after the collectives that the sender joins before it sends, also those of "
-                f"layers that this rank does not run; in a loop over all layers that is in the turn {turn} of your own"
-                + no_input
-                * (not begun)
-            )
+            return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
+
+
+def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
+    """Return, as the end of a sentence, what a rank that waits for a message has to do first, for the collective in
+    which the ``other`` one waits for it. ``receivers``: how many ranks wait for messages."""
+    rank, layers = call.rank, other.layers or () if other.layer is None else (other.layer,)
+    fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
+    if skipped := _run_by_nobody(rank, layers[0] if layers else None):
+        return f". {skipped}"
+    if layers and not rank.has_loaded(layers[0]) and other.rank.has_loaded(layers[0]):
+        load = f"model.load_weights({layers[0]}, model.rank, model.RANKS)"
+        return f", and has not loaded layer {layers[0]}: each rank loads its piece of every layer, {load}, and {joins}"
+    fix = f". Rank {rank.rank} has not called {fix}: {joins}, also for those that it does not run, so below no `if` of "
+    fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
+    fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
+    if other.layer == 0 and rank.layers < rank.mesh.ranks == receivers + 1:
+        fix += f" (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
+    return fix
+
+
+def _run_by_nobody(rank: RankState, layer: int | None) -> str:
+    """Return that no rank has run a layer, although all have met for the next one; or an empty text."""
+    if layer is None or layer < 1 or any(one.has_run(FORWARD.kind, layer - 1) for one in rank.ranks.values()):
+        return ""
+    if len(rank.ranks) < rank.mesh.everyone or rank.mesh.hosts:
+        return ""
+    none = f"No rank has run forward({layer - 1}, ...), and ranks are in the turn of layer {layer}"
+    return f"{none}: is the condition under which a rank runs a layer ever true?"
 
 
 def _in_forward_order(rank: RankState, layer: int | None) -> str:

@@ -1,0 +1,160 @@
+"""In which order the ranks of a pipeline work, beside the target's program: how many forwards come first, how many
+follow one another, and where the order differs first."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from ..course.outlines import Order, solution_order, solution_work
+from ..course.specs import Puzzle
+from ..machine.advice.rounds import first_round
+from ..machine.outcome import Outcome
+from ..machine.past import Step
+from ..record.events import Event
+from ..record.table import OPERATIONS, SEND
+from ..record.training import FORWARD
+
+MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
+
+
+def order_of(events: Sequence[Event], ranks: int) -> Order:
+    """Return the order of the work in a pipeline, in which no rank runs all layers; nothing of another run. Where
+    several ranks run a layer, that is the computations alone. Of several pipelines side by side, each with its own
+    micro-batches, it is the first one."""
+    events, ranks = first_pipeline(events, ranks)
+    forwards, backwards = defaultdict[int, list[Step]](list), set[int]()
+    turns = defaultdict[int, list[str]](list)
+    owners, row, together = set[tuple[int, int]](), Counter[int](), 0
+    for event in events:
+        trains = event.kind in OPERATIONS and OPERATIONS[event.kind].trains
+        if event.kind == FORWARD.kind and event.layer is not None:
+            owners.add((event.layer, event.rank))
+            row[event.rank] += 1
+            if event.rank in backwards:
+                together = max(together, row[event.rank])
+            else:
+                forwards[event.rank].append((event.layer, event.batches))
+        elif trains and OPERATIONS[event.kind].backward:
+            backwards.add(event.rank)
+            row[event.rank] = 0
+        if trains:
+            turns[event.rank].append(f"{event.kind}(layer {event.layer})")
+    layers, busiest = {layer for layer, _ in owners}, max(Counter(rank for _, rank in owners).values(), default=0)
+    if len(forwards) < ranks or busiest == len(layers):
+        return Order()
+    own = [";".join(turns[rank]) for rank in range(ranks)]
+    if len(layers) < len(owners):
+        return Order(turns=own)
+    took, then = first_round(forwards[0])
+    return Order([len(forwards[rank]) for rank in range(ranks)], 0 if then is None else took, together, own)
+
+
+def first_pipeline(events: Sequence[Event], ranks: int) -> tuple[Sequence[Event], int]:
+    """Return the events of the ranks that carry the same micro-batches as the first rank, and how many ranks these are;
+    all of them where the ranks are not such groups, each with micro-batches of its own."""
+    carried = defaultdict[int, set[int]](set)
+    for event in events:
+        if event.kind == FORWARD.kind:
+            carried[event.rank] |= event.batches
+    first = carried[min(carried)] if carried else set()
+    same = {rank for rank, batches in carried.items() if batches == first}
+    apart = all(one == first or not one & first for one in carried.values())
+    if not apart or len(same) < 2:
+        return events, ranks
+    return [event for event in events if event.rank in same], min(ranks, len(same))
+
+
+def has_thick_stages(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
+    """Return whether each rank runs layers that follow one another, where the goal's ranks send more often."""
+    layers, sends = defaultdict[int, set[int]](set), Counter[int]()
+    for event in outcome.events:
+        if event.kind == FORWARD.kind and event.layer is not None:
+            layers[event.rank].add(event.layer)
+        sends[event.rank] += event.kind == SEND.kind
+    known = sum(one.times for (kind, _), one in solution_work(puzzle, goal).items() if kind == SEND.kind)
+    follow = all(1 < len(own) == max(own) - min(own) + 1 for own in layers.values())
+    return max(sends.values(), default=0) < known and follow
+
+
+class Ordering:
+    """The order of the work in a pipeline beside that of the target's program."""
+
+    def __init__(self, outcome: Outcome, puzzle: Puzzle, goal: str) -> None:
+        self.outcome, self.whose = outcome, f"{goal}'s program"
+        self.theirs = solution_order(puzzle, goal)
+        asked = self.theirs.turns and goal == "target"
+        self.own = order_of(outcome.events, outcome.ranks) if asked else Order()
+        self.thick = has_thick_stages(outcome, puzzle, goal)
+
+    @cached_property
+    def ahead(self) -> str:
+        """Whether the ranks do too few forwards before their first backward, or too many, where that is the difference:
+        the stages are as in the target's program, and so are the rounds."""
+        own, theirs = self.own, self.theirs
+        if not own.ahead or len(own.ahead) != len(theirs.ahead) or own.took not in (0, theirs.took) or self.thick:
+            return ""
+        more = [one - other for one, other in zip(own.ahead, theirs.ahead, strict=True)]
+        if not any(more) or min(more) < 0 < max(more):
+            return ""
+        return f"do {'fewer' if max(more) > 0 else 'more'} forwards before the first backward"
+
+    def in_words(self) -> str:
+        """Return how the order differs from that of the target's program, or an empty text."""
+        return "; ".join(self._counts()) or self._first_difference()
+
+    def _counts(self) -> Iterator[str]:
+        """Yield how many forwards come before something else, where the target's program has another number."""
+        own, theirs = self.own, self.theirs
+        if own.took and theirs.took and own.took != theirs.took:
+            took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
+            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
+        if own.ahead and theirs.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:
+            ranks = f"ranks 0 to {len(own.ahead) - 1} do"
+            if len(own.ahead) < self.outcome.ranks:
+                ranks = "the stages of a pipeline do"
+            counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
+            if self.ahead:
+                yield f"{self.ahead}: {ranks} {counts}, those of the {self.whose} {known}"
+            else:
+                yield f"before their first backward {ranks} {counts} forwards, those of the {self.whose} {known}"
+        if own.together > theirs.together > 0:
+            turns = "one backward and one forward by turns" if theirs.together == 1 else f"{theirs.together} at most"
+            yield f"after the first backward {own.together} forwards follow each other, in the {self.whose} {turns}"
+
+    def _first_difference(self) -> str:
+        """Return where the order differs first, if each rank does the same operations as in the target's program."""
+        turns = [[one.split(";") for one in order.turns] for order in (self.own, self.theirs)]
+        if [[*map(Counter, order)] for order in turns[:1]] != [[*map(Counter, order)] for order in turns[1:]]:
+            return ""
+        places = [
+            (next(at for at, (one, other) in enumerate(zip(own, theirs, strict=True)) if one != other), rank)
+            for rank, (own, theirs) in enumerate(zip(*turns, strict=True))
+            if own != theirs
+        ]
+        if not places:
+            return ""
+        at, rank = min(places)
+        own, theirs = (order[rank][at] for order in turns)
+        after = f"after {at} computation{'s' * (at > 1)} it does" if at else "it begins with"
+        return f"the order differs first on rank {rank}: {after} {own}, the {self.whose} {theirs} there"
+
+
+def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle) -> str:
+    """Return how many forwards come before the first backward at another size, and how many at the puzzle's own, where
+    the target's program does not do all of them first; or an empty text. ``home``: the run at its own size."""
+    theirs, there, here = (
+        solution_order(puzzle),
+        order_of(outcome.events, outcome.ranks),
+        order_of(home.events, home.ranks),
+    )
+    every = max((one.count(FORWARD.kind) for one in theirs.turns), default=0)
+    if not there.ahead or not here.ahead or max(theirs.ahead, default=every) >= every:
+        return ""
+    counts, known = (", ".join(map(str, one.ahead[:MOST_RANKS])) for one in (there, here))
+    said = (
+        f"before their first backward the ranks do {counts} forwards here, with {len(there.ahead)} stages, and {known} "
+    )
+    said += f"at its own size, with {len(here.ahead)}: let that number follow from the number of stages"
+    return f"{said}, and neither from model.BATCHES nor from a number of this size"

@@ -1,0 +1,31 @@
+"""How a learner writes keys of two numbers: (layer, micro_batch), or (micro_batch, layer). What is stored tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from ..record.kinds import KINDS
+from ..record.labels import Labels
+
+
+def is_pair(key: Hashable) -> bool:
+    """Return whether a key begins with two whole numbers."""
+    return isinstance(key, tuple) and len(key) > 1 and type(key[0]) is int and type(key[1]) is int
+
+
+def layer_comes_last(key: Hashable, stored: Iterable[tuple[Hashable, Labels]], fits: Callable[[int, int], int]) -> bool:
+    """Return whether the layer is the second number of a learner's keys, and not the first. ``stored``: the keys of
+    what this rank has stored, with its labels; ``fits``: how well a layer and a micro-batch fit to what the rank has
+    done, as a number, which decides where what is stored does not."""
+    votes = 0
+    for other, labels in stored:
+        if not is_pair(other) or not (KINDS[labels.kind].by_batch or labels.kind == "WeightGrad"):
+            continue
+        # That of an activation's gradient is one less than the key under which it is stored by habit.
+        layers = {labels.layer, labels.layer + (labels.kind == "ActivationGrad")}
+        one, two = other[0], other[1]  # type: ignore[index]
+        votes += (two in layers and one in labels.batches) - (one in layers and two in labels.batches)
+    if votes or not is_pair(key):
+        return votes > 0
+    one, two = key[0], key[1]  # type: ignore[index]
+    return fits(two, one) > fits(one, two)

@@ -1,0 +1,76 @@
+"""Tensors that go round a ring of ranks, one hop a step: who has passed on less, and what nobody has received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...basics.errors import numbered
+from ...record.labels import Labels
+from ...record.training import FORWARD
+from ..in_flight import InFlight, RankLinks
+from ..past import Asked
+
+
+def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
+    """Return which ranks of a circle have sent fewer messages to the one that waits for them than others have, where
+    all wait at the same step of the same work; or an empty text."""
+    last = [call.rank.past_record(call.index) for call in ring]
+    if len({(one.kind, one.layer) if one is not None else None for one in last}) > 1:
+        return ""
+    sent = {call.peer: links[call.peer].sent.get(call.rank.rank, 0) for call in ring if call.peer in links}
+    least, most = min(sent.values(), default=0), max(sent.values(), default=0)
+    if least == most:
+        return ""
+    fewer, more = (
+        [rank for rank, times in sent.items() if times == many and rank is not None] for many in (least, most)
+    )
+    have = f"{numbered('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} sent fewer messages to the next rank than"
+    step = "each rank sends as often as it receives, so the pass_to stands below no `if` of a rank"
+    return f"{have} {numbered('rank', more)} ({least} and {most}): in a ring {step}"
+
+
+def once_more_round(rank: Asked, src: object) -> str:
+    """Return from which rank the input of a further layer of this rank comes, where its micro-batches have gone through
+    its layers, and those of the ranks after it, and through no more; or an empty text. ``src``: from where it is
+    wanted."""
+    own, ranks = rank.trained_on(), rank.ranks
+    if not own or type(src) is not int or src > rank.rank or len(ranks) < rank.mesh.everyone:
+        return ""
+    ran = {
+        layer: [one.rank for one in ranks.values() if own <= one.has_run(FORWARD.kind, layer)]
+        for layer in range(rank.layers)
+    }
+    layer = next((layer for layer, here in ran.items() if not here), None)
+    if not layer or rank.rank in ran[layer - 1] or rank.rank not in ran[0]:
+        return ""
+    [last, *_] = ran[layer - 1]
+    ring = "the stages of a pipeline are a ring, and the one before is (stage - 1) % stages of the same pipeline"
+    return f"is this for layer {layer}? Layer {layer - 1} ran on rank {last}: await model.receive(src={last}); {ring}"
+
+
+def back_to_first(rank: Asked, labels: Labels) -> str:
+    """Return to which rank an activation goes that the last rank of a pipeline has made, where layers are left: to the
+    first one again, in a ring; or an empty text."""
+    if (
+        labels.kind != "Activation"
+        or not 0 < labels.layer < labels.layers
+        or not rank.has_run(FORWARD.kind, labels.layer - 1)
+    ):
+        return ""
+    first = [one.rank for one in rank.ranks.values() if labels.batches <= one.has_run(FORWARD.kind, 0)]
+    if len(first) != 1 or first[0] >= rank.rank:
+        return ""
+    ring = (
+        f"layer {labels.layer} is left, and no rank comes after this one: where layers go round a ring, the next stage"
+    )
+    return f"{ring} is the first of this pipeline again, await model.pass_to({first[0]}, ...)"
+
+
+def not_received(rank: Asked, kind: str, layer: int) -> str:
+    """Return from which rank such a tensor of a layer has been sent to this one, which has not received it; or an empty
+    text."""
+    came = {peer for peer, labels in rank.come_in() if (labels.kind, labels.layer) == (kind, layer)}
+    for sender, one in sorted(rank.ranks.items()):
+        if rank.rank in one.receivers(kind, layer).values() and sender not in came:
+            return f"rank {sender} has sent this rank {kind} of layer {layer}: await model.receive(src={sender})"
+    return ""

@@ -1,0 +1,212 @@
+"""What mistakes are told in the order of work, in rings, in cuts and in a learner's own dictionaries: rows as in
+``test_fixes``."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import grade
+from lib.course.outlines import solution_order
+from lib.course.specs import puzzles
+from lib.grading.ordering import Ordering, order_of
+from lib.grading.verdict import FAIL
+from tests.corpus import changed
+from tests.programs import solved
+from tests.test_corpus import LONG, function
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+
+HOP = '            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]'
+EVEN = HOP.replace("if step < n - 1", "if step < n - 1 and r % 2 == 0")
+COMES = '            if send:\n                acts["kv"] = await model.receive(before)\n                await send\n'
+ALWAYS = '            if step < n - 1:\n                acts["kv"] = await model.receive(before)\n            if send:\n                await send\n'
+MET = '            acts["att", layer] = model.attend(layer, acts["att", layer], acts.pop("kv"))\n'
+ATTENDED = '        acts["att", layer] = model.attend(layer, acts["att", layer], kv)\n'
+OWN = ATTENDED.replace(", kv)", ', acts["kv", layer])')
+
+ROWS = [
+    Row(
+        changed("ring_attention", "a send left out on odd ranks", (HOP, EVEN), (COMES + "        acts", ALWAYS + "        acts")),
+        ("Ranks 1, 3 have sent fewer messages to the next rank than ranks 0, 2 (0 and 1)", "below no `if` of a rank"),
+        ("rank 2 has sent to rank 3 once",),
+    ),
+    Row(
+        changed("ring_attention", "a hop left out on odd ranks", (HOP, EVEN)),
+        ("rank 0 has sent this rank KeysValues of layer 0: await model.receive(src=0)",),
+        ("without pop",),
+    ),
+    Row(
+        changed(
+            "ring_attention",
+            "the next keys come before the own ones are used",
+            (MET + COMES, COMES + MET.replace('acts.pop("kv")', 'acts["kv"]')),
+        ),
+        ("this rank has attended to these in the step before", "its own keys first, then receive the next ones"),
+        ("has sent these keys and values twice",),
+    ),
+    Row(
+        changed("ring_attention", "a hop more than there are ranks", (HOP, HOP.replace(" if step < n - 1 else None", ""))),
+        ("with one rank there is nobody to send to: as many hops as there are other ranks, range(model.RANKS - 1)",),
+    ),
+    Row(
+        changed(
+            "two_batch_overlap",
+            "a key of a dictionary of its own",
+            ("            grad = await on_their_way.pop(turn)", "            grad = await on_their_way.pop((turn, layer))"),
+        ),
+        ("on_their_way has keys [0, 1] here, and nothing under this key",),
+    ),
+    Row(
+        changed("repair_zigzag", "attended to its own keys and then to all", (ATTENDED, OWN + ATTENDED)),
+        ("one attend with all of them is enough",),
+        ("store it",),
+    ),
+    Row(
+        changed("replica_fsdp", "the state cut by the shard's place", ("state.shard(replica, replicas)", "state.shard(shard, shards)")),
+        ('weight.shard(model.axis_index("replica"), model.axis_size("replica")) and opt_state.shard(model.axis_index("replica")',),
+        ("(0, 16)",),
+    ),
+    Row(
+        changed(
+            "pipeline_fsdp",
+            "only the ranks of the stage sum",
+            (
+                "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n",
+                "        if first <= layer <= last:\n            model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n",
+            ),
+            ("        grad = model.fake_grad(layer, [])\n", ""),
+        ),
+        ("only ranks 3, 7, 11, 15 call scatterreduce(layer 3)", "brings model.fake_grad(layer, [])"),
+        ("go past it: a condition above it is true on ranks 0",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "the stages from the last rank on",
+            ("model.rank * share, (model.rank + 1) * share", "(model.RANKS - 1 - model.rank) * share, (model.RANKS - model.rank) * share"),
+        ),
+        ("the input is for layer 0, which is on rank 3; layer 5 is on rank 1: await model.receive(src=1)",),
+    ),
+    Row(
+        changed("dualpipe", "both halves the same micro-batches", ("first = {lower: half * share, upper: (1 - half) * share}", "first = {lower: 0, upper: 0}")),
+        ('ranks along axis="half" have the same layers, and share the batch: share number model.axis_index("half")',),
+        ("replica",),
+    ),
+    Row(
+        changed(
+            "repair_skip",
+            "ranks without a micro-batch return early",
+            ("    for layer in reversed(range(model.LAYERS)):\n        ### BEGIN", "    if not busy:\n        return model\n    for layer in reversed(range(model.LAYERS)):\n        ### BEGIN"),
+        ),
+        ("also one that has nothing to add, which brings model.fake_grad(1, [])",),
+    ),
+    Row(
+        changed("one_f_one_b", "the forwards ahead from the batch", ("min(model.RANKS - model.rank, model.BATCHES)", "max(1, model.BATCHES // 2 - model.rank)")),
+        ("the ranks do 1, 1 forwards here, with 2 stages, and 8, 6, 4, 2 at its own size, with 4", "neither from model.BATCHES"),
+    ),
+    Row(
+        changed("zbv", "the forwards ahead from the batch", ("ahead, in_turn = ranks - rank,", "ahead, in_turn = max(model.BATCHES // 2 - rank, ranks - rank),")),
+        ("let that number follow from the number of stages",),
+    ),
+    Row(
+        changed("checkpointing", "six layers are kept at every size", ("if layer < model.LAYERS // 2:", "if layer < 6:")),
+        ("such as 6, where model.RANKS,", "in proportion: 3 inner activations (keep='selective')", "Keep less of some"),
+        ("do the same at every size",),
+    ),
+    Row(
+        changed("grad_accum", "micro-batches from 1 on", ("for mb in range(model.BATCHES):", "for mb in range(1, model.BATCHES + 1):")),
+        ("here micro-batch 1 comes first, and not micro-batch 0", "model.grad_weights.get(1)"),
+    ),
+    Row(
+        changed("ddp", "only rank 0 updates", ("        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )\n", "        if model.rank == 0:\n            model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])\n")),
+        ("rank 0 has updated it, and rank 1 has not: each rank updates what it has, below no `if` of a rank",),
+        ("hand in",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "on to the same stage", ("model.pass_to(model.rank + 1, model.activations", "model.pass_to(model.rank + stages, model.activations")),
+        ("model.rank + 4 is the same stage of another pipeline", "await model.pass_to(model.rank + 1, ...)"),
+        ("on a ring",),
+    ),
+    Row(
+        changed("replica_fsdp", "both nodes the same micro-batches", ("range(model.rank * share, (model.rank + 1) * share)", "range(shard * share, (shard + 1) * share)")),
+        ("ranks 0, 4 have run layer 0 on micro-batch 0, and only one of them should",),
+        ("has cut the gradient",),
+    ),
+    Row(
+        changed("zero1", "the state is not cut", ("state.shard(model.rank, model.RANKS)", "state")),
+        ("cut the state as the weight is cut: opt_state.shard(model.rank, model.RANKS)",),
+        ("load_weights",),
+    ),
+    Row(
+        changed("interleaved", "the loss by the rank, not by the layer", ("        if layer == top:\n            grad_out", "        if model.rank == ranks - 1:\n            grad_out")),
+        ("For layer 3 no loss is needed: layer 4 is on rank 0, and gradients come from there: await model.receive(src=0)",),
+    ),
+    Row(
+        changed("ring_attention", "a hop too few", (HOP, HOP.replace("n - 1", "n - 2"))),
+        ("each rank attends to the keys of every rank, its own and those of n - 1 receives",),
+        ("without pop",),
+    ),
+    Row(
+        changed(
+            "prefetch",
+            "all weights gathered at once",
+            (
+                "    ahead = model.allgather(model.weights[0], 0)\n    for layer in range(model.LAYERS):\n        model.weights[\"whole\"] = await ahead\n        if layer + 1 < model.LAYERS:\n            ahead = model.allgather(model.weights[layer + 1], layer + 1)\n",
+                "    aheads = [model.allgather(model.weights[layer], layer) for layer in range(model.LAYERS)]\n    for layer in range(model.LAYERS):\n        model.weights[\"whole\"] = await aheads[layer]\n",
+            ),
+        ),
+        ("it holds more than at its own size, in proportion: 11 weights. 11 calls are on their way", "Await a call before the next one is made"),
+    ),
+]  # fmt: skip
+COSTS = [
+    Row(
+        changed(
+            "zbv",
+            "forwards of the two stages exchanged",
+            ("        await forward(upper)\n        await forward(lower)\n", "        await forward(lower)\n        await forward(upper)\n"),
+        ),
+        ("he order differs first on rank 3: after 1 computation it does forward(layer 3), the target's program forward(layer 4) there",),
+    ),
+    Row(
+        changed("checkpointing", "what was kept is not used", (", saved=saved", "")),
+        ("make all inner activations again: hand in what forward has kept, model.backward(..., saved=saved)",),
+    ),
+    Row(
+        changed("dualpipe", "no backward beside a forward", ("overlapped=True", "overlapped=False")),
+        ("no backward runs beside a forward: right after a forward of another micro-batch, model.backward(..., overlapped=True)",),
+    ),
+]  # fmt: skip
+TWO_A_TURN = changed(
+    "interleaved",
+    "two forwards a turn",
+    (
+        "        if turn < len(forwards):\n            await forward(*forwards[turn])",
+        "        for work in forwards[2 * turn - ahead : 2 * turn - ahead + 2]:\n            await forward(*work)",
+    ),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_costs_time_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right, here.message
+    assert all(words in here.costs_time for words in row.says), here.costs_time
+
+
+def test_the_order_stands_beside_what_costs_memory() -> None:
+    here = grade(function(TWO_A_TURN), "interleaved", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right and not here.costs_time, here.message
+    assert "After the first backward 2 forwards follow each other" in here.costs_memory, here.costs_memory
+
+
+@pytest.mark.parametrize("name", ["pipeline", "one_f_one_b", "interleaved", "zero_bubble", "zbv", "dualpipe"])
+def test_the_targets_own_program_has_the_targets_order(name: str) -> None:
+    puzzle = puzzles()[name]
+    done = solved(name)
+    assert order_of(done.events, done.ranks) == solution_order(puzzle)
+    assert Ordering(done, puzzle, "target").in_words() == ""

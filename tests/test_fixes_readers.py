@@ -1,0 +1,244 @@
+"""What a reader was told who wrote these four programs from the pages alone, and then made mistakes in them: rows as in
+``test_fixes``. Its keys are (micro_batch, layer), its stages a ring, its sums on their way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus import Program, whole
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+
+WSDP = """
+async def wsdp(model: Model) -> Model:
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    for layer in reversed(range(model.LAYERS)):
+        weight = await model.allgather(model.weights[layer], layer)
+        grad, model.grad_activations[layer] = model.backward(
+            layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight)
+        grad = await model.allreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+PIPELINE_FSDP = """
+async def pipeline_fsdp(model: Model) -> Model:
+    stage, pipe = model.rank % 4, model.rank // 4
+    per = model.LAYERS // 4
+    first, last = stage * per, (stage + 1) * per - 1
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    if stage == 0:
+        model.activations[0] = model.get_activation([pipe])
+
+    for layer in range(model.LAYERS):
+        if layer == first and stage > 0:
+            model.activations[layer] = await model.receive(src=model.rank - 1)
+        weight = await model.allgather(model.weights[layer], layer)
+        if first <= layer <= last:
+            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+            if layer == last and stage < 3:
+                await model.pass_to(model.rank + 1, model.activations.pop(layer + 1))
+    if stage == 3:
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+
+    for layer in reversed(range(model.LAYERS)):
+        if layer == last and stage < 3:
+            model.grad_activations[layer + 1] = await model.receive(src=model.rank + 1)
+        weight = await model.allgather(model.weights[layer], layer)
+        if first <= layer <= last:
+            grad, model.grad_activations[layer] = model.backward(
+                layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight)
+        else:
+            grad = model.fake_grad(layer, [])
+        grad = await model.scatterreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+        if layer == first and stage > 0:
+            await model.pass_to(model.rank - 1, model.grad_activations.pop(layer))
+    return model
+"""
+ZERO2 = """
+async def zero2(model: Model) -> Model:
+    for layer in range(model.LAYERS):
+        model.weights[layer], state = model.load_weights(layer)
+        model.opt_states[layer] = state.shard(model.rank, model.RANKS)
+    mine = (model.rank, model.rank + model.RANKS)
+    for mb in mine:
+        model.activations[mb, 0] = model.get_activation([mb])
+        for layer in range(model.LAYERS):
+            model.activations[mb, layer + 1] = model.forward(layer, model.activations[mb, layer], model.weights[layer])
+        model.grad_activations[mb, model.LAYERS] = model.loss(model.activations.pop((mb, model.LAYERS)))
+    for mb in mine:
+        for layer in reversed(range(model.LAYERS)):
+            grad, model.grad_activations[mb, layer] = model.backward(
+                layer, model.activations.pop((mb, layer)), model.grad_activations.pop((mb, layer + 1)), model.weights[layer])
+            grad = await model.scatterreduce(grad, layer)
+            if layer in model.grad_weights:
+                grad = model.grad_weights[layer] + grad
+            model.grad_weights[layer] = grad
+        del model.grad_activations[mb, 0]
+    for layer in range(model.LAYERS):
+        weight, model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights.pop(layer).shard(model.rank, model.RANKS), model.opt_states[layer])
+        model.weights[layer] = await model.allgather(weight, layer)
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+INTERLEAVED = """
+async def interleaved(model: Model) -> Model:
+    p, r = model.RANKS, model.rank
+    mine = range(r, model.LAYERS, p)
+    v = len(mine)
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    async def forward(layer, mb):
+        if layer == 0:
+            model.activations[mb, 0] = model.get_activation([mb])
+        else:
+            model.activations[mb, layer] = await model.receive(src=(r - 1) % p)
+        out = model.forward(layer, model.activations[mb, layer], model.weights[layer])
+        if layer == model.LAYERS - 1:
+            model.grad_activations[mb, layer + 1] = model.loss(out)
+        else:
+            await model.pass_to((r + 1) % p, out)
+
+    async def backward(layer, mb):
+        if layer < model.LAYERS - 1:
+            model.grad_activations[mb, layer + 1] = await model.receive(src=(r + 1) % p)
+        grad, grad_in = model.backward(layer, model.activations.pop((mb, layer)),
+            model.grad_activations.pop((mb, layer + 1)), model.weights[layer])
+        if layer in model.grad_weights:
+            grad = model.grad_weights[layer] + grad
+        model.grad_weights[layer] = grad
+        if layer > 0:
+            await model.pass_to((r - 1) % p, grad_in)
+
+    rounds = [range(first, first + p) for first in range(0, model.BATCHES, p)]
+    forwards = [(layer, mb) for some in rounds for layer in mine for mb in some]
+    backwards = [(layer, mb) for some in rounds for layer in reversed(mine) for mb in some]
+    warmup = min(2 * (p - 1 - r) + (v - 1) * p + 1, len(forwards))
+    for layer, mb in forwards[:warmup]:
+        await forward(layer, mb)
+    rest = forwards[warmup:]
+    for i, (layer, mb) in enumerate(backwards):
+        await backward(layer, mb)
+        if i < len(rest):
+            await forward(*rest[i])
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+SOURCES = {"wsdp": WSDP, "pipeline_fsdp": PIPELINE_FSDP, "zero2": ZERO2, "interleaved": INTERLEAVED}
+
+
+def wrong(puzzle: str, name: str, *edits: tuple[str, str]) -> Program:
+    """A program of the reader with every ``old`` in it replaced by ``new``."""
+    source = SOURCES[puzzle]
+    for old, new in edits:
+        assert old in source, f"{puzzle}, {name}: {old!r} is not in the program"
+        source = source.replace(old, new)
+    return whole(puzzle, name, source)
+
+
+OWN = "first <= layer <= last"
+ON_A_RING = [
+    ("if layer == first and stage > 0", "if layer % 4 == stage and layer > 0"),
+    ("if layer == last and stage < 3", "if layer % 4 == stage and layer < model.LAYERS - 1"),
+    (OWN, "layer % 4 == stage"),
+]
+"""Of PIPELINE_FSDP: its layers go round the four ranks of a pipeline."""
+LOSS = "    model.grad_activations[mb, model.LAYERS] = model.loss(model.activations.pop((mb, model.LAYERS)))\n"
+
+ROWS = [
+    Row(
+        wrong("pipeline_fsdp", "on to the number of a stage", ("pass_to(model.rank + 1", "pass_to(stage + 1")),
+        ("rank 1, which has its own from rank 0, and rank 5 waits for rank 4: await model.pass_to(5, ...) on rank 4, which is model.rank + 1",),
+        ("pass_to(9",),
+    ),
+    Row(
+        wrong("pipeline_fsdp", "on a ring, received from the rank before", *ON_A_RING),
+        ("is this for layer 4? Layer 3 ran on rank 3: await model.receive(src=3)", "(stage - 1) % stages"),
+        ("only gradients come to it", "such as 4"),
+    ),
+    Row(
+        wrong("pipeline_fsdp", "no rank runs any layer", (OWN, "first <= layer < last")),
+        ("No rank has run forward(0, ...)", "is the condition under which a rank runs a layer ever true?"),
+        ("receive only after",),
+    ),
+    Row(
+        wrong(
+            "pipeline_fsdp",
+            "gathers of own layers alone",
+            (
+                "        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n",
+                "        if first <= layer <= last:\n            weight = await model.allgather(model.weights[layer], layer)\n",
+            ),
+        ),
+        ("Rank 1 has not called allgather(layer 0): every rank calls allgather for every layer",),
+        ("get_activation", "model.LAYERS // model.RANKS"),
+    ),
+    Row(
+        wrong("zero2", "no loss", (LOSS, "    pass\n")),
+        ("model.loss makes the first gradient",),
+        ("backward(0, ...)",),
+    ),
+    Row(
+        wrong("zero2", "the gradient's key is off by one", ("model.grad_activations.pop((mb, layer + 1))", "model.grad_activations.pop((mb, layer))")),
+        ("backward(5, ...) reads the gradient of its output, which is stored under the layer above, model.grad_activations[0, 6]",),
+        ("backward(0, ...)",),
+    ),
+    Row(
+        wrong("zero2", "an output in the place of its input", ("model.activations[mb, layer + 1] = model.forward", "model.activations[mb, layer] = model.forward")),
+        ("that of layer 1, micro-batch 0, is there under another key, model.activations[0, 0]",),
+        ("get_activation",),
+    ),
+    Row(
+        wrong("zero2", "the two numbers of a key exchanged", ("model.activations.pop((mb, layer)), model.grad", "model.activations.pop((layer, mb)), model.grad")),
+        ("did you mean model.activations[0, 5]?",),
+    ),
+    Row(
+        wrong("interleaved", "no loss", ("            model.grad_activations[mb, layer + 1] = model.loss(out)\n", "            pass\n")),
+        ("model.loss makes the first gradient",),
+        ("receive(src=0)",),
+    ),
+    Row(
+        wrong(
+            "interleaved",
+            "what was received is not stored",
+            ("model.activations[mb, layer] = await", "inp = await"),
+            ("model.forward(layer, model.activations[mb, layer]", "model.forward(layer, inp if layer else model.activations[mb, layer]"),
+        ),
+        ("it was never stored under this key: model.activations[0, 7] = await model.receive(src=2)",),
+        ("get_activation", "as pop does"),
+    ),
+    Row(
+        wrong("interleaved", "a gradient that was not stored is sent", ("% p, grad_in)", "% p, model.grad_activations[mb, layer])")),
+        ("backward(7, ...) gave it, and it was never stored under this key: grad, model.grad_activations[0, 7] =",),
+        ("receive(src=0)",),
+    ),
+    Row(
+        wrong("wsdp", "the gradient's key is off by one", ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop(layer)")),
+        ("backward(5, ...) reads the gradient of its output, which is stored under the layer above, model.grad_activations[6]",),
+    ),
+    Row(
+        wrong("wsdp", "what was gathered is cleared away", ("        grad = await", "        model.weights.clear()\n        grad = await")),
+        ("was taken out by model.weights.clear()",),
+        ("without pop",),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
