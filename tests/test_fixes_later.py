@@ -132,7 +132,7 @@ ROWS += [
                 "share = end // model.RANKS, model.BATCHES // model.RANKS",
             ),
         ),
-        ("where 2 ranks have layer 0, and so there are 2 replicas",),
+        ('ranks along axis="half" have the same layers, and share the batch',),
     ),
     Row(
         changed(

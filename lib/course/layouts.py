@@ -13,7 +13,7 @@ from ..machine.interface import FinalState
 from ..machine.mesh import Mesh
 from ..record.events import LOADS
 from ..record.kinds import KINDS
-from ..record.labels import DEALT, Labels, experts_of, within
+from ..record.labels import DEALT, IN_A_V, Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
 
 Size = dict[str, Any]
@@ -48,7 +48,7 @@ def _by_stage(size: Size, final_states: Sequence[FinalState], shards: int, whose
             elif layers != fellows:
                 problem += f", and rank {first}, of the same stage, {show_set(fellows)}"
             expected = f"{share} layer{'s' * (share > 1)} for each {whose}, each layer on one {whose}"
-            fix_for = {DEALT: f"here layers are dealt out like cards: {_CARDS}"}
+            fix_for = {DEALT: f"here layers are dealt out like cards: {_CARDS}", IN_A_V: _V}
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, fix_for=fix_for, line="")
         owner.update(dict.fromkeys(layers, first))
         wanted.append(dict.fromkeys(layers, (_piece(shard, shards), _piece(shard, shards))))
@@ -120,6 +120,10 @@ def _states_over_both_axes(size: Size, rank: int) -> tuple[Part, Part]:
     return _piece(shard, size["mesh"]["shard"]), piece
 
 
+_V = (
+    "here stages are in a V: stage r goes down on rank r, and stage 2 * model.RANKS - 1 - r comes up on it, each of "
+    "model.LAYERS // (2 * model.RANKS) layers"
+)
 _CARDS = "range(model.rank, model.LAYERS, model.RANKS)"
 _OWN_LAYERS = (
     "share = model.LAYERS // model.RANKS; this rank loads layers model.rank * share and up, `share` of "
@@ -190,7 +194,7 @@ def check_layout(
             fix = f"model.{store}, model.opt_states[l] = model.{LOADS[adapters]}(l) before anything else with layer l"
             raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
         finals = [final.labels for final in state.finals.values()]
-        _compare(state.rank, "Weight", False, want, finals, adapters, mesh=mesh)
+        _compare(state.rank, "Weight", False, want, finals, adapters, mesh=mesh, updates=updates)
         if updates is not None and host_of is None:
             _each_updates(state.rank, want, _parts("OptState", kept), updates)
         _compare(state.rank, "OptState", False, want, kept, adapters)
@@ -257,9 +261,11 @@ def _compare(
     adapters: bool = False,
     frozen: bool = False,
     mesh: Mesh | None = None,
+    updates: Container[tuple[int, int | None]] | None = None,
 ) -> None:
     """Raise PuzzleError unless these are the wanted parts of weights or states at a rank's beginning or end. ``mesh``:
-    that of the ranks, where pieces may have to be gathered along one of its axes."""
+    that of the ranks, where pieces may have to be gathered along one of its axes; ``updates``: which ranks have updated
+    which layers, where that is known."""
     got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
@@ -279,6 +285,12 @@ def _compare(
                 fix = _load(LOADS[adapters], layer, *wanted[layer])
             elif have is None:
                 fix = how.format(layer)
+                if (
+                    updates is not None
+                    and (rank, layer) not in updates
+                    and any((rank, one) in updates for one in wanted)
+                ):
+                    fix = f"this rank has loaded layer {layer} and not updated it: load only the layers that it trains"
             elif want is not None and _is_less(have, want):
                 whole = len(want[0]) == want[1]
                 less = _LESS["whole state" if whole and kind == "OptState" else kind]

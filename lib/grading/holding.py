@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import numbered, with_article
+from ..basics.errors import numbered, show_axis, with_article
 from ..basics.units import Elements
 from ..course.outlines import Holding, solution_peak, solution_work
 from ..course.specs import Puzzle
@@ -19,8 +19,9 @@ from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import HOSTS
 from ..record.table import stream_of
-from ..record.training import FORWARD, UPDATE
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 
+GET_ACTIVATION = "get_activation"  # what gives the first input
 MADE_AGAIN = "inner activations that a backward makes again"
 
 
@@ -135,9 +136,12 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     if outcome.peak is None or home.peak is None:
         return ""
     grown = [group._replace(elements=group.elements * growth) for group in holdings(home.peak.held)]
-    grown += [group for group in holdings(outcome.peak.held) if group.what == MADE_AGAIN]  # as large as a layer is
+    events = [event for event in outcome.events if event.rank == outcome.peak.rank]
+    given = [held for held in outcome.peak.held if held.made < 0 or events[held.made].kind in LOADS]
+    fixed = {what_of(held) for held in given} | {MADE_AGAIN}  # as large as layers are, and as many
+    grown += [group for group in holdings(outcome.peak.held) if group.what in fixed]
     excess = Excess(outcome, outcome.peak, puzzle, beside=grown)
-    if not excess.memory:
+    if not excess.memory or all(held.last == outcome.peak.at for held in excess.rows):
         return ""
     most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
     said = [excess.about(), excess.fix()]
@@ -165,6 +169,7 @@ class Excess:
     ) -> None:
         """``beside``: what else this is compared with, in place of what the goal's program holds."""
         self.peak, self.puzzle, self.unit, self.goal = peak, puzzle, outcome.unit, goal
+        self.layers = outcome.layers
         self.events = [event for event in outcome.events if event.rank == peak.rank]
         own, ours = holdings(peak.held), solution_peak(puzzle, goal) if beside is None else beside
         if goal != "target" or beside is not None:
@@ -177,6 +182,8 @@ class Excess:
         self.there = [group for group in ours if group.memory == self.memory]
         self.what = _largest(here, self.there, lambda group: group.what)
         rows = [held for held in peak.held if held.memory == self.memory and what_of(held) == self.what]
+        # What waits for nothing but the half of a backward that can be done at any time.
+        self.of_halves = [held for held in rows if self._next_kind(held) == BACKWARD_WEIGHT.kind]
         self.number, self.known = len(rows), sum(group.number for group in self.there if group.what == self.what)
         # What could go first: what nothing reads again, then what is read last. What the operation of the peak reads
         # has to be there, and a result stays.
@@ -194,6 +201,10 @@ class Excess:
         self.all_on_each = runs_all(outcome, puzzle, goal)
         known = {*map(id, [*self.rows, *self.wholes])}
         self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
+
+    def _next_kind(self, held: Held) -> str:
+        """Return the operation that reads something next, or an empty text."""
+        return self.events[held.following].kind if held.following is not None else ""
 
     def _in_use(self, held: Held) -> bool:
         """Return whether the operation that begins at the peak reads it."""
@@ -331,10 +342,15 @@ class Excess:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
+        if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
+            return f"take it again right before {BACKWARD.kind}, model.get_activation(...), which takes no time."
         if kind == "KeysValues":
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"
             return f"keep this rank's own slice only: {again if stream_of(made) == 'collective' else back}."
+        if 0 < self.number - self.known <= len(self.of_halves):
+            some = f"{len(self.of_halves)} of these" if len(self.of_halves) < self.number else "they"
+            return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: let it come sooner, on rank {self.peak.rank}."
         batches = {batch for held in self.rows for batch in self._batches(held)}
         if kind in ("Activation", SAVED) and len(batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
@@ -353,7 +369,9 @@ class Excess:
         fewer = "so that fewer are on their way at a time."
         if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-            return f"{made} A task makes its first call only when the function that has made it awaits something."
+            return (
+                f"{made} Tasks go on only while the function awaits: after each backward let it await an earlier task."
+            )
         return f"await a call before the next one is made, {fewer}"
 
     def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:
@@ -370,10 +388,19 @@ class Excess:
             return f"nothing needs {them}: do not store {them}, or {at_once}."
         return f"take each tensor out as you use it last, {pop}"
 
+    def _piece_only(self) -> str:
+        """Return how a rank keeps only its piece of the sums: over the axis of its sums, and in a pipeline not after
+        each backward, as the other ranks that have the layer go on meanwhile."""
+        ops = [event.op for event in self.events if event.tensor == "WeightGrad" and event.op]
+        axis = next((f", axis={show_axis(op[0])}" for op in ops if op[0]), "")
+        stage = len({event.layer for event in self.events if event.kind == FORWARD.kind}) < self.layers
+        when = "after each round of micro-batches" if stage else "right after each backward"
+        return f"keep only this rank's piece, {when}: await model.scatterreduce(grad, layer{axis})."
+
     def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
         following = "" if held.following is None or held.joins else self.events[held.following].kind
         if pieces:
-            return "keep only this rank's piece, right after each backward: await model.scatterreduce(grad, layer)."
+            return self._piece_only()
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

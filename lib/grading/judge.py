@@ -79,6 +79,7 @@ def _judged(
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
+        error = _broken_before(error, puzzle)
         error.fix = never_awaited(source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
@@ -94,7 +95,8 @@ def _judged(
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             error.fix = never_awaited(source()) or error.fix
-            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
+            written = written_out(puzzle, source(), bool(error.fix))
+            message = f"right at its own size, but not with {show_size(size)}{written}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -148,35 +150,58 @@ FEATURE_NAMES = {
 """The names of features that are not keywords or operations."""
 
 
+FIRST_OF_ALL = ("one_micro_batch",)
+"""Rules that are asked of a run up to an error, too."""
+
+
+def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
+    """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
+    where that has happened before it: what follows from that has the wrong cure."""
+    if error.run is None:
+        return error
+    try:
+        for rule in FIRST_OF_ALL:
+            if rule in puzzle.rules:
+                RULES[rule](error.run)
+    except PuzzleError as first:
+        return first
+    if LISTS in puzzle.words:
+        return error
+    with_lists = [event for event in error.run.events if LISTS in event.words]
+    return _not_granted(with_lists[0], LISTS, puzzle, error.run) if with_lists else error
+
+
 def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
     """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant. ``watch`` finds the
     learner's line, in a run at the puzzle's own size."""
     for event in outcome.events:
         for feature in event.words:
             if feature not in puzzle.words:
-                subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
-                about = f", which is the subject of puzzle {subject.number}" if subject else ""
-                place = Place(
-                    event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}"
-                )
-                problem = (
-                    f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(feature, f'`{feature}`')}{about}"
-                )
-                fix = "`run` and `draw` take it, if you want to see what it would do"
-                if feature == LISTS:
-                    axis = f", axis={show_axis(event.op[0])}" if event.op and event.op[0] else ""
-                    name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
-                    fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
-                if feature == SLICES and PROJECT.kind in puzzle.words:
-                    fix = _of_slices(event, outcome.layers)
-                if feature == AXES and event.op:
-                    names: Any = event.op[0]
-                    over = " and then ".join(f"axis={show_axis(name)}" for name in names)
-                    fix = f"one collective over each axis, one after the other: {over}"
+                error = _not_granted(event, feature, puzzle, outcome)
                 own = [one for one in outcome.events if one.rank == event.rank]
                 at = next(at for at, one in enumerate(own) if one is event)
-                line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
-                raise PuzzleError(problem, where=place, fix=fix, line=line)
+                error.line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
+                raise error
+
+
+def _not_granted(event: Event, feature: str, puzzle: Puzzle, outcome: Outcome) -> PuzzleError:
+    """Return the error of an operation with a feature that the puzzle does not grant."""
+    subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
+    about = f", which is the subject of puzzle {subject.number}" if subject else ""
+    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at {puzzle.unit.at(when)}")
+    problem = f"puzzle {puzzle.number} is solved without {FEATURE_NAMES.get(feature, f'`{feature}`')}{about}"
+    fix = "`run` and `draw` take it, if you want to see what it would do"
+    if feature == LISTS:
+        axis = f", axis={show_axis(event.op[0])}" if event.op and event.op[0] else ""
+        name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
+        fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
+    if feature == SLICES and PROJECT.kind in puzzle.words:
+        fix = _of_slices(event, outcome.layers)
+    if feature == AXES and event.op:
+        names: Any = event.op[0]
+        over = " and then ".join(f"axis={show_axis(name)}" for name in names)
+        fix = f"one collective over each axis, one after the other: {over}"
+    return PuzzleError(problem, where=place, fix=fix, line="")
 
 
 def _of_slices(event: Event, layers: int) -> str:
@@ -203,20 +228,38 @@ EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and 
 LONGEST = 100_000  # characters of a program that is searched for numbers
 
 
-def written_out(puzzle: Puzzle, source: str = "") -> str:
+def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
     """Return what is asked of a program that is right at its own size only, where a number of that size stands in its
-    ``source``; nothing of numbers if that is not known, as all may be general."""
+    ``source``; nothing of numbers if that is not known, as all may be general. ``led``: whether something else is said
+    of what to write, so that axes are not asked for."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]}
     own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
     found = max(own & _numbers(source), default=0)
+    if each := _numbers_of_ranks(source, size["ranks"]):
+        return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
     if not found:
-        return " (is the size of one axis taken where that of another is meant?)" * several
+        return " (is the size of one axis taken where that of another is meant?)" * (several and not led)
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
+
+
+def _numbers_of_ranks(source: str, ranks: int) -> str:
+    """Return a list or tuple of as many different whole numbers as there are ranks, as it stands in a program; or an
+    empty text."""
+    try:
+        nodes = [*ast.walk(ast.parse(source[:LONGEST]))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in nodes:
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == ranks > 2:
+            values = {one.value for one in node.elts if isinstance(one, ast.Constant) and type(one.value) is int}
+            if len(values) == ranks:
+                return ast.unparse(node)
+    return ""
 
 
 def _numbers(source: str) -> set[int]:
@@ -243,7 +286,7 @@ def check_limits(
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {most}, where a solution takes {least}"
-        order = "" if home is None else ahead_elsewhere(outcome, home, puzzle)
+        order = "" if home is None else ahead_elsewhere(outcome, home, puzzle, fewer=True)
         raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
     if outcome.memory >= largest:
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))

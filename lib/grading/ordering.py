@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import cached_property
 
 from ..course.outlines import Order, solution_order, solution_work
@@ -141,9 +142,10 @@ class Ordering:
         return f"the order differs first on rank {rank}: {after} {own}, the {self.whose} {theirs} there"
 
 
-def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle) -> str:
+def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle, fewer: bool = False) -> str:
     """Return how many forwards come before the first backward at another size, and how many at the puzzle's own, where
-    the target's program does not do all of them first; or an empty text. ``home``: the run at its own size."""
+    the target's program does not do all of them first, and where that is more for each layer than at its own size, or
+    ``fewer``; or an empty text. ``home``: the run at its own size."""
     theirs, there, here = (
         solution_order(puzzle),
         order_of(outcome.events, outcome.ranks),
@@ -151,6 +153,9 @@ def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle) -> str:
     )
     every = max((one.count(FORWARD.kind) for one in theirs.turns), default=0)
     if not there.ahead or not here.ahead or max(theirs.ahead, default=every) >= every:
+        return ""
+    share = [Fraction(max(one.ahead), run.layers) for one, run in ((there, outcome), (here, home))]
+    if share[0] == share[1] or (share[0] < share[1]) != fewer:
         return ""
     counts, known = (", ".join(map(str, one.ahead[:MOST_RANKS])) for one in (there, here))
     said = (

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from typing import NamedTuple
 
-from ..basics.errors import numbered
+from ..basics.errors import numbered, show_call
 from ..course.outlines import (
     Effort,
     solution_calls,
@@ -18,6 +18,7 @@ from ..course.outlines import (
 from ..course.specs import Puzzle
 from ..machine.outcome import Outcome
 from ..machine.past import dealt
+from ..record.attention import BACKWARD_ATTEND, PROJECT
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER
 from ..record.events import Event
@@ -25,7 +26,7 @@ from ..record.kinds import KINDS
 from ..record.labels import LISTS
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, OVERLAPPED, UPDATE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import in_words as needless_in_words
@@ -42,6 +43,8 @@ hidden."""
 MOST_LINES = 2  # of the learner that are shown for calls that are too many
 MOST = 1000
 """Records before a send in which one looks for what has delayed it."""
+GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
+"""By what operation a rank makes what goes round a ring."""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
 """Operations for which no other rank waits."""
 
@@ -177,6 +180,10 @@ class Slowness:
                     continue
                 if own.times > ours.times or own.ticks > ours.ticks * (1 + LEAST):
                     self.named.add(word_of(kind))
+                if kind == LOSS.kind:
+                    if own.times > ours.times > 0:
+                        yield self._pipelines(own.times, ours.times)
+                    continue  # it takes no time
                 if own.times > ours.times:
                     by_rank = counts[kind, across]
                     equal = len(by_rank) == self.outcome.ranks and len(set(by_rank.values())) == 1
@@ -186,9 +193,8 @@ class Slowness:
                     compared = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
-                    yield compared + (
-                        once or (self._which(kind, first, own.times) if has_such and self.goal == "target" else "")
-                    )
+                    which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
+                    yield compared + (once or which or self._of_first_input(kind))
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -197,13 +203,28 @@ class Slowness:
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
                     yield named + PIECES * whole + self._uneven(kind)
 
+    def _pipelines(self, own: int, ours: int) -> str:
+        """Return how many micro-batches a pipeline has beside those of the goal's program, as so many losses say."""
+        more = "more pipelines, of fewer stages each, " if self.outcome.ranks > 1 else "fewer "
+        return (
+            f"the last layer runs {own} micro-batches on a rank, in the {self.goal}'s program {ours}: {more}have less"
+        )
+
     def _uneven(self, kind: str) -> str:
         """Return which rank computes longest with a verb and which one shortest, where that differs much: what they
         were given is not the same work; or an empty text."""
-        ticks = defaultdict[int, float](float)
+        ticks, each = defaultdict[int, float](float), defaultdict[int, set[float]](set)
         for event in self.outcome.events:
             if event.kind == kind and event.stream == "compute":
                 ticks[event.rank] += event.length
+                each[event.rank].add(_rounded(event.length))
+        lengths = sorted({length for own in each.values() for length in own})
+        if len(lengths) == 2 and all(len(own) == 1 for own in each.values()):
+            slow = [rank for rank, own in each.items() if lengths[1] in own]
+            if len(slow) < len(each) / 2:
+                return (
+                    f" (that is {numbered('rank', slow)}, slower than the others: let it be one of those that do less)"
+                )
         most, least = (find(ticks, key=lambda rank: ticks[rank], default=0) for find in (max, min))
         if ticks[least] * (1 + MUCH) >= ticks[most]:
             return ""
@@ -253,6 +274,12 @@ class Slowness:
             said.append(f"{KINDS[one].word}s of {where}")
         return " and ".join(said)
 
+    def _of_first_input(self, kind: str) -> str:
+        """Return that calls of a verb carry the gradient of the first input, if some do and the goal's do not."""
+        first = [(verb, tensor, layer) for verb, tensor, layer in calls_of(self.outcome.events) if layer < 0]
+        own = [call for call in first if call[0] == kind and call not in solution_calls(self.puzzle, self.goal)]
+        return f": one of these is of {self._of([call[1:] for call in own])}" if own else ""
+
     def _own_instead(self) -> str:
         """Return how a rank comes by itself to what it is sent, where the target's program sends nothing."""
         sent = {(event.tensor, event.layer) for event in self.outcome.events if event.kind == SEND.kind}
@@ -273,7 +300,9 @@ class Slowness:
             if makes_weight_grads(event.kind):
                 batches[event.rank].add(event.batches)
         own = max(map(len, batches.values()), default=1)
-        if not sums(kind) or own < 2 or times != own * known:
+        calls = Counter((event.rank, event.layer) for event in self.outcome.events if event.kind == kind)
+        each = max(calls.values(), default=0) >= own > known
+        if not sums(kind) or own < 2 or (times != own * known and not each):
             return ""
         return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
 
@@ -348,6 +377,8 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
+        if word == MESSAGES and (late := self._late_send()):
+            return late
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
         needless = tuple(needless_waits(self.outcome.device_events))
@@ -355,6 +386,8 @@ class Slowness:
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
             return "make the call before the work that does not need its result, and await it where it is needed"
+        if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
+            return "start the next call first, and do these while it is on its way"
         if kind in ASIDE:
             ranks = self._before_a_send(kind) or {event.rank for event in self.events_on_chain if event.kind == kind}
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
@@ -385,6 +418,24 @@ class Slowness:
         computing = sum(event.length for event in self.outcome.device_events if event.stream == "compute")
         if self.outcome.ranks > 1 and computing <= self.outcome.time:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
+        return ""
+
+    def _late_send(self) -> str:
+        """Return which send of the longest chain begins after a computation that does not make what it carries, though
+        that was there before; or an empty text. Only of what goes round a ring: ``late_messages`` is for stages."""
+        for event in self.events_on_chain:
+            if event.kind != SEND.kind or event.tensor not in GIVEN_BY:
+                continue
+            own = [one for one in self.outcome.events if one.rank == event.rank]
+            at = next(place for place, one in enumerate(own) if one is event)
+            before = [one for one in own[:at] if one.stream == "compute" and one.length and one.end <= event.start]
+            came = [one.end for one in own[:at] if _gives(one, event)]
+            if came and before and not _gives(before[-1], event) and before[-1].start >= max(came) - NEARLY:
+                line = next(iter(self.lines_at(event.rank, [at])), "")
+                what = f"the {KINDS[event.tensor].word}" + (f" ({line})" if line else "")
+                does = show_call(before[-1].kind, before[-1].layer)
+                said = f"rank {event.rank} sends {what} after {does}, which does not change them"
+                return f"{said}: make that pass_to before it, and await it after it"
         return ""
 
     def _halves_at_the_end(self) -> Iterator[str]:
@@ -470,6 +521,12 @@ def _ready(own: Sequence[Event], at: int, sends: Sends) -> tuple[float, list[Eve
         elif event.stream == "compute":
             others.append(event)
     return send.start, []
+
+
+def _gives(event: Event, send: Event) -> bool:
+    """Return whether an operation brings, or makes, what a send carries round a ring."""
+    made = event.kind == GIVEN_BY.get(send.tensor or "")
+    return event.layer == send.layer and (made or (event.kind == RECEIVE.kind and event.tensor == send.tensor))
 
 
 def _rounded(ticks: float) -> float:

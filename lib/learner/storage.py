@@ -174,6 +174,9 @@ class Storage(dict[Hashable, Any]):
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
         if to is not None and labels.kind == "KeysValues":
+            if simulator.has_run(rank, LOSS.kind, rank.layers):
+                own = f"model.{self._name}[{_written(key)}, layer]"
+                return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
@@ -535,6 +538,9 @@ class Storage(dict[Hashable, Any]):
             read += f"reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
             return read + self._of_lower_stage(batches)
         if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
+            if (layer, *batches) not in self._gone and layer not in self._gone:
+                own = f"model.{name}[{self._first_key(layer, batches)}] = ..."
+                return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
             taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
             return f"{taken}: with pop it is gone after that, so leave pop to its last use"
         if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
@@ -630,6 +636,9 @@ class Storage(dict[Hashable, Any]):
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
+        if name == "grad_weights" and loaded and owner is not None and not self._layers_run():
+            none = "this rank has run no micro-batch: is its share empty? A rank that has none brings"
+            return f"{none} model.fake_grad({layer}, [])"
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":

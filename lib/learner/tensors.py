@@ -116,7 +116,8 @@ class Sharded(Tensor):
         """Returns piece ``index`` of ``total`` equal pieces of this one (a shard can be cut again). Raises PuzzleError
         for an index out of range or a tensor with gaps."""
         order = (
-            "tensor.shard(index, total) is piece number index, from 0, of total: tensor.shard(model.rank, model.RANKS)"
+            "tensor.shard(index, total) is piece number index of total, from 0 to total - 1: tensor.shard(model.rank, "
+            "model.RANKS)"
         )
         index, total = self._token.given(index), self._token.given(total)
         if type(index) is not int or type(total) is not int or not 0 <= index < total:
@@ -127,6 +128,8 @@ class Sharded(Tensor):
                 one = "which piece and how many are of one axis: "
                 one += "tensor.shard(model.axis_index(axis), model.axis_size(axis))"
                 error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded"), one)
+                if index == total:
+                    error.fix = f"pieces count from 0, so the last of {total} is number {total - 1}"
                 raise
         return of_token(self._token.shard(index, total))  # type: ignore[return-value]
 
@@ -135,7 +138,9 @@ class Sharded(Tensor):
         layer, step or micro-batches differ."""
         if type(other) is not type(self):
             problem = f"combine joins shards of one {type(self).__name__}"
-            raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or "join each kind for itself")
+            several = isinstance(other, (list, tuple))
+            fix = "one after the other: first.combine(second)" if several else "join each kind for itself"
+            raise PuzzleError(problem, got=describe(other), fix=forgotten_await(other) or fix)
         return of_token(self._token.combine(other._token))  # type: ignore[return-value]
 
 

@@ -72,9 +72,10 @@ class Log(Sequence[Event]):
 
 
 def awaited_by(fetched: Sequence[int]) -> Awaited:
-    """Return the calls fetched before each record, given pairs of how long the log was and a call's place in it."""
+    """Return the calls fetched before each record, given pairs of how long the log was and a call's place in it, in
+    order. Half a pair counts for nothing: there the time for the run was up."""
     awaited: dict[int, tuple[int, ...]] = {}
-    for before, pairs in groupby(zip(fetched[::2], fetched[1::2], strict=True), itemgetter(0)):  # in order already
+    for before, pairs in groupby(zip(fetched[::2], fetched[1::2], strict=False), itemgetter(0)):
         awaited[before] = tuple([place for _, place in pairs])
     return awaited
 

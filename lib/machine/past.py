@@ -183,7 +183,20 @@ def dealt(ranks: int, batches: int) -> str:
     if ranks % batches == 0:
         share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
         return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
+    each, more = divmod(batches, ranks)
+    if more and ranks < batches:
+        some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
+        return f"give each of the {batches} to one rank, model.rank + a multiple of model.RANKS or the like: {some}"
     return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+
+def numbered_ranks(number: int) -> str:
+    """Return how many ranks have something.
+
+    >>> numbered_ranks(1), numbered_ranks(3)
+    ('1 rank has', '3 ranks have')
+    """
+    return "1 rank has" if number == 1 else f"{number} ranks have"
 
 
 # -- what errors ask of the logs of all ranks ---------------------------------------------------------------------
@@ -529,7 +542,8 @@ class Asked:
         for layer in sorted(self.layers_loaded()):
             if layer and not self.has_loaded(layer - 1) and not self.has_run(FORWARD.kind, layer):
                 there = self.comes_from("Activation", layer)
-                return f"Is this for layer {layer}? Then {there}" if there else ""
+                last = f"; a gradient of the output of layer {layer} comes from model.loss, after its forward"
+                return f"Is this for layer {layer}? Then {there}{last * (layer == self.layers - 1)}" if there else ""
         return ""
 
     def same_stage(self, other: object, sends: bool = False) -> str:

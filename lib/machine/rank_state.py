@@ -325,6 +325,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
         keep = f"{there}: store it before that, {store}, to use it here as well"
     by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
+    if kind == RECEIVE.kind and where.operation == "+":
+        return (
+            "it was taken out, and then the receive went on without it: first came = await model.receive(...), then add"
+        )
+    if what == "KeysValuesGrad" and sent and where.operation == "+":
+        return "add what has come to it first, and pass on the sum: the gradient goes round with the keys that it is of"
     if what == "WeightGrad" and (sent or kind == RECEIVE.kind) and by_hand and not rank.is_host:
         verb = SCATTERREDUCE.kind if where.operation == "shard" else sum_by
         return f"{keep}; or let one call add up those of all ranks, grad = await model.{verb}(grad, {own})"

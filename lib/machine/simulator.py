@@ -30,7 +30,7 @@ from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, own_input, sent_away, sent_to_it
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -40,7 +40,12 @@ from .mesh import Axis, Mesh
 from .network import Network, Watcher
 from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 
-ALONE = "with one rank there is nobody to send to: as many hops as there are other ranks, range(model.RANKS - 1)"
+RING_OF_STAGES = (
+    "; the stages of each pipeline are a ring: after stage comes (stage + 1) % stages, from its first rank on"
+)
+ALONE = (
+    "with one rank there is nobody to send to: n ranks have n - 1 hops, range(model.RANKS - 1); or if model.RANKS > 1"
+)
 KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
 NEIGHBOR_STAGES = (
     "a stage and the next one are on different ranks: of pipelines with so many stages, model.rank % stages is the "
@@ -309,7 +314,8 @@ class LocalSimulator:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
                 def from_another() -> str:
-                    return first_gradient(rank) or rank.from_another() or sent_to_it(rank) or plain
+                    here = sent_away(rank) or first_gradient(rank) or rank.from_another() or sent_to_it(rank)
+                    return here or own_gradient(rank) or own_input(rank) or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
@@ -317,6 +323,7 @@ class LocalSimulator:
                 fix_for: dict[str, Fix] = {
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or from_another(),
+                    IN_A_V: lambda: rank.not_in_a_v() or from_another(),
                 }
                 where = rank.place("receive")
                 raise PuzzleError("a rank cannot receive from itself", where=where, fix=fix, fix_for=fix_for)
@@ -412,6 +419,7 @@ class LocalSimulator:
                 error.fix_for = {
                     IN_A_V: lambda: rank.not_in_a_v() or rank.goes_to(tensor.labels) or NEIGHBORS,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or rank.goes_to(tensor.labels) or NEIGHBORS,
+                    "several_kinds": lambda: (rank.goes_to(tensor.labels) or NEIGHBORS) + RING_OF_STAGES,
                 }
             elif operation == "receive":
                 error.fix = lambda: (

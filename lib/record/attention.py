@@ -151,7 +151,8 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
         problem = f"the gradient of keys and values lacks what the queries of {show_slices(unmet)} add to it"
         expected = "what every slice that sees them gives"
         gathered = f"kv_grad = await model.scatterreduce(kv_grad, {one.layer})"
-        ring = "kv_grad = kv_grad + await model.receive(...), once for each rank that has read these keys"
+        ring = "in each step add what has come with these keys to what this rank's queries give, kv_grad = kv_grad + "
+        ring += "theirs, and pass on the sum; theirs = await model.receive(...) of the step before"
         fix, fix_for = _home("add up what all queries give: ", gathered, ring)
     else:
         verb, call = MEETS[one.kind]
@@ -169,6 +170,8 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
     if none[0]:
         problem += ", which no rank has projected" + f": {show_slices(none)}" * (none != unmet)
         fix = f"every slice needs a rank: inp.shard(model.rank, model.RANKS), and model.project({one.layer}, ...) of it"
+        if len(one.shards) == 1:  # a slice of the front, and none of the back
+            fix = f"{fix}; or two for each rank, one from the other end, .combine(inp.shard(2 * n - 1 - r, 2 * n))"
         fix_for = NO_OTHERS
     raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix, fix_for=fix_for)
 

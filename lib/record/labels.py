@@ -300,8 +300,8 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
         fix = "each rank brings a slice of its own, as model.scatterreduce gives them, or by hand "
         fix += "tensor.shard(model.rank, model.RANKS)"
         if all(part.is_whole() for part in parts):
-            fix = "every rank has all of it, and needs no gather; or let each keep its slice only, and gather "
-            fix += "these: tensor.shard(model.rank, model.RANKS)"
+            fix = "every rank has all of it, and needs no gather; or let each store its slice only, and gather "
+            fix += "these: tensor.shard(model.rank, model.RANKS) gives it, and leaves the tensor as it is"
             if first.kind == "KeysValues":
                 fix = "these are of the whole sequence already: gathered before, or made by a projection of all of it. "
                 fix += "Let each rank project its own slice only, model.project(layer, inp, weight) with "

@@ -265,7 +265,21 @@ class Circle:
                         asks = f"if that is what rank {peer} waits for, it asks the wrong rank: "
                         asked.append(f". Or {asks}await model.receive(src={sender})")
         order = f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}{''.join(asked[:1])}"
-        return order if said else ""
+        return order + self._unused_gradient() if said else ""
+
+    def _unused_gradient(self) -> str:
+        """Return, as the end of a sentence, which gradient a rank has received last and not used, where it waits for
+        another message of its sender: it may be there under another key."""
+        for call in self.ring:
+            last = call.rank.past_record(call.index)
+            labels = getattr(last, "labels", None)
+            if labels is None or last.kind != RECEIVE.kind or last.peer != call.peer or labels.kind != "ActivationGrad":
+                continue
+            back = call.rank.has_run(BACKWARD.kind, labels.layer) | call.rank.has_run(BACKWARD_INPUT.kind, labels.layer)
+            if labels.batches - back:
+                came = f"the {tensor_in_words(labels)} that rank {call.rank.rank} has received last"
+                return f". Or is {came} what it waits for, stored under another key?"
+        return ""
 
     def _no_loss(self) -> str:
         """Return which rank could begin the backward pass, where it waits for a gradient instead."""
@@ -300,7 +314,8 @@ class Circle:
                 if left:
                     which = f"the Activation of layer {layer}, {numbered('micro-batch', left)}"
                     has = f"rank {rank.rank} has received {which}, and not run the layer on it"
-                    return f"{has}: receive each message once, and use what it brings"
+                    key = ", stored under its layer and its micro-batch" * (len(left) > 1)
+                    return f"{has}: receive each message once, and use what it brings{key}"
         return ""
 
     def no_input(self) -> str:

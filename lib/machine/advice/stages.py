@@ -46,7 +46,8 @@ def first_gradient(rank: Asked) -> str:
         made = (
             f"model.loss has made the gradient of the output of layer {last} here, for {numbered('micro-batch', ready)}"
         )
-        return f"{made}, so it needs no message: is it looked for under another key than it was stored under?"
+        other = "is it looked for under another key than it was stored under, or was it taken out before?"
+        return f"{made}, so it needs no message: {other}"
     if ready := ran - lost:
         has = f"this rank has run the last layer, {last}, for {numbered('micro-batch', ready)}"
         return f"{has}: model.loss makes the first gradient here, with no message"
@@ -66,6 +67,26 @@ def own_gradient(rank: Asked) -> str:
         if above & here:
             has = f"layer {layer + 1} is on this rank as well, and its backward gives the gradient for layer {layer}"
             return f"{has} with no message: backward of layer {layer + 1} comes first"
+    return ""
+
+
+def sent_away(rank: Asked) -> str:
+    """Return which input of one of its own layers this rank has made and sent to another one; or an empty text."""
+    for layer in sorted(rank.layers_loaded()):
+        to = rank.receivers("Activation", layer) if rank.has_loaded(layer - 1) else {}
+        if left := {batch for batch in to if batch not in rank.has_run(FORWARD.kind, layer)}:
+            gave = f"what forward(layer {layer - 1}) gave for {numbered('micro-batch', left)} was sent to rank"
+            return f"layer {layer} is on this rank, too, and {gave} {to[min(left)]}: keep it stored, and send nothing"
+    return ""
+
+
+def own_input(rank: Asked) -> str:
+    """Return which input of one of its own layers this rank makes itself, with no message, and has not made of all of
+    the batch yet; or an empty text."""
+    for layer in sorted(rank.layers_loaded()):
+        if rank.has_loaded(layer - 1) and len(rank.has_run(FORWARD.kind, layer - 1)) < rank.batches:
+            gives = f"forward(layer {layer - 1}) gives the input of layer {layer} on this rank itself, with no message"
+            return f"{gives}: of each micro-batch it comes first"
     return ""
 
 

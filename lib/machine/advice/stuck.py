@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...basics.errors import Deadlock, numbered, show_call
+from ...basics.errors import Deadlock, numbered, show_axis, show_call
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
 from ...record.table import sums
@@ -303,6 +303,12 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
     for call in receives:
         other = None if call.peer is None else waits.get(call.peer)
         if other is not None and call.rank.rank in other.missing():
+            if other.op[0] is None and (axes := other.rank.axes_of_layers()):
+                over = " and ".join(f"axis={show_axis(axis)}" for axis in axes)
+                have = (
+                    f"without an axis all ranks take part in {show_call(*other.what)}, and the ranks along {over} have"
+                )
+                return f"{have} that layer: await model.{other.kind}(..., {other.layer}, axis={show_axis(axes[0])})"
             rank, verb = call.rank.rank, show_call(*other.what)
             waits_for = f"rank {rank} waits for a message of rank {call.peer}, which waits in {verb} for rank {rank}: "
             if unsent := unsent_of([other]):
