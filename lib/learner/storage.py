@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any
 from weakref import ref
 
@@ -14,9 +14,11 @@ from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, layer_comes_last
+from .sought import Sought, Stored
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
-_set, _delete = dict.__setitem__, dict.__delitem__
+_set, _delete, _has = dict.__setitem__, dict.__delitem__, dict.__contains__
+_get = dict.get
 _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
@@ -39,6 +41,7 @@ class Storage(dict[Hashable, Any]):
         "_cleared",
         "_layer_last",
         "_all",
+        "_itself",
         "__weakref__",
     )
 
@@ -46,7 +49,8 @@ class Storage(dict[Hashable, Any]):
         """``among``: the dictionaries of this rank, to which this one is added."""
         super().__init__()
         self._all = among
-        among.append(ref(self))
+        self._itself = ref(self)
+        among.append(self._itself)
         self._layer_last = False  # of keys of two numbers, for errors
         self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
@@ -61,7 +65,7 @@ class Storage(dict[Hashable, Any]):
                 fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
             fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
-        old = self.get(key)
+        old = _get(self, key)
         if old is tensor:
             return
         if old is not None:
@@ -73,6 +77,27 @@ class Storage(dict[Hashable, Any]):
 
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        if _has(self, key):
+            return True
+        self._rank.seeks(self._itself, key)  # and may wait for a message until it is there
+        return False
+
+    def where_is(self, key: Hashable, came: Collection[Labels]) -> str:
+        """Return, for an error, where something is that was looked for here, and not found, or what makes it; or an
+        empty text. ``came``: what this rank has received."""
+        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        meant, kind = self._of_key(key), ACTIVATIONS.get(self._name, "")
+        if not kind or meant is None or not meant[1]:
+            return ""
+        known = list[Stored]()
+        for one in [own for other in self._all if (own := other()) is not None]:
+            known += [Stored("", old, labels, False) for old, labels in one._gone.items()]
+            here = [(f"model.{one._name}[{_written(at)}]", at, tensor) for at, tensor in one.items()]
+            known += [Stored(where, at, tensor._token.labels, True) for where, at, tensor in here]
+        asked = Sought(f"model.{self._name}[{_written(key)}]", kind, *meant)
+        return asked.in_words(self._simulator, self._rank, known, came, self._layer_last)
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
@@ -718,7 +743,7 @@ class Storage(dict[Hashable, Any]):
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
-        if key in self:
+        if _has(self, key):
             tensor = self[key]
             _delete(self, key)
             token = tensor._token
@@ -730,9 +755,9 @@ class Storage(dict[Hashable, Any]):
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key, or what is given for the case that there is none."""
-        if key not in self:
+        if not _has(self, key):
             self._refuse_pair("get", key, default)
-        return super().get(key, default)
+        return _get(self, key, default)
 
     def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
         """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""
@@ -759,7 +784,7 @@ class Storage(dict[Hashable, Any]):
 
     def setdefault(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key; if there is none, store this one before."""
-        if key not in self:
+        if not _has(self, key):
             self[key] = default
         return self[key]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import ref
 
 from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import ELEMENTS, Elements, SizeUnit
@@ -60,6 +61,9 @@ class RankHandle(Protocol):
     rank: int
     layers: int
     batches: int
+
+    def seeks(self, store: ref[Any], key: object) -> None:
+        """Note that the rank has looked for a key in one of its dictionaries, and found nothing (for errors)."""
 
 
 class CallHandle(Protocol):

@@ -395,7 +395,7 @@ class RankState(Asked):
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
         "unread", "mesh", "ranks", "slices", "pieces", "experts", "beside",
-        "__weakref__",
+        "sought", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -431,6 +431,7 @@ class RankState(Asked):
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.unread: set[Maker] = set()  # operations whose results nobody has used
         self.past = Past()
+        self.sought: tuple[ref[Any], Any, int] | None = None  # the last key that was missed, where, how long the log was
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
@@ -802,6 +803,17 @@ class RankState(Asked):
             return -1 - tensor.since
         own = self._past().operations[tensor.temporaries]
         return own[bisect_left(own, tensor.since)]
+
+    def seeks(self, store: ref[Any], key: object) -> None:
+        """Note that this rank has looked for a key in a dictionary, and found nothing (for errors)."""
+        self.sought = store, key, len(self.log)
+
+    def sought_before(self, index: int) -> str:
+        """Return where something is that this rank has looked for right before a place in the log, and not found, or
+        what makes it; or an empty text."""
+        store, key, at = self.sought or (None, None, -1)
+        known = store() if store is not None and at == index else None
+        return "" if known is None else str(known.where_is(key, [*self._past().senders]))
 
     def past_record(self, index: int) -> Any:
         """Return the last record before a place in the log that is of something done to its end, or None."""

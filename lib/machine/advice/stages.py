@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...basics.errors import numbered
-from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..past import Asked
 
 BOTH_ENDS, PLACE = "both_ends", "place"
@@ -46,6 +46,9 @@ def first_gradient(rank: Asked) -> str:
         made = (
             f"model.loss has made the gradient of the output of layer {last} here, for {numbered('micro-batch', ready)}"
         )
+        if early := ready & rank.has_run(BACKWARD_WEIGHT.kind, last):
+            half = f"{BACKWARD_WEIGHT.kind}(layer {last}) of {numbered('micro-batch', early)} has run before"
+            return f"{made}, and {half} {BACKWARD_INPUT.kind}, which comes first: both read it, and the second one pops it"
         other = "is it looked for under another key than it was stored under, or was it taken out before?"
         return f"{made}, so it needs no message: {other}"
     if ready := ran - lost:
