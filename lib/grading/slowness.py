@@ -18,7 +18,7 @@ from ..course.outlines import (
 from ..course.specs import Puzzle
 from ..machine.outcome import Outcome
 from ..machine.past import dealt
-from ..record.attention import BACKWARD_ATTEND, PROJECT
+from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER
 from ..record.events import Event
@@ -45,6 +45,8 @@ MOST = 1000
 """Records before a send in which one looks for what has delayed it."""
 GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 """By what operation a rank makes what goes round a ring."""
+READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
+"""Which operations read it. (A sum is none.)"""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
 """Operations for which no other rank waits."""
 
@@ -377,7 +379,7 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
-        if word == MESSAGES and (late := self._late_send()):
+        if word == MESSAGES and (late := self._late_send() or self._early_receive()):
             return late
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
@@ -436,6 +438,27 @@ class Slowness:
                 does = show_call(before[-1].kind, before[-1].layer)
                 said = f"rank {event.rank} sends {what} after {does}, which does not change them"
                 return f"{said}: make that pass_to before it, and await it after it"
+        return ""
+
+    def _early_receive(self) -> str:
+        """Return which message of the longest chain, of what goes round a ring, a rank awaits before a computation that
+        does not read it; or an empty text."""
+        by_rank = defaultdict[int, list[Event]](list)
+        for event in self.outcome.events:
+            by_rank[event.rank].append(event)
+        carried = {event.op for event in self.events_on_chain if event.kind == SEND.kind}
+        for rank, own in by_rank.items():
+            for at, event in enumerate(own):
+                for place in event.awaited:
+                    came, after = own[place], (one for one in own[at:] if one.stream == "compute" and one.length)
+                    then = next(after, None)
+                    if came.kind != RECEIVE.kind or came.op not in carried or then is None:
+                        continue
+                    if then.start <= came.end + NEARLY and then.kind not in READ_BY.get(came.tensor or "", (then.kind,)):
+                        line = next(iter(self.lines_at(rank, [place])), "")
+                        what = f"the {KINDS[came.tensor].word}" + (f" ({line})" if line else "")  # type: ignore[index]
+                        waits = f"rank {rank} waits for {what} before {show_call(then.kind, then.layer)}, which does"
+                        return f"{waits} not need it: await that receive a step later, right before what came is added"
         return ""
 
     def _halves_at_the_end(self) -> Iterator[str]:

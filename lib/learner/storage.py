@@ -203,6 +203,9 @@ class Storage(dict[Hashable, Any]):
                 own = f"model.{self._name}[{_written(key)}, layer]"
                 return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
+            own = f"model.{self._name}[{_written(key)}, layer]"
+            return f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
 

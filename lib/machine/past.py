@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from typing import Any, cast
 
 from ..basics.errors import numbered, show_axis, show_set
-from ..record.attention import PROJECT
+from ..record.attention import BACKWARD_ATTEND, PROJECT
 from ..record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -216,6 +216,7 @@ class Asked:
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
     taken: dict[tuple[str, int, bool], Taken]
     slices: dict[tuple[str, int, int], Slices]
+    pieces: dict[int, tuple[Slices, ...]]
     log: list[Any]
 
     def _past(self) -> Past:
@@ -308,7 +309,7 @@ class Asked:
         """Return that a gradient of keys and values goes one hop further, to the other rank that has projected just
         these slices; or an empty text."""
         for rank, one in sorted(self.ranks.items()):
-            if one is self or not all(one.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches):
+            if one is self or not one.is_home_of(layer, batches, slices):
                 continue
             step = (rank - self.rank) % self.mesh.ranks
             to = {1: "(model.rank + 1) % model.RANKS", self.mesh.ranks - 1: "(model.rank - 1) % model.RANKS"}
@@ -317,6 +318,23 @@ class Asked:
                 f": this one belongs to rank {rank}, so one hop more comes after the last step, {sent}, and one "
                 "receive, of this rank's own"
             )
+        return ""
+
+    def is_home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> bool:
+        """Return whether this rank has projected just these slices."""
+        return all(self.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches)
+
+    def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
+        """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
+        what to do; or an empty text."""
+        for at, record in enumerate(self.log):
+            if (record.kind, record.layer) == (BACKWARD_ATTEND.kind, layer) and record.batches == batches:
+                keys = self.pieces.get(at, (own, own))[1]
+                home = [rank for rank, one in self.ranks.items() if one.is_home_of(layer, batches, keys)]
+                if keys == own or not home:
+                    return ""
+                begun = f"the backward of layer {layer} has begun with the keys and values of rank {home[0]}: begin with"
+                return f"{begun} this rank's own, which model.project gave, and keep these for it under a key of their own"
         return ""
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:

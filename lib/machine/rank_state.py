@@ -324,6 +324,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if tensor.since < 0 and sent:
         there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
         keep = f"{there}: store it before that, {store}, to use it here as well"
+    if what == "KeysValuesGrad" and sent and not rank.is_home_of(own, tensor.labels.batches, tensor.labels.piece()):
+        home = "the gradient of another rank's keys and values, and has gone on to it"
+        return f"this is {home}: take this rank's own, which comes last, kv_grad = await model.receive(...)"
     by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
     if kind == RECEIVE.kind and where.operation == "+":
         return (

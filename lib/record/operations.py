@@ -232,6 +232,10 @@ class Rank(Protocol):
     def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
         """Return to which other rank a gradient of these slices of keys and values goes, or an empty text."""
 
+    def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
+        """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
+        what to do; or an empty text."""
+
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
 
