@@ -236,7 +236,9 @@ def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]}
     own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
-    found = max(own & _numbers(source), default=0)
+    numbers = _numbers(source)
+    some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
+    found = max(own & numbers, default=0) or max(some, default=0)
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
@@ -285,12 +287,12 @@ def check_limits(
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
-        expected = f"less than {most}, where a solution takes {least}"
+        expected = f"less than {'that' if most == took else most}, where a solution takes {least}"
         order = "" if home is None else ahead_elsewhere(outcome, home, puzzle, fewer=True)
         raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
     if outcome.memory >= largest:
         took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
-        expected = f"less than {most}, where a solution takes {least}"
+        expected = f"less than {'that' if most == took else most}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from ..course.outlines import Order, solution_order, solution_work
 from ..course.specs import Puzzle
-from ..machine.advice.rounds import first_round
+from ..machine.advice.rounds import first_round, rounds_of
 from ..machine.outcome import Outcome
 from ..machine.past import Step
 from ..record.events import Event
@@ -108,7 +108,8 @@ class Ordering:
     def _counts(self) -> Iterator[str]:
         """Yield how many forwards come before something else, where the target's program has another number."""
         own, theirs = self.own, self.theirs
-        if own.took and theirs.took and own.took != theirs.took:
+        in_rounds = theirs.took in rounds_of(self.outcome.ranks) or theirs.ahead == own.ahead
+        if own.took and theirs.took and own.took != theirs.took and in_rounds:
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
             yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
         if own.ahead and theirs.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:

@@ -15,7 +15,7 @@ from ..course.outlines import (
     solution_lateness,
     solution_work,
 )
-from ..course.specs import Puzzle
+from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past import dealt
 from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
@@ -126,9 +126,10 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
+        slow = self.on_the_slow_rank()
         said = [
             self.all_on_each() or self.on_several(),
-            more,
+            slow or more,
             self.in_lists(),
             *(order[::-1] if self.order.thick else order),
         ]
@@ -167,6 +168,23 @@ class Slowness:
                     f"{numbered('rank', on)} all run layer {layer} on {numbered('micro-batch', same)}, where one rank "
                 )
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
+        return ""
+
+    def on_the_slow_rank(self) -> str:
+        """Return that a rank that is slower than the others has more micro-batches than one of these, with what to
+        write; or an empty text."""
+        uneven = cost_named(self.puzzle.cost).uneven
+        carried: dict[int, set[int]] = {rank: set() for rank in range(self.outcome.ranks)}
+        for event in self.outcome.events:
+            if event.kind == FORWARD.kind:
+                carried[event.rank] |= event.batches
+        counts = {rank: len(batches) for rank, batches in carried.items()}
+        fewest = min(counts, key=lambda rank: counts[rank])
+        for rank, factor in uneven.slow if uneven is not None else ():
+            if counts[rank] > counts[fewest]:
+                slow = f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"
+                has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
+                return f"{has}: let the slow rank be the one that has {counts[fewest]}"
         return ""
 
     def _lasting(self, ticks: float) -> str:
@@ -215,18 +233,10 @@ class Slowness:
     def _uneven(self, kind: str) -> str:
         """Return which rank computes longest with a verb and which one shortest, where that differs much: what they
         were given is not the same work; or an empty text."""
-        ticks, each = defaultdict[int, float](float), defaultdict[int, set[float]](set)
+        ticks = defaultdict[int, float](float)
         for event in self.outcome.events:
             if event.kind == kind and event.stream == "compute":
                 ticks[event.rank] += event.length
-                each[event.rank].add(_rounded(event.length))
-        lengths = sorted({length for own in each.values() for length in own})
-        if len(lengths) == 2 and all(len(own) == 1 for own in each.values()):
-            slow = [rank for rank, own in each.items() if lengths[1] in own]
-            if len(slow) < len(each) / 2:
-                return (
-                    f" (that is {numbered('rank', slow)}, slower than the others: let it be one of those that do less)"
-                )
         most, least = (find(ticks, key=lambda rank: ticks[rank], default=0) for find in (max, min))
         if ticks[least] * (1 + MUCH) >= ticks[most]:
             return ""

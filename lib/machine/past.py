@@ -19,12 +19,16 @@ from ..record.labels import STAGES_IN_A_V, Labels, experts_of, same_pieces, with
 from ..record.shards import NONE
 from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
+from .cost import Cost
 from .mesh import Axis, Group, Mesh
 
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
 """A forward or a backward: its layer, and its micro-batches."""
+
+
+MOST_COUNTED = 8  # ranks of which errors say how many micro-batches each has
 
 
 class Taken:
@@ -186,7 +190,8 @@ def dealt(ranks: int, batches: int) -> str:
     each, more = divmod(batches, ranks)
     if more and ranks < batches:
         some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
-        return f"give each of the {batches} to one rank, model.rank + a multiple of model.RANKS or the like: {some}"
+        first = f"with a first of its own from 0 to {ranks - 1}, those from {more} on have less"
+        return f"give each of the {batches} to one rank, range(first, model.BATCHES, model.RANKS): {first} ({some})"
     return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
 
 
@@ -213,6 +218,7 @@ class Asked:
     experts: int
     is_host: bool
     mesh: Mesh
+    cost: Cost
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
     taken: dict[tuple[str, int, bool], Taken]
     slices: dict[tuple[str, int, int], Slices]
@@ -292,6 +298,19 @@ class Asked:
         if len(self.ranks) < self.mesh.everyone:
             return NONE
         return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
+
+    def has_fewest(self, none: frozenset[int]) -> str:
+        """Return how many micro-batches each rank has, where all ranks train the whole model, and some have less than
+        others, so that they could run those that run on ``none``; or an empty text."""
+        counts = {rank: len(one.trained_on()) for rank, one in sorted(self.ranks.items())}
+        whole = all(len(one.layers_loaded()) == self.layers for one in self.ranks.values())
+        if not whole or self.mesh.axes or len(counts) > MOST_COUNTED or min(counts.values()) == max(counts.values()):
+            return ""
+        have = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
+        slow = dict(self.cost.uneven.slow) if self.cost.uneven is not None else {}
+        fewest = min(counts, key=lambda rank: (counts[rank], slow.get(rank, 1)))
+        to = f"give it to rank {fewest}" if len(none) == 1 else "give each of them to one that has less"
+        return f"{have}: {to}"
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected; none as long as a rank has not
@@ -375,7 +394,20 @@ class Asked:
     def counted_twice(self, layer: int, batches: frozenset[int], plain: str, verb: str) -> str:
         """Return what to do about a sum of gradients in which these micro-batches come twice. ``plain``: what to say of
         it in any case; ``verb``: the reduction to name."""
-        return self.runs_too(layer, batches) or plain + self.summed_over_ranks(layer, verb)
+        once = "" if batches <= self.with_gradients(layer) else self.sums_often(layer)
+        return self.runs_too(layer, batches) or once or plain + self.summed_over_ranks(layer, verb)
+
+    def sums_often(self, layer: int) -> str:
+        """Return that this rank has summed the gradient of a layer over the ranks several times, and that once is
+        enough; or an empty text."""
+        times, verb = len([op for op, its_layer in self._past().brought if its_layer == layer]), self.summed_by(layer)
+        if times < 2 or self.mesh.axes:
+            return ""
+        most = max(self.ranks.values(), key=lambda one: len([op for op, of in one._past().brought if of == layer]))
+        more = len([op for op, of in most._past().brought if of == layer])
+        others = f", and rank {most.rank} {more} times" if more > times else ""
+        first = "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, after the last"
+        return f"rank {self.rank} has called model.{verb} for layer {layer} {times} times{others}: {first}"
 
     def summed_over_ranks(self, layer: int, verb: str) -> str:
         """Return, as a sentence to be added, how this rank gets the gradients of a layer that others have computed; an

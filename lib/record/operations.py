@@ -226,6 +226,12 @@ class Rank(Protocol):
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 
+    def has_fewest(self, none: frozenset[int]) -> str:
+        """Return how many micro-batches each rank has, where some have less than others, or an empty text."""
+
+    def sums_often(self, layer: int) -> str:
+        """Return that this rank has summed the gradient of a layer over the ranks several times, or an empty text."""
+
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected, as far as is known."""
 

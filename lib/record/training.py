@@ -617,8 +617,12 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
             return f"{ran}: {SUM_FIRST}"
+        if fewest := rank.has_fewest(none):
+            return f"{ran}, on any rank; {fewest}"
         train = "train on all of them, and update after the last one. Is a loop too short?"
         return f"{ran}, on any rank: {train} Else {rank.dealt()}"
+    if often := rank.sums_often(layer):
+        return often
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
     if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad):
