@@ -242,7 +242,7 @@ def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
-    if not found:
+    if not found or (led and found == 2):  # the 2 of ``2 * model.RANKS`` stands in many a program
         return " (is the size of one axis taken where that of another is meant?)" * (several and not led)
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
