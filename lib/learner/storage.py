@@ -14,7 +14,7 @@ from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, layer_comes_last
-from .sought import Sought, Stored
+from .sought import Before, Sought, Stored
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete, _has = dict.__setitem__, dict.__delitem__, dict.__contains__
@@ -84,9 +84,11 @@ class Storage(dict[Hashable, Any]):
         self._rank.seeks(self._itself, key)  # and may wait for a message until it is there
         return False
 
-    def where_is(self, key: Hashable, came: Collection[Labels]) -> str:
+    def where_is(
+        self, key: Hashable, came: Collection[Labels], alone: Collection[int], asks_itself: bool
+    ) -> str:
         """Return, for an error, where something is that was looked for here, and not found, or what makes it; or an
-        empty text. ``came``: what this rank has received."""
+        empty text. What is given is that of ``sought.Before``."""
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
         meant, kind = self._of_key(key), ACTIVATIONS.get(self._name, "")
         if not kind or meant is None or not meant[1]:
@@ -97,7 +99,7 @@ class Storage(dict[Hashable, Any]):
             here = [(f"model.{one._name}[{_written(at)}]", at, tensor) for at, tensor in one.items()]
             known += [Stored(where, at, tensor._token.labels, True) for where, at, tensor in here]
         asked = Sought(f"model.{self._name}[{_written(key)}]", kind, *meant)
-        return asked.in_words(self._simulator, self._rank, known, came, self._layer_last)
+        return asked.in_words(self._simulator, self._rank, known, Before(came, alone, asks_itself), self._layer_last)
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)

@@ -811,12 +811,13 @@ class RankState(Asked):
         """Note that this rank has looked for a key in a dictionary, and found nothing (for errors)."""
         self.sought = store, key, len(self.log)
 
-    def sought_before(self, index: int) -> str:
+    def sought_before(self, index: int, src: int | None) -> str:
         """Return where something is that this rank has looked for right before a place in the log, and not found, or
-        what makes it; or an empty text."""
+        what makes it; or an empty text. ``src``: the rank from which it would receive there."""
         store, key, at = self.sought or (None, None, -1)
         known = store() if store is not None and at == index else None
-        return "" if known is None else str(known.where_is(key, [*self._past().senders]))
+        alone = {layer for layer in self.layers_loaded() if not self.others_have(layer)}
+        return "" if known is None else str(known.where_is(key, [*self._past().senders], alone, src == self.rank))
 
     def past_record(self, index: int) -> Any:
         """Return the last record before a place in the log that is of something done to its end, or None."""

@@ -313,10 +313,10 @@ class LocalSimulator:
             if src == rank.rank:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
-                known = rank.sought_before(len(rank.log))
+                at = len(rank.log)
 
                 def from_another() -> str:
-                    here = known or sent_away(rank) or first_gradient(rank) or rank.from_another() or sent_to_it(rank)
+                    here = rank.sought_before(at, src) or sent_away(rank) or first_gradient(rank) or rank.from_another() or sent_to_it(rank)
                     return here or own_gradient(rank) or own_input(rank) or plain
 
                 fix: Fix = from_another
@@ -424,9 +424,9 @@ class LocalSimulator:
                     "several_kinds": lambda: (rank.goes_to(tensor.labels) or NEIGHBORS) + RING_OF_STAGES,
                 }
             elif operation == "receive":
-                known = rank.sought_before(len(rank.log))
+                at = len(rank.log)
                 error.fix = lambda: (
-                    known
+                    rank.sought_before(at, other)
                     or rank.round_the_ring(other)
                     or once_more_round(rank, other)
                     or rank.needs_no_message()
@@ -436,7 +436,7 @@ class LocalSimulator:
                 error.fix_for = {
                     IN_A_V: lambda: (
                         rank.not_in_a_v()
-                        or known
+                        or rank.sought_before(at, other)
                         or first_gradient(rank)
                         or rank.from_another()
                         or own_gradient(rank)

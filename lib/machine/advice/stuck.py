@@ -117,7 +117,7 @@ class Stuck:
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
-        if known := next(filter(None, [call.rank.sought_before(call.index) for call in receives]), ""):
+        if known := next(filter(None, [call.rank.sought_before(call.index, call.peer) for call in receives]), ""):
             return known
         if wrong := to_wrong_rank(self.links, self.mailboxes):
             return wrong
