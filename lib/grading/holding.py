@@ -217,7 +217,9 @@ class Excess:
         waiting = [
             held
             for held in self.peak.held
-            if self._next_kind(held) == BACKWARD_WEIGHT.kind and held.labels is not None and KINDS[held.labels.kind].by_batch
+            if self._next_kind(held) == BACKWARD_WEIGHT.kind
+            and held.labels is not None
+            and KINDS[held.labels.kind].by_batch
         ]
         if not waiting:
             return ""

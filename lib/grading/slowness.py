@@ -182,7 +182,9 @@ class Slowness:
         fewest = min(counts, key=lambda rank: counts[rank])
         for rank, factor in uneven.slow if uneven is not None else ():
             if counts[rank] > counts[fewest]:
-                slow = f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"
+                slow = (
+                    f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"
+                )
                 has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
                 return f"{has}: let the slow rank be the one that has {counts[fewest]}"
         return ""
@@ -464,7 +466,9 @@ class Slowness:
                     then = next(after, None)
                     if came.kind != RECEIVE.kind or came.op not in carried or then is None:
                         continue
-                    if then.start <= came.end + NEARLY and then.kind not in READ_BY.get(came.tensor or "", (then.kind,)):
+                    if then.start <= came.end + NEARLY and then.kind not in READ_BY.get(
+                        came.tensor or "", (then.kind,)
+                    ):
                         line = next(iter(self.lines_at(rank, [place])), "")
                         what = f"the {KINDS[came.tensor].word}" + (f" ({line})" if line else "")  # type: ignore[index]
                         waits = f"rank {rank} waits for {what} before {show_call(then.kind, then.layer)}, which does"

@@ -3,7 +3,6 @@
 ========  ======================================================================
 tensors   the kinds of tensor
 keys      how a learner writes the keys of dictionaries
-sought    what a rank has looked for before it waits, and not found
 storage   the five dictionaries
 watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later

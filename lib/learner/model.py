@@ -647,7 +647,10 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             fix += ", or one tensor with its layer"
             if isinstance(v, tuple) and len({type(one) for one in v} & {*TENSORS}) == len(v) == 2:
                 both = [f"model.{KINDS[type(one).__name__].store}[{layer}]" for one in v]
-                problem, maker = f"{row.kind} takes one tensor, and this is two in one name", "an operation has given both"
+                problem, maker = (
+                    f"{row.kind} takes one tensor, and this is two in one name",
+                    "an operation has given both",
+                )
                 fix = f"{maker}: take each by a name of its own, {both[0]}, {both[1]} = ..., and hand in one of them"
             raise PuzzleError(problem, where=self._place(row.kind), got=got, fix=forgotten_await(v) or fix)
         for one, its_layer in zip_longest(v, layer[: len(v)]):
@@ -723,6 +726,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             self._share()
         if self._watched is not None:
             src = self._watched.end(src)
+        for store in (self.activations, self.grad_activations):
+            if store._missed is not None and (sought := store.missed()) is not None:
+                self._simulator.seeks(self._handle, *sought)
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------

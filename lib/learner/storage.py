@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 from weakref import ref
 
@@ -14,7 +14,6 @@ from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, layer_comes_last
-from .sought import Before, Sought, Stored
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
 _set, _delete, _has = dict.__setitem__, dict.__delitem__, dict.__contains__
@@ -41,7 +40,7 @@ class Storage(dict[Hashable, Any]):
         "_cleared",
         "_layer_last",
         "_all",
-        "_itself",
+        "_missed",
         "__weakref__",
     )
 
@@ -49,8 +48,8 @@ class Storage(dict[Hashable, Any]):
         """``among``: the dictionaries of this rank, to which this one is added."""
         super().__init__()
         self._all = among
-        self._itself = ref(self)
-        among.append(self._itself)
+        among.append(ref(self))
+        self._missed: object = None  # what was looked for last, and not found
         self._layer_last = False  # of keys of two numbers, for errors
         self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
@@ -70,6 +69,7 @@ class Storage(dict[Hashable, Any]):
             return
         if old is not None:
             self._gone[key] = old._token.labels
+        self._missed = None
         self._store(self._rank, tensor._token)
         _set(self, key, tensor)
         if old is not None:
@@ -80,26 +80,33 @@ class Storage(dict[Hashable, Any]):
 
     def __contains__(self, key: object) -> bool:
         if _has(self, key):
+            self._missed = None
             return True
-        self._rank.seeks(self._itself, key)  # and may wait for a message until it is there
+        self._missed = key  # and its rank may wait for a message until it is there
         return False
 
-    def where_is(
-        self, key: Hashable, came: Collection[Labels], alone: Collection[int], asks_itself: bool
-    ) -> str:
-        """Return, for an error, where something is that was looked for here, and not found, or what makes it; or an
-        empty text. What is given is that of ``sought.Before``."""
+    def missed(self) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
+        """Return what was looked for last, and not found, in the words of ``machine.advice.sought``, and forget it; or
+        None where it has no layer and micro-batch."""
+        key, self._missed = self._missed, None
+        kind = ACTIVATIONS.get(self._name, "")
+        if not kind or not isinstance(key, tuple) or not is_pair(key):
+            return None
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
-        meant, kind = self._of_key(key), ACTIVATIONS.get(self._name, "")
-        if not kind or meant is None or not meant[1]:
-            return ""
-        known = list[Stored]()
-        for one in [own for other in self._all if (own := other()) is not None]:
-            known += [Stored("", old, labels, False) for old, labels in one._gone.items()]
-            here = [(f"model.{one._name}[{_written(at)}]", at, tensor) for at, tensor in one.items()]
-            known += [Stored(where, at, tensor._token.labels, True) for where, at, tensor in here]
-        asked = Sought(f"model.{self._name}[{_written(key)}]", kind, *meant)
-        return asked.in_words(self._simulator, self._rank, known, Before(came, alone, asks_itself), self._layer_last)
+        meant = self._of_key(key)
+        if meant is None or not 0 <= meant[0] <= self._rank.layers or not meant[1] <= {*range(self._rank.batches)}:
+            return None
+        above, there = 0, ["", ""]
+        for other, labels in self._all_stored():
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and is_pair(other):
+                above += {labels.layer + 1: 1, labels.layer: -1}.get(other[int(self._layer_last)], 0)
+        for store in [one for known in self._all if (one := known()) is not None]:
+            for other, tensor in store.items():
+                labels = tensor._token.labels
+                down = meant[0] - labels.layer
+                if labels.kind == kind and labels.batches == meant[1] and down in (0, 1):
+                    there[down] = there[down] or f"model.{store._name}[{_written(other)}]"
+        return f"model.{self._name}[{_written(key)}]", kind, *meant, above, there[0], there[1]
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
@@ -207,7 +214,9 @@ class Storage(dict[Hashable, Any]):
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
         if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
             own = f"model.{self._name}[{_written(key)}, layer]"
-            return f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
+            return (
+                f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
+            )
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
 

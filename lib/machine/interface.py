@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
-from weakref import ref
 
 from ..basics.errors import Deadlock, PuzzleError
 from ..basics.units import ELEMENTS, Elements, SizeUnit
@@ -61,9 +60,6 @@ class RankHandle(Protocol):
     rank: int
     layers: int
     batches: int
-
-    def seeks(self, store: ref[Any], key: object) -> None:
-        """Note that the rank has looked for a key in one of its dictionaries, and found nothing (for errors)."""
 
 
 class CallHandle(Protocol):
@@ -143,6 +139,11 @@ class Simulator(Protocol[R, T, C]):
 
     def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
+
+    def seeks(
+        self, rank: R, where: str, kind: str, layer: int, batches: frozenset[int], above: int, here: str, below: str
+    ) -> None:
+        """Note, for errors, what the rank has looked for before a receive (see ``advice.sought``)."""
 
     def receive(self, rank: R, src: int | None) -> C:
         """Start a receive of the next message, or of the next from ``src``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 from typing import Any, cast
@@ -352,8 +352,12 @@ class Asked:
                 home = [rank for rank, one in self.ranks.items() if one.is_home_of(layer, batches, keys)]
                 if keys == own or not home:
                     return ""
-                begun = f"the backward of layer {layer} has begun with the keys and values of rank {home[0]}: begin with"
-                return f"{begun} this rank's own, which model.project gave, and keep these for it under a key of their own"
+                begun = (
+                    f"the backward of layer {layer} has begun with the keys and values of rank {home[0]}: begin with"
+                )
+                return (
+                    f"{begun} this rank's own, which model.project gave, and keep these for it under a key of their own"
+                )
         return ""
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
@@ -406,7 +410,9 @@ class Asked:
         most = max(self.ranks.values(), key=lambda one: len([op for op, of in one._past().brought if of == layer]))
         more = len([op for op, of in most._past().brought if of == layer])
         others = f", and rank {most.rank} {more} times" if more > times else ""
-        first = "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, after the last"
+        first = (
+            "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, after the last"
+        )
         return f"rank {self.rank} has called model.{verb} for layer {layer} {times} times{others}: {first}"
 
     def summed_over_ranks(self, layer: int, verb: str) -> str:
@@ -522,6 +528,10 @@ class Asked:
     def layers_loaded(self) -> set[int]:
         """Return the layers of which this rank has loaded a weight, or a piece of it."""
         return {layer for layer in self._past().loaded if layer is not None}
+
+    def came(self) -> Collection[Labels]:
+        """Return what this rank has received, as labels."""
+        return self._past().senders
 
     def receivers(self, kind: str, layer: int) -> Mapping[int, int]:
         """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""

@@ -434,7 +434,9 @@ class RankState(Asked):
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.unread: set[Maker] = set()  # operations whose results nobody has used
         self.past = Past()
-        self.sought: tuple[ref[Any], Any, int] | None = None  # the last key that was missed, where, how long the log was
+        self.sought: tuple[int, Any] | None = (
+            None  # how long the log was, and what the rank looked for then (``advice``)
+        )
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list
@@ -806,18 +808,6 @@ class RankState(Asked):
             return -1 - tensor.since
         own = self._past().operations[tensor.temporaries]
         return own[bisect_left(own, tensor.since)]
-
-    def seeks(self, store: ref[Any], key: object) -> None:
-        """Note that this rank has looked for a key in a dictionary, and found nothing (for errors)."""
-        self.sought = store, key, len(self.log)
-
-    def sought_before(self, index: int, src: int | None) -> str:
-        """Return where something is that this rank has looked for right before a place in the log, and not found, or
-        what makes it; or an empty text. ``src``: the rank from which it would receive there."""
-        store, key, at = self.sought or (None, None, -1)
-        known = store() if store is not None and at == index else None
-        alone = {layer for layer in self.layers_loaded() if not self.others_have(layer)}
-        return "" if known is None else str(known.where_is(key, [*self._past().senders], alone, src == self.rank))
 
     def past_record(self, index: int) -> Any:
         """Return the last record before a place in the log that is of something done to its end, or None."""

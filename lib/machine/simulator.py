@@ -30,6 +30,7 @@ from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
+from .advice.sought import Sought, sought_before
 from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, own_input, sent_away, sent_to_it
 from .cost import Shape
 from .failure import Wait
@@ -306,6 +307,12 @@ class LocalSimulator:
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
 
+    def seeks(
+        self, rank: RankState, where: str, kind: str, layer: int, batches: frozenset[int], above: int, here: str,
+        below: str,
+    ) -> None:  # fmt: skip
+        rank.sought = len(rank.log), Sought(where, kind, layer, batches, above, here, below)
+
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
             if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
@@ -316,7 +323,13 @@ class LocalSimulator:
                 at = len(rank.log)
 
                 def from_another() -> str:
-                    here = rank.sought_before(at, src) or sent_away(rank) or first_gradient(rank) or rank.from_another() or sent_to_it(rank)
+                    here = (
+                        sought_before(rank, at, src)
+                        or sent_away(rank)
+                        or first_gradient(rank)
+                        or rank.from_another()
+                        or sent_to_it(rank)
+                    )
                     return here or own_gradient(rank) or own_input(rank) or plain
 
                 fix: Fix = from_another
@@ -426,7 +439,7 @@ class LocalSimulator:
             elif operation == "receive":
                 at = len(rank.log)
                 error.fix = lambda: (
-                    rank.sought_before(at, other)
+                    sought_before(rank, at, other)
                     or rank.round_the_ring(other)
                     or once_more_round(rank, other)
                     or rank.needs_no_message()
@@ -436,7 +449,7 @@ class LocalSimulator:
                 error.fix_for = {
                     IN_A_V: lambda: (
                         rank.not_in_a_v()
-                        or rank.sought_before(at, other)
+                        or sought_before(rank, at, other)
                         or first_gradient(rank)
                         or rank.from_another()
                         or own_gradient(rank)

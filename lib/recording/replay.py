@@ -6,7 +6,7 @@ a right run, whoever writes them: to tamper with a recording is not forbidden, i
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..basics.errors import Deadlock, PuzzleError, witnessed
 from ..machine.check import TRAINED
@@ -171,6 +171,11 @@ class Replay:
                 of_kind(operand, row.takes)
             elif row.everyone:
                 raise ProtocolError("no tensor where every rank brings one")
+
+    def _seeks(self, state: RankState, where: str, kind: object, *more: Any) -> None:
+        if kind not in ("Activation", "ActivationGrad"):
+            raise ProtocolError("no tensor between layers")
+        self.simulator.seeks(state, where, cast(str, kind), *more)
 
     def _wait(self, state: RankState, call: InFlight) -> bool:
         if call.fetched or call.rank is not state:

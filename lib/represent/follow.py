@@ -193,9 +193,6 @@ class Follower:
         self.at = 0
         self.waiters: dict[int, Callable[[], None]] = {}
 
-    def seeks(self, store: object, key: object) -> None:
-        """Note nothing: errors come from the first ranks."""
-
     def of(self, thing: Any) -> int | None:
         """Return the number of a tensor or a call of this rank."""
         if thing is None:

@@ -48,7 +48,9 @@ def first_gradient(rank: Asked) -> str:
         )
         if early := ready & rank.has_run(BACKWARD_WEIGHT.kind, last):
             half = f"{BACKWARD_WEIGHT.kind}(layer {last}) of {numbered('micro-batch', early)} has run before"
-            return f"{made}, and {half} {BACKWARD_INPUT.kind}, which comes first: both read it, and the second one pops it"
+            return (
+                f"{made}, and {half} {BACKWARD_INPUT.kind}, which comes first: both read it, and the second one pops it"
+            )
         other = "is it looked for under another key than it was stored under, or was it taken out before?"
         return f"{made}, so it needs no message: {other}"
     if ready := ran - lost:

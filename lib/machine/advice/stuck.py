@@ -16,6 +16,7 @@ from ..rank_state import RankState
 from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
+from .sought import sought_before
 from .stages import BOTH_ENDS, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
@@ -117,7 +118,7 @@ class Stuck:
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
-        if known := next(filter(None, [call.rank.sought_before(call.index, call.peer) for call in receives]), ""):
+        if known := next(filter(None, [sought_before(call.rank, call.index, call.peer) for call in receives]), ""):
             return known
         if wrong := to_wrong_rank(self.links, self.mailboxes):
             return wrong
@@ -345,7 +346,7 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
     fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     if other.layer == 0 and rank.layers < rank.mesh.ranks == receivers + 1:
-        fix += f" (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
+        fix += " (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
     return fix
 
 
