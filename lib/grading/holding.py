@@ -214,13 +214,8 @@ class Excess:
     def waits_for_halves(self) -> str:
         """Return what waits for nothing but halves of backwards for the weight, which can be done at any time; or an
         empty text."""
-        waiting = [
-            held
-            for held in self.peak.held
-            if self._next_kind(held) == BACKWARD_WEIGHT.kind
-            and held.labels is not None
-            and KINDS[held.labels.kind].by_batch
-        ]
+        late = [held for held in self.peak.held if self._next_kind(held) == BACKWARD_WEIGHT.kind]
+        waiting = [held for held in late if held.labels is not None and KINDS[held.labels.kind].by_batch]
         if not waiting:
             return ""
         what = _listed(_counted(group.number, group.what) for group in holdings(waiting))

@@ -180,7 +180,7 @@ class Slowness:
                 carried[event.rank] |= event.batches
         counts = {rank: len(batches) for rank, batches in carried.items()}
         fewest = min(counts, key=lambda rank: counts[rank])
-        for rank, factor in uneven.slow if uneven is not None else ():
+        for rank, factor in dict(uneven.slow if uneven is not None else ()).items():
             if counts[rank] > counts[fewest]:
                 slow = (
                     f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"

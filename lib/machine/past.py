@@ -410,9 +410,7 @@ class Asked:
         most = max(self.ranks.values(), key=lambda one: len([op for op, of in one._past().brought if of == layer]))
         more = len([op for op, of in most._past().brought if of == layer])
         others = f", and rank {most.rank} {more} times" if more > times else ""
-        first = (
-            "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, after the last"
-        )
+        first = "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, at the end"
         return f"rank {self.rank} has called model.{verb} for layer {layer} {times} times{others}: {first}"
 
     def summed_over_ranks(self, layer: int, verb: str) -> str:

@@ -434,9 +434,7 @@ class RankState(Asked):
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.unread: set[Maker] = set()  # operations whose results nobody has used
         self.past = Past()
-        self.sought: tuple[int, Any] | None = (
-            None  # how long the log was, and what the rank looked for then (``advice``)
-        )
+        self.sought: tuple[int, Any] | None = None  # how long the log was, and what it looked for then (``advice``)
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list

@@ -319,8 +319,8 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
     got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
     if where == "combine" and KINDS[first.kind].by_batch and len({part.total for part in parts}) > 1:
         finest = max(part.total for part in parts)
-        fix = f"one of these has the other in it: cut both of as many, tensor.shard(i, {finest}) and tensor.shard(k, {finest}); "
-        fix += f"in a zigzag k is {finest} - 1 - i"
+        fix = "one of these has the other in it: cut both into as many, "
+        fix += f"tensor.shard(i, {finest}) and tensor.shard(k, {finest}); in a zigzag k is {finest} - 1 - i"
     elif where == "combine":
         fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
         fix += f"await model.allgather(..., {first.layer})"

@@ -6,7 +6,7 @@ a right run, whoever writes them: to tamper with a recording is not forbidden, i
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from ..basics.errors import Deadlock, PuzzleError, witnessed
 from ..machine.check import TRAINED
@@ -172,10 +172,10 @@ class Replay:
             elif row.everyone:
                 raise ProtocolError("no tensor where every rank brings one")
 
-    def _seeks(self, state: RankState, where: str, kind: object, *more: Any) -> None:
+    def _seeks(self, state: RankState, where: str, kind: str, *more: Any) -> None:
         if kind not in ("Activation", "ActivationGrad"):
             raise ProtocolError("no tensor between layers")
-        self.simulator.seeks(state, where, cast(str, kind), *more)
+        self.simulator.seeks(state, where, kind, *more)
 
     def _wait(self, state: RankState, call: InFlight) -> bool:
         if call.fetched or call.rank is not state:

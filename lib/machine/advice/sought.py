@@ -1,5 +1,5 @@
-"""What a rank has looked for in a dictionary, and not found, before it waits for a message: where that is, or what makes
-it."""
+"""What a rank has looked for in a dictionary, and not found, before it waits for a message: where that is, or what
+makes it."""
 
 from __future__ import annotations
 
