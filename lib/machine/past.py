@@ -744,6 +744,21 @@ class Asked:
         has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
         return f"{has}: reduce-scatter over axis={show_axis(own)} first" if own and next(iter(cuts)) != own else has
 
+    def cut_once(self, layer: int) -> str:
+        """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
+        whole, where reduce-scatters have cut it otherwise; or an empty text."""
+        own, cuts = self.axis_of_pieces(layer), [*self._past().cuts.get(layer, {})]
+        others = [axis for axis in self.mesh.axes if axis != own]
+        if not own or cuts in ([], [own]) or len(others) != 1:
+            return ""
+        held = f"here weight and state are cut over axis={show_axis(own)} only"
+        sums = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(others[0])})"
+        if cuts[0] == own:
+            again = f"the reduce-scatter over axis={show_axis(others[0])} cuts the gradient again"
+            return f"{held}, and {again}: in its place {sums}, which sums the pieces"
+        first = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(own)})"
+        return f"{held}: cut the gradient over that one, {first}, and sum the pieces over the other, {sums}"
+
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
         an axis; or an empty text."""
@@ -842,6 +857,10 @@ class Asked:
             return (
                 f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
             )
+        if self.axis_of_pieces(layer) == left[0] and not grad.is_whole() and not self.is_cut(layer):
+            call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
+            cuts = f"shard has cut it, and summed nothing over axis={show_axis(left[0])}"
+            return f"it has been summed over {over} only: {cuts}. In place of .shard(...), {call} sums and cuts"
         call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
@@ -869,6 +888,8 @@ class Asked:
             load = f"model.load_weights({layer}, model.rank, model.RANKS)"
             return f"each rank loads one of as many pieces as there are ranks, and then they are all of it: {load}"
         axis = self.axis_of_pieces(layer, weight.adapter)
+        if axis is None and own is not None and (few := self._too_few_pieces(own)):
+            return few
         over = f", axis={show_axis(axis)}" if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"
         if own is None or same_pieces(own, weight):
@@ -894,6 +915,17 @@ class Asked:
             return f"{fix}the whole weight, once it is gathered: weight.shard({index})"
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+
+    def _too_few_pieces(self, own: Labels) -> str:
+        """Return that all ranks together have not loaded all pieces of a weight, one of which is this rank's ``own``;
+        or an empty text."""
+        known = [one._loaded_piece(own.layer, own.adapter) for one in self.ranks.values()]
+        pieces = {shard for one in known if one is not None and one.total == own.total for shard in one.shards}
+        if not self.mesh.axes or len(self.ranks) < self.mesh.everyone or len(pieces) == own.total:
+            return ""
+        size = f"model.axis_size({show_axis([*self.mesh.axes][-1])})"
+        have = f"all ranks together have loaded {len(pieces)} of {own.total} pieces"
+        return f"{have}: there are as many pieces as ranks along an axis, such as {size}, at every size"
 
     def whole_on_mesh(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have

@@ -536,6 +536,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
+    fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
@@ -589,6 +590,12 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     if not cut and len(grad.shards) == 1 and not grad.is_whole() and "model." in numbers:
         cut = f"this one is {numbers}: weight.shard with these two numbers, and opt_state.shard alike"
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
+
+
+def _cut_once(rank: Rank, layer: int, otherwise: Fix) -> str:
+    """Return how the gradient of a layer is cut as its weight is, where that is right as it is loaded, over one axis;
+    or what to do ``otherwise``."""
+    return rank.cut_once(layer) or (otherwise() if callable(otherwise) else otherwise)
 
 
 def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], sum_by: str = "allreduce") -> str:

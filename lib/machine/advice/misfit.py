@@ -236,6 +236,10 @@ def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) 
         by = "its number among all ranks"
     if not by:
         return ""
+    if rank.axis_of_pieces(layer) == axis:
+        whole = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
+        cut = f"each rank has cut its own gradient by {by}, so these are different pieces"
+        return f"{cut}: in place of that cut and this sum, {whole} of the whole gradients sums and cuts"
     other = next((name for name in others if name in rank.summed_over(layer, meeting.op)), others[-1])
     same = f"{numbered('rank', [number for number, _ in mine])} are to bring the same piece, and each is cut by {by}"
     cut = f"cut by model.axis_index({show_axis(other)}), model.axis_size({show_axis(other)})"
@@ -294,6 +298,11 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
     fix += f"over {_axes(left)}, "
+    if kind == SCATTERREDUCE.kind and axis in done and rank.axis_of_pieces(layer) == axis:
+        then = f"await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
+        return (
+            f"these are sums over {_axes(done)} already: leave that call out, and sum the piece after this one, {then}"
+        )
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 
