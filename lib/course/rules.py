@@ -450,8 +450,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
             fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
             others = [name for name in outcome.mesh or {} if name != "shard"]
             if axis and len(others) == 1:
-                then = f"sum the pieces over axis={show_axis(others[0])} after that"
-                fix = f"first grad = await model.scatterreduce(grad, {layer}{axis}), which leaves each rank its piece; {then}"
+                fix = f"first grad = await model.scatterreduce(grad, {layer}{axis}), which leaves each rank its piece; "
+                fix += f"sum the pieces over axis={show_axis(others[0])} after that"
             if whole[-1].event.kind == ALLGATHER.kind:
                 takes = f"model.update({layer}, grad, ...) takes the piece of the sum that it has"
                 fix = f"leave out the gather: {takes}{axis and f'; {fix}'}"

@@ -21,6 +21,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream
 from ..record.training import BACKWARD, FORWARD
 from .mesh import Axis, Group, Mesh
 
+EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
+"""What to do about a condition above a sum."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
@@ -263,6 +265,18 @@ class Asked:
                 return (
                     f"{calls}: a collective is called by every rank of its group, so it stands below no `if` of a rank"
                 )
+        return ""
+
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+        own = self._past()
+        for layer, verb in {
+            layer: verb for one in self.ranks.values() for layer, verb in one._past().summed.items()
+        }.items():
+            some = [rank for rank, one in sorted(self.ranks.items()) if layer in one._past().summed]
+            if not own.summed and own.gradients.get(layer):
+                only = f"only {numbered('rank', some)} call{'s' * (len(some) == 1)} model.{verb}(..., {layer})"
+                return f"{only}: is a condition above it true there alone? {EVERY_RANK}"
         return ""
 
     def not_brought(self, layer: int, batches: frozenset[int]) -> str:
@@ -799,11 +813,16 @@ class Asked:
         if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
             return ""
         verb, are = next(iter(sums.values())), "is" if len(own) == 1 else "are"
+        todo = "Sum that one, too, before the two are added: "
+        if verb != SCATTERREDUCE.kind:
+            todo = (
+                f"Add up this rank's own ones first, model.grad_weights[{layer}] + grad, and sum over the ranks once, "
+            )
+            todo += "after the last: "
         cut = ", which sums and cuts; shard only cuts" * (verb == SCATTERREDUCE.kind and not grad.is_whole())
         return (
             f"{numbered('micro-batch', done)} in this gradient are summed over the ranks, and "
-            f"{numbered('micro-batch', own)} {are} this rank's own. Sum that one, too, before the two are added: "
-            f"grad = await model.{verb}(grad, {layer}){cut}"
+            f"{numbered('micro-batch', own)} {are} this rank's own. {todo}grad = await model.{verb}(grad, {layer}){cut}"
         )
 
     def replaced_sum(self, layer: int, grad: Labels) -> str:

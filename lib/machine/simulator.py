@@ -30,7 +30,7 @@ from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, sent_to_it
+from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, run_by_nobody, sent_to_it
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -353,6 +353,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
+    run_by_nobody = staticmethod(run_by_nobody)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)

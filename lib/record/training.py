@@ -320,6 +320,9 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         if rank.sender(inp) and rank.has_run("forward", rank.layers - 1):
             fix = f"this rank runs forward({rank.layers - 1}, ...) itself, and the loss reads what it gives: keep "
             fix += "that under a key, and neither send nor receive it"
+        if inp.batches <= rank.has_run("loss", rank.layers):
+            fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the input "
+            fix += f"of layer {inp.layer}: leave this call out"
         which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more
@@ -627,7 +630,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return f"{ran}, on any rank: {train} Else {rank.dealt()}"
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
-    if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad):
+    if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad) or rank.sum_of_some():
         return left
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "

@@ -15,6 +15,7 @@ from ...record.table import sums
 from ...record.training import BACKWARD
 from ..in_flight import InFlight, Meeting
 from ..mesh import Axis, Mesh
+from ..past import EVERY_RANK
 from ..rank_state import RankState, TensorState
 
 EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
@@ -410,6 +411,24 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
     return ""
 
 
+def _below_a_condition(one: InFlight, two: InFlight) -> str:
+    """Return, as the beginning of advice, that one of two ranks sums the gradient of a layer in the middle of a backward
+    pass, and the other one, which has it as well, has gone through its own without a sum; or an empty text."""
+    for call, other in ((two, one), (one, two)):
+        layer, (mine, its) = call.layer, ([*map(_gradients, (call.rank, other.rank))])
+        if layer not in its or other.rank.summed_by(cast(int, layer)) or not sums(call.kind):
+            continue
+        if len({*its.values()}) == 1 < len({*mine.values()}) and mine[layer] <= its[layer]:
+            who = f"rank {call.rank.rank} calls {show_call(call.kind, layer)} in its backward pass, and rank {other.rank.rank}"
+            return f"{who} has gone past that: is a condition above it true there alone? {EVERY_RANK}. Else "
+    return ""
+
+
+def _gradients(rank: RankState) -> dict[int, int]:
+    """Return of how many micro-batches a rank has computed the gradient of each of its layers."""
+    return {layer: len(rank.with_gradients(layer)) for layer in rank.layers_run()}
+
+
 def _same_for_all(one: InFlight, two: InFlight) -> str:
     """Return what to do about two ranks of a group that are in different collectives."""
     if one.kind == two.kind and (one.layers or two.layers):
@@ -419,7 +438,8 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
         layers = " and ".join(f"layer {call.layer}, rank {call.rank.rank}" for call in alone)
         return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
     if one.kind == two.kind:
-        return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+        order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+        return f"{_below_a_condition(one, two)}{order}"
     return (
         "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
         "sum brings model.fake_grad(layer, [])"

@@ -337,7 +337,7 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
     fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     if other.layer == 0 and rank.layers < rank.mesh.ranks == receivers + 1:
-        fix += f" (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
+        fix += " (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
     return fix
 
 
