@@ -93,5 +93,6 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
             said = (
                 f"{show_call(call.kind, call.layer)} is on its way on rank {peak.rank} during {does}, where memory is "
             )
-            said += f"highest, and {show_call(reader.kind, reader.layer)} reads what it brings: start it after {does}, beside "
+            said += f"highest, and {show_call(reader.kind, reader.layer)} reads what it brings: start it after {does}, "
+            said += "beside "
             yield held.elements, f"{said}{show_call(between[0].kind, between[0].layer)}."

@@ -315,7 +315,8 @@ class Storage(dict[Hashable, Any]):
                 layer = labels.layer  # here the gradient of an output has the key of its layer
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
-                return f"{what} is there under another key, model.{self._name}[{_written(other)}]: store it where it is looked for"
+                there = f"{what} is there under another key, model.{self._name}[{_written(other)}]"
+                return f"{there}: store it where it is looked for"
         return ""
 
     def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
@@ -696,10 +697,8 @@ class Storage(dict[Hashable, Any]):
                     f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"
                 )
         next_one = max(self._layers_run(), default=-1) + 1  # here its input still is
-        kept = any(
-            (tensor._token.labels.kind, tensor._token.labels.layer) == ("Activation", next_one)
-            for tensor in self.values()
-        )
+        stored: list[Labels] = [tensor._token.labels for tensor in self.values()]
+        kept = any((one.kind, one.layer) == ("Activation", next_one) for one in stored)
         if layer == rank.layers and kept and (missing := simulator.run_by_nobody(rank)):
             return missing
         none = batches and not known and simulator.has_loaded(rank, layer - 1)

@@ -249,9 +249,9 @@ class Asked:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
         never awaited; or nothing."""
         for record in reversed(self.log):
-            if getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None:
-                if (record.labels.kind, record.layer) == (kind, layer):
-                    return cast(str, record.kind)
+            left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
+            if left and (record.labels.kind, record.layer) == (kind, layer):
+                return cast(str, record.kind)
         return ""
 
     def met_by_others(self, kind: str, layer: int) -> str:

@@ -321,8 +321,8 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
             fix = f"this rank runs forward({rank.layers - 1}, ...) itself, and the loss reads what it gives: keep "
             fix += "that under a key, and neither send nor receive it"
         if inp.batches <= rank.has_run("loss", rank.layers):
-            fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the input "
-            fix += f"of layer {inp.layer}: leave this call out"
+            fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the "
+            fix += f"input of layer {inp.layer}: leave this call out"
         which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more

@@ -412,15 +412,16 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
 
 
 def _below_a_condition(one: InFlight, two: InFlight) -> str:
-    """Return, as the beginning of advice, that one of two ranks sums the gradient of a layer in the middle of a backward
-    pass, and the other one, which has it as well, has gone through its own without a sum; or an empty text."""
+    """Return, as the beginning of advice, that one of two ranks sums the gradient of a layer in the middle of a
+    backward pass, and the other one has gone through its own without a sum; or an empty text."""
     for call, other in ((two, one), (one, two)):
         layer, (mine, its) = call.layer, ([*map(_gradients, (call.rank, other.rank))])
         if layer not in its or other.rank.summed_by(cast(int, layer)) or not sums(call.kind):
             continue
         if len({*its.values()}) == 1 < len({*mine.values()}) and mine[layer] <= its[layer]:
-            who = f"rank {call.rank.rank} calls {show_call(call.kind, layer)} in its backward pass, and rank {other.rank.rank}"
-            return f"{who} has gone past that: is a condition above it true there alone? {EVERY_RANK}. Else "
+            calls = f"rank {call.rank.rank} calls {show_call(call.kind, layer)} in its backward pass"
+            past = f"rank {other.rank.rank} has gone past that"
+            return f"{calls}, and {past}: is a condition above it true there alone? {EVERY_RANK}. Else "
     return ""
 
 

@@ -173,8 +173,10 @@ class Stuck:
             if calls:
                 call = min(calls, key=lambda one: abs(one.rank.rank - sender))
                 right, peer = call.rank.rank, call.peer
-                sent = f"rank {sender} has sent {carried(message)} to rank {receiver}, to which rank {peer} sends as well, "
-                sent += f"and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its own "
+                sent = f"rank {sender} has sent {carried(message)} to rank {receiver}, to which rank {peer} sends as "
+                sent += (
+                    f"well, and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its own "
+                )
                 sent += f"neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
                 return f"{sent}model.receive(src={sender}) on rank {right}"
         return ""
