@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lib import grade
+from lib import PuzzleError, grade, run
 from lib.course.specs import find
 from lib.grading.progress import fitting_hint, hint_elsewhere
 from tests.corpus import Program, whole
@@ -288,3 +288,11 @@ def test_a_repaired_program_that_is_too_slow_gets_the_last_hint() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     check_words(row)
+
+
+def test_a_run_without_its_arguments_is_told_which_ones_it_lacks() -> None:
+    wsdp = function(wrong("wsdp", "right"))
+    with pytest.raises(PuzzleError, match=r"run\(..., batches=4\) has one for each"):
+        run(wsdp, ranks=4, layers=6)
+    with pytest.raises(PuzzleError, match=r"run\(..., mesh=\{'shard': 4\}\)"):
+        run(lambda model: model.axis_index("shard"), ranks=4, batches=4)
