@@ -46,9 +46,9 @@ LINES = {
         "await model.allreduce(v, layer): first the tensor, then its layer; here they are exchanged",
     ),
     "model.get_activation(2)": (
-        "batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "those before it are range(2)",
+        "batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "one in brackets as well, as [model.rank] or [micro_batch]; those before it are range(2)",
     ),
-    "model.get_activation(0)": ("batches must be whole numbers in brackets", "as [model.rank] or [micro_batch]"),
+    "model.get_activation(0)": ("batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "one in brackets as well, as [model.rank] or [micro_batch]"),
 }  # fmt: skip
 
 

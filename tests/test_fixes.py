@@ -4209,7 +4209,8 @@ ROWS += [
             ),
         ),
         (
-            "receive only after the collectives that the sender joins before it sends, also those of layers that this rank does not run",
+            "every rank calls allgather for every layer, also for those that it does not run, so below no `if` of a rank",
+            "received after the collectives that its sender joins first",
         ),
         ("is it 0 by mistake",),
     ),

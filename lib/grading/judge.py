@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_axis, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, show_axis, show_call
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.held import check_held
@@ -80,7 +80,7 @@ def _judged(
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
-        error.fix = never_awaited(source()) or error.fix
+        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
@@ -220,6 +220,18 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
+
+
+SHARE = "model.LAYERS // model.RANKS"
+
+
+def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
+    """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
+    fewer layers than ranks; or an empty text."""
+    layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
+    if not isinstance(error, Deadlock) or layers >= ranks or SHARE not in source:
+        return ""
+    return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
 
 
 def _numbers(source: str) -> set[int]:

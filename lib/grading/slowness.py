@@ -127,7 +127,7 @@ class Slowness:
             waits,
             more,
             self.in_lists(),
-            *(order[::-1] if self.order.thick else order),
+            *(order[::-1] if self.order.thick or self.goal == "star" else order),
         ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))

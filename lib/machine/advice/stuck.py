@@ -321,13 +321,13 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
-            return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
+            return waits_for.removesuffix(": ") + _too_soon(call, other)
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
 
 
-def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
+def _too_soon(call: InFlight, other: InFlight) -> str:
     """Return, as the end of a sentence, what a rank that waits for a message has to do first, for the collective in
-    which the ``other`` one waits for it. ``receivers``: how many ranks wait for messages."""
+    which the ``other`` one waits for it."""
     rank, layers = call.rank, other.layers or () if other.layer is None else (other.layer,)
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
@@ -338,8 +338,6 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix = f". Rank {rank.rank} has not called {fix}: {joins}, also for those that it does not run, so below no `if` of "
     fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
     fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
-    if other.layer == 0 and rank.layers < rank.mesh.ranks == receivers + 1:
-        fix += " (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
     return fix
 
 
