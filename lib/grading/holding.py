@@ -182,6 +182,7 @@ class Excess:
         # has to be there, and a result stays.
         rows.sort(key=lambda held: (held.stays, self._in_use(held), held.following is not None, -(held.following or 0)))
         unread = sum(is_unread(held, peak) for held in rows)
+        self.batches = {batch for held in rows for batch in self._batches(held)}
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
         # A call is known by what it carries, which it has read, or by what it has made.
@@ -335,8 +336,7 @@ class Excess:
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"
             return f"keep this rank's own slice only: {again if stream_of(made) == 'collective' else back}."
-        batches = {batch for held in self.rows for batch in self._batches(held)}
-        if kind in ("Activation", SAVED) and len(batches) > 1:
+        if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
 

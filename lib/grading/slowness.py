@@ -123,7 +123,7 @@ class Slowness:
         order = [self.order.in_words(), self.on_the_chain()]
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
-            self.all_on_each() or self.on_several(),
+            self.all_on_each() or self.on_several() or self.on_few(),
             waits,
             more,
             self.in_lists(),
@@ -165,6 +165,20 @@ class Slowness:
                 )
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
         return ""
+
+    def on_few(self) -> str:
+        """Return which ranks run no layer, where the busiest one does more forwards than in the goal's program; or an
+        empty text."""
+        own, ours = (of.get((FORWARD.kind, False), Effort(0, 0.0)).times for of in (self.done, self.known))
+        run = {event.rank for event in self.outcome.events if event.kind == FORWARD.kind}
+        idle = {*range(self.outcome.ranks)} - run
+        if own <= ours or not run or not idle or self.outcome.ranks % len(run):
+            return ""
+        said = (
+            f"{numbered('rank', idle)} {'runs' if len(idle) == 1 else 'run'} no layer, and {numbered('rank', run)} all "
+        )
+        place = f"model.rank // {len(run)} is the number of a pipeline, and model.rank % {len(run)} that of a stage"
+        return f"{said}micro-batches: let each {len(run)} ranks take micro-batches of their own, {place}"
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
