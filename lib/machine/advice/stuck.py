@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...basics.errors import Deadlock, numbered, show_call
+from ...record.collectives import ALLGATHER
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
 from ...record.table import sums
@@ -321,13 +322,13 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
-            return waits_for.removesuffix(": ") + _too_soon(call, other)
+            return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
     return "some wait in a collective, others for a message: let all ranks do both in the same order"
 
 
-def _too_soon(call: InFlight, other: InFlight) -> str:
+def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     """Return, as the end of a sentence, what a rank that waits for a message has to do first, for the collective in
-    which the ``other`` one waits for it."""
+    which the ``other`` one waits for it. ``receivers``: how many ranks wait for messages."""
     rank, layers = call.rank, other.layers or () if other.layer is None else (other.layer,)
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
@@ -335,6 +336,9 @@ def _too_soon(call: InFlight, other: InFlight) -> str:
     if layers and not rank.has_loaded(layers[0]) and other.rank.has_loaded(layers[0]):
         load = f"model.load_weights({layers[0]}, model.rank, model.RANKS)"
         return f", and has not loaded layer {layers[0]}: each rank loads its piece of every layer, {load}, and {joins}"
+    if (other.kind, other.layer) == (ALLGATHER.kind, 0) and 2 * receivers < rank.mesh.ranks and not rank.layers_run():
+        first = "a rank whose own first layer is 0 receives nothing there"
+        return f". Is layer 0 the first of rank {rank.rank}? Then {first}: its input is model.get_activation(...)"
     fix = f". Rank {rank.rank} has not called {fix}: {joins}, also for those that it does not run, so below no `if` of "
     fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
     fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
