@@ -615,8 +615,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):
         return part
     if own := missing & rank.with_gradients(layer):
-        fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
-        return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
+        fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: store the first one, "
+        return f"{fix}and add it to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if undone := missing & rank.has_run(FORWARD.kind, layer):
         return _backward_to_come(rank, layer, missing, undone)
     if rank.is_host:
