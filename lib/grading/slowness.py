@@ -391,7 +391,8 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
-            return "make the call before the work that does not need its result, and await it where it is needed"
+            ahead = "make the call before the work that does not need its result, and await it where it is needed"
+            return ahead + "; gather the next layer's weight before the work of this one" * self._gathers_for_use(kind)
         if kind in ASIDE:
             sends = self._before_a_send(kind)
             if kind == UPDATE.kind and not sends and (gap := self._idle_before(kind)):
@@ -443,6 +444,16 @@ class Slowness:
                 some = numbered("micro-batch", {batch for event in left for batch in event.batches})
                 has = f". Rank {rank} has those of {some} left after its last input half"
                 yield f"{has}: do one where it is idle before"
+
+    def _gathers_for_use(self, kind: str) -> bool:
+        """Return whether a collective of this verb brings a weight that the next computation of its rank reads."""
+        if kind != ALLGATHER.kind:
+            return False
+        calls = [one for one in self.events_on_chain if one.kind == kind and one.tensor == "Weight"]
+        call = min(calls, key=lambda one: (one.start, one.rank), default=None)
+        own = [one for one in self.outcome.events if call is not None and one.rank == call.rank]
+        after = next((one for one in own if call and one.stream == "compute" and one.start >= call.end), None)
+        return call is not None and after is not None and after.layer == call.layer and after.kind != UPDATE.kind
 
     def _idle_before(self, kind: str) -> str:
         """Return in which gap a rank could carry out an operation of this verb that is on the longest chain, after all

@@ -836,7 +836,8 @@ class Asked:
         stored = f"model.grad_weights[{layer}]"
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
-            f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then {stored} = {stored} + piece"
+            f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
+            f"{stored} = {stored} + piece"
         )
 
     def axes_of_copies(self, layer: int) -> list[str]:
