@@ -415,8 +415,8 @@ def _below_a_condition(one: InFlight, two: InFlight) -> str:
     """Return, as the beginning of advice, that one of two ranks sums the gradient of a layer in the middle of a
     backward pass, and the other one has gone through its own without a sum; or an empty text."""
     for call, other in ((two, one), (one, two)):
-        layer, (mine, its) = call.layer, ([*map(_gradients, (call.rank, other.rank))])
-        if layer not in its or other.rank.summed_by(cast(int, layer)) or not sums(call.kind):
+        layer, mine, its = call.layer, _gradients(call.rank), _gradients(other.rank)
+        if layer not in its or other.rank.summed_by(layer) or not sums(call.kind):
             continue
         if len({*its.values()}) == 1 < len({*mine.values()}) and mine[layer] <= its[layer]:
             calls = f"rank {call.rank.rank} calls {show_call(call.kind, layer)} in its backward pass"
