@@ -94,7 +94,7 @@ draw_course(done.solved, done.starred, done.trail)
 #
 # From puzzle 2 on the target leaves some slack, so a first idea is often enough, if it is correct. To earn the star, one
 # program has to meet both of its figures. When you grade your function, you read how far it is from the star. In puzzle
-# 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. Repairs have no star.
+# 1 every pass earns the star. The star of puzzle 0 needs the idea of puzzle 1. R1 to R11 have no star.
 #
 # </details>
 #

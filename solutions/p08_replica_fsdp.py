@@ -468,9 +468,9 @@ print(report(priced))
 # The puzzles that follow are about what people do when this is not enough: states in shards alone, gathers ahead of
 # time, pipelines with ever smaller bubbles, and tensor parallelism, a third axis beside replica and shard.
 # Recomputing activations (puzzle 11), offload (puzzle 22) and LoRA, which trains small matrices beside frozen weights
-# (puzzle 23), are among them. Part three (from puzzle 25) splits very long sequences and mixtures of experts over ranks.
-# What the puzzles leave out is **quantization**: weights and gradients in fewer bits, so that everything kept or sent
-# gets smaller. You know enough to judge it: what does it keep, what does it send, and who waits?
+# (puzzle 23), are among them, and so are the attention of very long sequences and mixtures of experts (puzzles 25 to
+# 28). What this course leaves out is **quantization**: weights and gradients in fewer bits, so that everything kept or
+# sent gets smaller. You know enough to judge it: what does it keep, what does it send, and who waits?
 
 # %% tags=["figures"]
 times, weights = 3, WEIGHT * MODEL / BILLION  # two gathers and a reduction of so many GB

@@ -30,14 +30,15 @@ PUZZLE = {
     "rules": ["one_micro_batch", "as_many_each", "states_stay"],
     "difficulty": "medium",
     "minutes": 20,
-    "star_hint": "Each reduce-scatter is awaited as soon as it is made. What is there to compute "
-    "meanwhile, and how many of them can be on their way before another whole gradient is "
+    "star_hint": "What is there to compute while a reduce-scatter is on its way, and after the "
+    "last backward, while a gather is? And how many sums can be on their way before another whole gradient is "
     "in memory?",
     "hints": [
         "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
         "Of how many of their elements will this rank make use?",
         "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. An "
-        "all-reduce that is cut afterwards brings the same pieces, and takes twice as long.",
+        "all-reduce that is cut afterwards brings the same pieces, and takes twice as long. And take each activation "
+        "out, `pop`, as its backward reads it.",
         "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the second "
         "micro-batch on. Update and gather at the end as in puzzle 9. For the star, await each sum one layer later. A "
         "gradient on its way takes room, which you gain elsewhere: after the last backward of a layer, who still needs "

@@ -30,12 +30,11 @@ PUZZLE = {
     "layout": "stages",
     "begins_with": "one_f_one_b",
     "rules": ["own_layers", "own_updates", "one_micro_batch", "dealt_like_cards"],
-    "hints_for": {"slow": 2, "large": 2},
+    "hints_for": {"slow": 3, "large": 3},
     "difficulty": "hard",
     "minutes": 45,
-    "star_hint": "Each rank still waits for messages that it awaits at once. Which receive could begin "
-    "one turn before its micro-batch comes, and which send could be awaited one turn "
-    "later?",
+    "star_hint": "Which receive could begin one turn before its micro-batch comes, and which send could be "
+    "awaited one turn later? And does the first round have to be as short as the others?",
     "hints": [
         "Draw the first ticks of four ranks. When is the first micro-batch back at rank 0, and what can rank 0 do until "
         "then? That is why a round has as many micro-batches as there are ranks. And when can the last rank begin its "
@@ -47,7 +46,7 @@ PUZZLE = {
         "How many forwards come before the first backward? With v layers on each of p ranks, the last rank needs "
         "(v - 1) * p + 1, a round for each of its layers but the last, and one. Each rank before it needs two more than "
         "the next: `2 * (p - 1 - model.rank) + (v - 1) * p + 1`. With fewer, a rank looks for what cannot be there yet; "
-        "with many more, it takes longer, and more memory.",
+        "with many more, it takes longer, and more memory. Take each activation out, `pop`, as its backward reads it.",
     ],
 }
 

@@ -535,7 +535,7 @@ grade(repair_skip)
 # everything, in four pieces, weight *and* state: rank `r` has piece `model.axis_index("shard")`. Each rank trains on
 # a micro-batch of its own. Whole weights are gathered inside a node. A gradient is reduce-scattered inside
 # the node, and what comes out is summed over the replicas, a fourth of the size, across the slow links. That is the
-# plan. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
+# plan, and as in puzzle 4 no rank ever receives a whole summed gradient. Everybody went to a meeting, twice, and nobody was late. And still, somebody came home with the wrong papers.
 #
 # Target, for 8 ranks, mesh replica 2 x shard 4, 2 layers: **{{R7.time}}** ticks, peak memory **{{R7.memory}}** elements.
 

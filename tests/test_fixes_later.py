@@ -869,7 +869,7 @@ COSTS = [
             ("grad = await sums[layer]", "grad = model.grad_weights.pop(layer)"),
         ),
         (
-            "computes nothing while allreduce(layer 7) is on its way, and then backward_rest(layer 6) of micro-batch 0, which does not need it: keep the call, and await it right before model.update(7, ...)",
+            "computes nothing while allreduce(layer 7) is on its way, and then backward_rest(layer 6) of micro-batch 0, which does not need it: keep the call, and await it a turn later, at the latest before model.update(7, ...)",
         ),
     ),
     Row(

@@ -185,8 +185,9 @@ def check_layout(
             began += [one for one in began_there if _is_part(one, want)]
             kept += [one for one in kept_there if _is_part(one, want)]
         weights = [labels for labels in state.began if labels.adapter == adapters]
-        _compare(state.rank, "Weight", True, want, weights, adapters)
-        _compare(state.rank, "OptState", True, want, [one for one in began if one.adapter == adapters], adapters)
+        states = [one for one in began if one.adapter == adapters]
+        _compare(state.rank, "Weight", True, want, weights, adapters, mesh=mesh)
+        _compare(state.rank, "OptState", True, want, states, adapters, mesh=mesh)
         if state.late:  # until its update no rank would have the state in memory
             problem = f"it has loaded the optimizer state of layer {state.late[0].layer} only after work on that layer"
             expected = "weight and state loaded before the first operation of their layer"
@@ -264,8 +265,8 @@ def _compare(
     updates: Container[tuple[int, int | None]] | None = None,
 ) -> None:
     """Raise PuzzleError unless these are the wanted parts of weights or states at a rank's beginning or end. ``mesh``:
-    that of the ranks, where pieces may have to be gathered along one of its axes; ``updates``: which ranks have updated
-    which layers, where that is known."""
+    that of the ranks, along whose axes pieces are cut and gathered; ``updates``: which ranks have updated which
+    layers, where that is known."""
     got = _parts(kind, labels)
     which = 0 if kind == "Weight" else 1
     for layer in sorted(wanted.keys() | got.keys()):
@@ -282,7 +283,7 @@ def _compare(
             if layer not in wanted:
                 fix = f"layer {layer} is not for this rank: leave it to those that hold it"
             elif begins:
-                fix = _load(LOADS[adapters], layer, *wanted[layer])
+                fix = _begin(LOADS[adapters], layer, kind, have, wanted[layer], rank, mesh)
             elif have is None:
                 fix = how.format(layer)
                 if (
@@ -336,7 +337,7 @@ _LESS = {
 }
 _MORE = {
     "Weight": "here each rank ends with its own piece only: model.set_final_weight({0}, weight) with what update gives "
-    "for that piece, and no gather after it",
+    "for that piece: update the piece, and nothing that was gathered; and no gather after it",
     "OptState": "here each rank keeps and updates its own piece of the state only: no gather after "
     "model.update({0}, ...), and where all of it is loaded, opt_state.shard(...) before that",
 }
@@ -350,14 +351,43 @@ _FROZEN_MORE = (
 """What to do about a part that is less, or more, than what a rank should end with, in words and in code."""
 
 
-def _load(verb: str, layer: int, weight: Part, opt_state: Part) -> str:
-    """Return how a rank loads its part of a layer, and its part of the state where that is cut finer."""
-    (shard, *_), total = sorted(weight[0]), weight[1]
-    load = f"model.{verb}({layer}, {shard}, {total})" if total > 1 else f"model.{verb}({layer})"
-    if opt_state == weight:
-        return f"{load} on this rank"
-    pieces = opt_state[1] // total
-    return f"weight, opt_state = {load} on this rank, then opt_state.shard({min(opt_state[0]) % pieces}, {pieces})"
+def _begin(
+    verb: str, layer: int, kind: str, have: Part | None, wanted: tuple[Part, Part], rank: int, mesh: Mesh | None
+) -> str:
+    """Return how a rank loads its part of a layer, and its part of the state where that is cut finer. ``have``: what it
+    has of the ``kind`` that is wrong."""
+    weight, opt_state = wanted
+    if kind == "OptState" and opt_state == weight and have is not None and _is_less(have, opt_state):
+        return "keep the state as load_weights gives it beside the weight: no opt_state.shard(...) here"
+    place = _numbers(rank, weight, mesh)
+    load = f"model.{verb}({layer}{f', {place}' if place else ''})"
+    if opt_state != weight:
+        pieces = opt_state[1] // weight[1]
+        index = min(opt_state[0]) % pieces
+        cut = _numbers(rank, (frozenset([index]), pieces), mesh)
+        return f"weight, opt_state = {load} for each layer, and then opt_state.shard({cut})"
+    if have is not None and len(have[0]) == have[1] and place and kind == "Weight":
+        gathers = "gathers the whole weight right before each use"
+        return f"each rank loads its piece of every layer, {load}, and {gathers}, await model.allgather(...)"
+    return f"{load} on this rank"
+
+
+def _numbers(rank: int, part: Part, mesh: Mesh | None) -> str:
+    """Return the arguments that say which piece of how many a part is, by the rank's place where they follow from it;
+    nothing for all of it."""
+    (shard, *_), total = sorted(part[0]), part[1]
+    if total == 1:
+        return ""
+    if mesh is not None and (shard, total) == (rank, mesh.ranks):
+        return "model.rank, model.RANKS"
+    axes = (
+        []
+        if mesh is None
+        else [axis for axis, size in mesh.axes.items() if (mesh.index(rank, axis), size) == (shard, total)]
+    )
+    if len(axes) == 1:
+        return f"model.axis_index({show_axis(axes[0])}), model.axis_size({show_axis(axes[0])})"
+    return f"{shard}, {total}"
 
 
 def _show(part: Part | None) -> str:

@@ -194,6 +194,7 @@ class Excess:
         if self.late_halves:
             rows.sort(key=lambda held: self._next_kind(held) != BACKWARD_WEIGHT.kind)
         unread = sum(is_unread(held, peak) for held in rows)
+        self.batches = {batch for held in rows for batch in self._batches(held)}
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
         # A call is known by what it carries, which it has read, or by what it has made.
@@ -368,8 +369,7 @@ class Excess:
         if self.late_halves:
             some = f"{len(self.of_halves)} of all" if len(self.of_halves) < self.number else "they"
             return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: let it come sooner, on rank {self.peak.rank}."
-        batches = {batch for held in self.rows for batch in self._batches(held)}
-        if kind in ("Activation", SAVED) and len(batches) > 1:
+        if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
 
@@ -414,10 +414,20 @@ class Excess:
         when = "after each round of micro-batches" if stage else "right after each backward"
         return f"keep only this rank's piece, {when}: await model.scatterreduce(grad, layer{axis})."
 
+    def _is_sum_so_far(self, held: Held) -> bool:
+        """Return whether nothing is held yet that could be added to a gradient."""
+        same = [one for one in self.peak.held if one.labels is not None and one.labels.kind == "WeightGrad"]
+        assert held.labels is not None
+        return sum(one.labels.layer == held.labels.layer for one in same if one.labels is not None) == 1
+
     def _fix_of_gradient(self, held: Held, pieces: bool) -> str:
         following = "" if held.following is None or held.joins else self.events[held.following].kind
         if pieces:
             return self._piece_only()
+        if held.joins == "+" and self._is_sum_so_far(held):
+            return (
+                "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
+            )
         if held.joins == "+":
             return "add a gradient to the sum of its layer as soon as it is there."
         if following == UPDATE.kind:

@@ -37,6 +37,7 @@ from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness
+from .spare import spare_in_words
 from .unawaited import never_awaited
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
@@ -80,7 +81,7 @@ def _judged(
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
         error = _broken_before(error, puzzle)
-        error.fix = never_awaited(source()) or error.fix
+        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
@@ -98,7 +99,8 @@ def _judged(
             written = written_out(puzzle, source(), bool(error.fix))
             message = f"right at its own size, but not with {show_size(size)}{written}\n{error}"
             wrong = Mistake.of(error)
-            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size))
+            too = error.too if isinstance(error, OverLimit) else ""
+            return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size), too=too)
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     verdict = replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
@@ -117,7 +119,8 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
-            held = costs_memory(noted, puzzle, goal)
+            spare = spare_in_words(noted, puzzle, goal, memory - most["memory"]) if goal == "star" else ""
+            held = spare or costs_memory(noted, puzzle, goal)
             if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
                 held += f" {order[0].upper()}{order[1:]}."
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
@@ -264,6 +267,18 @@ def _numbers_of_ranks(source: str, ranks: int) -> str:
     return ""
 
 
+SHARE = "model.LAYERS // model.RANKS"
+
+
+def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
+    """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
+    fewer layers than ranks; or an empty text."""
+    layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
+    if not str(error.problem).startswith("deadlock") or layers >= ranks or SHARE not in source:
+        return ""
+    return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
+
+
 def _numbers(source: str) -> set[int]:
     """Return the whole numbers from 2 up that stand in a program's source."""
     try:
@@ -271,6 +286,12 @@ def _numbers(source: str) -> set[int]:
         return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
+
+
+class OverLimit(PuzzleError):
+    """A run at another size is right, and takes more than there is room for. ``too``: "slow" or "large"."""
+
+    too = ""
 
 
 def check_limits(
@@ -287,18 +308,23 @@ def check_limits(
     unit, size_unit = puzzle.unit, puzzle.size_unit
     if outcome.time >= slowest * (1 - CLOSE):
         took, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
-        expected = f"less than {'that' if most == took else most}, where a solution takes {least}"
+        expected = f"less than {'that' if took == most else most}, where a solution takes {least}"
         order = "" if home is None else ahead_elsewhere(outcome, home, puzzle, fewer=True)
-        raise PuzzleError(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
+        error = OverLimit(f"it takes {took}", expected=expected, fix=order or EVERYWHERE, line="")
+        error.too = "slow"
+        raise error
     if outcome.memory >= largest:
-        took, least, most = map(size_unit.describe, (outcome.memory, there.memory, largest))
-        expected = f"less than {'that' if most == took else most}, where a solution takes {least}"
+        fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
+        took, least, most = map(size_unit.describe, (outcome.memory, there.memory, fits))
+        expected = f"{'less than that' if took == most else f'at most {most}'}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         held, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ("" if home is None else ahead_elsewhere(outcome, home, puzzle))
         fix = fix or ("" if home is None else _growth(noted, home, puzzle, there, watch)) or EVERYWHERE
-        raise PuzzleError(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+        error = OverLimit(f"it takes {took}", expected=expected, got=held, fix=fix, line="")
+        error.too = "large"
+        raise error
 
 
 def _growth(noted: Outcome | None, home: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None) -> str:

@@ -61,7 +61,9 @@ def in_words(waits: Sequence[Needless], among: Collection[Event], kind: str = ""
     which = f"{show_call(verb, call.layer)} of {numbered('micro-batch', call.batches)}"
     does = show_call(then.kind, then.layer) + (f" of {numbered('micro-batch', then.batches)}" if then.batches else "")
     until = (
-        f"right before model.{UPDATE.kind}({call.layer}, ...)" if call.tensor == "WeightGrad" else "in its next turn"
+        f"a turn later, at the latest before model.{UPDATE.kind}({call.layer}, ...)"
+        if call.tensor == "WeightGrad"
+        else "in its next turn"
     )
     what = show_call(verb, call.layer) if call.tensor == "WeightGrad" else which
     said = f"rank {call.rank} computes nothing while {what} is on its way, and then {does}, which does not need it"

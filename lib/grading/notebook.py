@@ -32,7 +32,7 @@ from . import page
 from .answers import answer_in, answer_of, renamed
 from .fitting import fitting
 from .judge import judge
-from .progress import Progress, fitting_hint, keep, next_hint, notebook_of
+from .progress import Progress, fitting_hint, hint_elsewhere, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, Verdict
@@ -165,7 +165,8 @@ class Hint:
         if not hints:
             return f"{self.puzzle.name}: there are no hints"
         if self.number == len(hints):
-            return f"A question for the star of {self.puzzle.name}{self.why}\n\n{self.puzzle.star_hint}"
+            last = f'; hint("{self.puzzle.name}", {len(hints)}) says more of it' * ("the star" in hints[-1])
+            return f"The question for the star of {self.puzzle.name}{self.why}{last}\n\n{self.puzzle.star_hint}"
         last = f'; that was the last. Still stuck? solution("{self.puzzle.name}", sure=True) shows ours'
         more = "; ask again for the next" if self.number + 1 < len(hints) else last
         return f"Hint {self.number + 1} of {len(hints)} for {self.puzzle.name}{self.why}{more}\n\n{hints[self.number]}"
@@ -251,6 +252,8 @@ def _fitting(spec: Puzzle, done: Progress | None) -> tuple[int, str]:
     last = _last.get(spec.name)
     if last is None:
         return done.fitting(spec) if done else (0, "")
+    if last.too:
+        return hint_elsewhere(spec, last.too)
     if not last.right or last.time is None or last.memory is None:
         return 0, ""
     return fitting_hint(spec, last.time, last.memory)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 
+from ..basics.errors import numbered
 from ..course.outlines import Order, solution_order, solution_work
 from ..course.specs import Puzzle
 from ..machine.advice.rounds import first_round, rounds_of
@@ -85,8 +86,9 @@ class Ordering:
     def __init__(self, outcome: Outcome, puzzle: Puzzle, goal: str) -> None:
         self.outcome, self.whose = outcome, f"{goal}'s program"
         self.theirs = solution_order(puzzle, goal)
-        asked = self.theirs.turns and goal == "target"
-        self.own = order_of(outcome.events, outcome.ranks) if asked else Order()
+        own = order_of(outcome.events, outcome.ranks) if self.theirs.turns else Order()
+        self.own = own if goal == "target" else Order()
+        self.beside_star = own if goal == "star" else Order()
         self.thick = has_thick_stages(outcome, puzzle, goal)
 
     @cached_property
@@ -103,7 +105,23 @@ class Ordering:
 
     def in_words(self) -> str:
         """Return how the order differs from that of the target's program, or an empty text."""
-        return "; ".join(self._counts()) or self._first_difference()
+        return "; ".join([*self._counts(), *self._directions()]) or self._first_difference()
+
+    def _directions(self) -> Iterator[str]:
+        """Yield what comes more or less often before something else in the star's program, without its numbers."""
+        own, theirs = self.beside_star, self.theirs
+        if own.took and theirs.took and own.took != theirs.took:
+            took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
+            more = "more" if theirs.took > own.took else "fewer"
+            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {more}"
+        if len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
+            return
+        pairs = [*enumerate(zip(own.ahead, theirs.ahead, strict=True))]
+        more, fewer = ([rank for rank, (one, other) in pairs if (other - one) * sign > 0] for sign in (1, -1))
+        said = [f"{word} on {numbered('rank', ranks)}" for word, ranks in (("more", more), ("fewer", fewer)) if ranks]
+        if said:
+            counts = ", ".join(map(str, own.ahead))
+            yield f"before their first backward the ranks do {counts} forwards, the {self.whose} {' and '.join(said)}"
 
     def _counts(self) -> Iterator[str]:
         """Yield how many forwards come before something else, where the target's program has another number."""

@@ -247,16 +247,27 @@ class Progress:
 def fitting_hint(puzzle: Puzzle, time: float, memory: Elements | float) -> tuple[int, str]:
     """Return the index of the hint that fits a right attempt with these figures, and why it fits, in parentheses. That
     of the question for the star comes after all hints."""
-    known, target = puzzle.hints_for or {}, puzzle.target
+    target = puzzle.target
     over = {"slow": time > target["time"], "large": memory > target["memory"]}
     if any(over.values()):
         fits = [
-            (known.get(what, 1) - 1, f" (your last program is right, but too {what})") for what in over if over[what]
+            (_hint_for(puzzle, what), f" (your last program is right, but too {what})") for what in over if over[what]
         ]
         return min(fits)
     if puzzle.star_hint and not puzzle.has_star(time, memory):
         return len(puzzle.hints), " (your last program passes, and has no star yet)"
     return 0, ""
+
+
+def hint_elsewhere(puzzle: Puzzle, too: str) -> tuple[int, str]:
+    """Return the same for an attempt that is right at the puzzle's own size, and too "slow" or "large" at another."""
+    return _hint_for(puzzle, too), f" (your last program is right at its own size, but too {too} at another one)"
+
+
+def _hint_for(puzzle: Puzzle, what: str) -> int:
+    """Return the index of the hint for a right program that is too "slow" or "large": in a repair, of which the mistake
+    is gone by then, the last one, which says how it is done."""
+    return (puzzle.hints_for or {}).get(what, len(puzzle.hints) if puzzle.repair else 1) - 1
 
 
 def next_hint(given: dict[str, int], puzzle: Puzzle, first: int = 0) -> int:

@@ -127,11 +127,13 @@ class Slowness:
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
         slow = self.on_the_slow_rank()
+        waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
-            self.all_on_each() or self.on_several(),
+            self.all_on_each() or self.on_several() or self.on_few(),
+            waits,
             slow or more,
             self.in_lists(),
-            *(order[::-1] if self.order.thick else order),
+            *(order[::-1] if self.order.thick or self.goal == "star" else order),
         ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
@@ -188,6 +190,20 @@ class Slowness:
                 has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
                 return f"{has}: let the slow rank be the one that has {counts[fewest]}"
         return ""
+
+    def on_few(self) -> str:
+        """Return which ranks run no layer, where the busiest one does more forwards than in the goal's program; or an
+        empty text."""
+        own, ours = (of.get((FORWARD.kind, False), Effort(0, 0.0)).times for of in (self.done, self.known))
+        run = {event.rank for event in self.outcome.events if event.kind == FORWARD.kind}
+        idle = {*range(self.outcome.ranks)} - run
+        if own <= ours or not run or not idle or self.outcome.ranks % len(run):
+            return ""
+        said = (
+            f"{numbered('rank', idle)} {'runs' if len(idle) == 1 else 'run'} no layer, and {numbered('rank', run)} all "
+        )
+        place = f"model.rank // {len(run)} is the number of a pipeline, and model.rank % {len(run)} that of a stage"
+        return f"{said}micro-batches: let each {len(run)} ranks take micro-batches of their own, {place}"
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
@@ -377,6 +393,27 @@ class Slowness:
         word = max(excess, key=lambda one: excess[one], default="")
         if not word or excess[word] <= NEARLY or word in self.named:
             return ""  # more of it is done, which has been said
+        return self._on_chain(word)
+
+    def _mostly_waiting(self) -> str:
+        """Return which collectives the longest chain waits for, where that costs more than that there are more of them
+        than in the goal's program; or an empty text."""
+        more = defaultdict[str, float](float)
+        for (kind, across), own in self.done.items():
+            ours = self.known.get((kind, across), Effort(0, 0.0))
+            more[word_of(kind)] += max(0, own.times - ours.times) * own.ticks / own.times
+        none = Effort(0, 0.0)
+        waits = {
+            word: own.ticks - self.their_chain.get(word, none).ticks - 2 * more[word]
+            for word, own in self.chain.items()
+            if word in self.named and any(word_of(kind) == word for kind in in_stream("collective"))
+        }
+        word = max(waits, key=lambda one: waits[one], default="")
+        return self._on_chain(word) if word and waits[word] > NEARLY else ""
+
+    def _on_chain(self, word: str) -> str:
+        """Return how much of an operation is on the longest chain, and on the goal's, with what to do about it."""
+        none = Effort(0, 0.0)
         own, theirs = self.chain[word], self.their_chain.get(word, none)
         plural = "" if own.times == 1 or word == MESSAGES or " " in word else "es" if word.endswith("s") else "s"
         said = f"{own.times} {word}{plural} ({self._lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
@@ -399,11 +436,15 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
-            return "make the call before the work that does not need its result, and await it where it is needed"
+            ahead = "make the call before the work that does not need its result, and await it where it is needed"
+            return ahead + "; gather the next layer's weight before the work of this one" * self._gathers_for_use(kind)
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
             return "start the next call first, and do these while it is on its way"
         if kind in ASIDE:
-            ranks = self._before_a_send(kind) or {event.rank for event in self.events_on_chain if event.kind == kind}
+            sends = self._before_a_send(kind)
+            if kind == UPDATE.kind and not sends and (gap := self._idle_before(kind)):
+                return gap
+            ranks = sends or {event.rank for event in self.events_on_chain if event.kind == kind}
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
             halves = ": the weight half of a micro-batch after the input half of the next one"
             halves += "".join(self._halves_at_the_end())
@@ -491,6 +532,37 @@ class Slowness:
                 some = numbered("micro-batch", {batch for event in left for batch in event.batches})
                 has = f". Rank {rank} has those of {some} left after its last input half"
                 yield f"{has}: do one where it is idle before"
+
+    def _gathers_for_use(self, kind: str) -> bool:
+        """Return whether a collective of this verb brings a weight that the next computation of its rank reads."""
+        if kind != ALLGATHER.kind:
+            return False
+        calls = [one for one in self.events_on_chain if one.kind == kind and one.tensor == "Weight"]
+        call = min(calls, key=lambda one: (one.start, one.rank), default=None)
+        own = [one for one in self.outcome.events if call is not None and one.rank == call.rank]
+        after = next((one for one in own if call and one.stream == "compute" and one.start >= call.end), None)
+        return call is not None and after is not None and after.layer == call.layer and after.kind != UPDATE.kind
+
+    def _idle_before(self, kind: str) -> str:
+        """Return in which gap a rank could carry out an operation of this verb that is on the longest chain, after all
+        that it sends; or an empty text. Each is made for a layer of which the gradient is complete by then."""
+        by_rank = defaultdict[int, list[Event]](list)
+        for event in self.outcome.events:
+            by_rank[event.rank].append(event)
+        waiting = Waiting(by_rank, self.outcome.time)
+        for late in sorted((one for one in self.events_on_chain if one.kind == kind), key=lambda one: one.start):
+            own = by_rank[late.rank]
+            ready = max((one.end for one in own if one.tensor == "WeightGrad" and one.layer == late.layer), default=0.0)
+            for gap in waiting.gaps(late.rank):
+                begins = max(gap.start, ready)
+                if gap.call is not None and gap.end - begins > NEARLY and gap.end <= late.start:
+                    when, idle = self.unit.at(self.unit.brief(_rounded(begins))), self._lasting(gap.end - begins)
+                    waits = (
+                        f"rank {late.rank} waits {idle} for {show_call(gap.call.kind, gap.call.layer)} from {when} on"
+                    )
+                    done = f"and has the whole gradient of layer {late.layer} by then"
+                    return f"{waits}, {done}: do {show_call(kind, late.layer)} there, and not at the end"
+        return ""
 
     def _before_a_send(self, kind: str) -> set[int]:
         """Return the ranks that send something after an operation of this verb that is on the longest chain."""

@@ -82,6 +82,7 @@ class Verdict:
     idle: float | None = None  # the share (0 to 1) of all ranks' time in which they neither compute nor communicate
     held_at: tuple[str, ...] = ()  # other sizes at which it was right, too
     failed_at: str = ""  # the other size at which it was wrong
+    too: str = ""  # "slow" or "large": what it was too much of there, where it was right but for that
     error: Mistake | None = None  # the parts of the error in the message, if there is one
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow

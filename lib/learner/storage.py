@@ -357,7 +357,8 @@ class Storage(dict[Hashable, Any]):
                 layer = labels.layer  # here the gradient of an output has the key of its layer
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
-                return f"{what} is there under another key, model.{self._name}[{_written(other)}]: store it where it is looked for"
+                there = f"{what} is there under another key, model.{self._name}[{_written(other)}]"
+                return f"{there}: store it where it is looked for"
         return ""
 
     def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
@@ -665,7 +666,10 @@ class Storage(dict[Hashable, Any]):
                 if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
                     return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
-                return self._before_its_forward(layer, batches, there) if popped and activation else there
+                if popped and activation:
+                    return self._before_its_forward(layer, batches, there)
+                turn = f", before backward({layer - 1}, ...), that of the last of its layers"
+                return there + turn * (not activation and len(self._layers_run()) > 1)
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
@@ -702,9 +706,11 @@ class Storage(dict[Hashable, Any]):
             done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
             return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
+        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer)
+        first = f"that of {numbered('micro-batch', ready)} comes first" if ready else "another backward does"
         return (
-            f"{missing}, which has run {known}. If this is for its backward, more forwards "
-            f"have to come before that one, or another backward does. If it is for the forward: {there}"
+            f"{missing}, which has run {known}. If this is for its backward, {first}, or more forwards have to come "
+            f"before that one. If it is for the forward: {there}"
         )
 
     def _layers_run(self) -> list[int]:
@@ -738,6 +744,11 @@ class Storage(dict[Hashable, Any]):
                 return (
                     f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"
                 )
+        next_one = max(self._layers_run(), default=-1) + 1  # here its input still is
+        stored: list[Labels] = [tensor._token.labels for tensor in self.values()]
+        kept = any((one.kind, one.layer) == ("Activation", next_one) for one in stored)
+        if layer == rank.layers and kept and (missing := simulator.run_by_nobody(rank)):
+            return missing
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
         return f"{first}{made} before that; or is it under another key?"

@@ -22,6 +22,8 @@ from ..record.training import BACKWARD, FORWARD
 from .cost import Cost
 from .mesh import Axis, Group, Mesh
 
+EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
+"""What to do about a condition above a sum."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
@@ -267,9 +269,9 @@ class Asked:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
         never awaited; or nothing."""
         for record in reversed(self.log):
-            if getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None:
-                if (record.labels.kind, record.layer) == (kind, layer):
-                    return cast(str, record.kind)
+            left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
+            if left and (record.labels.kind, record.layer) == (kind, layer):
+                return cast(str, record.kind)
         return ""
 
     def met_by_others(self, kind: str, layer: int) -> str:
@@ -283,6 +285,18 @@ class Asked:
                 return (
                     f"{calls}: a collective is called by every rank of its group, so it stands below no `if` of a rank"
                 )
+        return ""
+
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+        own = self._past()
+        for layer, verb in {
+            layer: verb for one in self.ranks.values() for layer, verb in one._past().summed.items()
+        }.items():
+            some = [rank for rank, one in sorted(self.ranks.items()) if layer in one._past().summed]
+            if not own.summed and own.gradients.get(layer):
+                only = f"only {numbered('rank', some)} call{'s' * (len(some) == 1)} model.{verb}(..., {layer})"
+                return f"{only}: is a condition above it true there alone? {EVERY_RANK}"
         return ""
 
     def not_brought(self, layer: int, batches: frozenset[int]) -> str:
@@ -816,6 +830,21 @@ class Asked:
         has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
         return f"{has}: reduce-scatter over axis={show_axis(own)} first" if own and next(iter(cuts)) != own else has
 
+    def cut_once(self, layer: int) -> str:
+        """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
+        whole, where reduce-scatters have cut it otherwise; or an empty text."""
+        own, cuts = self.axis_of_pieces(layer), [*self._past().cuts.get(layer, {})]
+        others = [axis for axis in self.mesh.axes if axis != own]
+        if not own or cuts in ([], [own]) or len(others) != 1:
+            return ""
+        held = f"here weight and state are cut over axis={show_axis(own)} only"
+        sums = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(others[0])})"
+        if cuts[0] == own:
+            again = f"the reduce-scatter over axis={show_axis(others[0])} cuts the gradient again"
+            return f"{held}, and {again}: in its place {sums}, which sums the pieces"
+        first = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(own)})"
+        return f"{held}: cut the gradient over that one, {first}, and sum the pieces over the other, {sums}"
+
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
         an axis; or an empty text."""
@@ -856,11 +885,16 @@ class Asked:
         if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
             return ""
         verb, are = next(iter(sums.values())), "is" if len(own) == 1 else "are"
+        todo = "Sum that one, too, before the two are added: "
+        if verb != SCATTERREDUCE.kind:
+            todo = (
+                f"Add up this rank's own ones first, model.grad_weights[{layer}] + grad, and sum over the ranks once, "
+            )
+            todo += "after the last: "
         cut = ", which sums and cuts; shard only cuts" * (verb == SCATTERREDUCE.kind and not grad.is_whole())
         return (
             f"{numbered('micro-batch', done)} in this gradient are summed over the ranks, and "
-            f"{numbered('micro-batch', own)} {are} this rank's own. Sum that one, too, before the two are added: "
-            f"grad = await model.{verb}(grad, {layer}){cut}"
+            f"{numbered('micro-batch', own)} {are} this rank's own. {todo}grad = await model.{verb}(grad, {layer}){cut}"
         )
 
     def replaced_sum(self, layer: int, grad: Labels) -> str:
@@ -874,7 +908,8 @@ class Asked:
         stored = f"model.grad_weights[{layer}]"
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
-            f"one: piece = await model.{verb}(grad, {layer}), and then {stored} = {stored} + piece"
+            f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
+            f"{stored} = {stored} + piece"
         )
 
     def axes_of_copies(self, layer: int) -> list[str]:
@@ -914,6 +949,10 @@ class Asked:
             return (
                 f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
             )
+        if self.axis_of_pieces(layer) == left[0] and not grad.is_whole() and not self.is_cut(layer):
+            call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
+            cuts = f"shard has cut it, and summed nothing over axis={show_axis(left[0])}"
+            return f"it has been summed over {over} only: {cuts}. In place of .shard(...), {call} sums and cuts"
         call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
@@ -941,6 +980,8 @@ class Asked:
             load = f"model.load_weights({layer}, model.rank, model.RANKS)"
             return f"each rank loads one of as many pieces as there are ranks, and then they are all of it: {load}"
         axis = self.axis_of_pieces(layer, weight.adapter)
+        if axis is None and own is not None and (few := self._too_few_pieces(own)):
+            return few
         over = f", axis={show_axis(axis)}" if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"
         if own is None or same_pieces(own, weight):
@@ -966,6 +1007,17 @@ class Asked:
             return f"{fix}the whole weight, once it is gathered: weight.shard({index})"
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+
+    def _too_few_pieces(self, own: Labels) -> str:
+        """Return that all ranks together have not loaded all pieces of a weight, one of which is this rank's ``own``;
+        or an empty text."""
+        known = [one._loaded_piece(own.layer, own.adapter) for one in self.ranks.values()]
+        pieces = {shard for one in known if one is not None and one.total == own.total for shard in one.shards}
+        if not self.mesh.axes or len(self.ranks) < self.mesh.everyone or len(pieces) == own.total:
+            return ""
+        size = f"model.axis_size({show_axis([*self.mesh.axes][-1])})"
+        have = f"all ranks together have loaded {len(pieces)} of {own.total} pieces"
+        return f"{have}: there are as many pieces as ranks along an axis, such as {size}, at every size"
 
     def whole_on_mesh(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have

@@ -7,7 +7,7 @@ from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
-from ..basics.errors import Fix, PuzzleError, show_layers, show_set
+from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
@@ -31,7 +31,16 @@ from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.sought import Sought, sought_before
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, own_input, sent_away, sent_to_it
+from .advice.stages import (
+    BOTH_ENDS,
+    first_gradient,
+    not_at_both_ends,
+    own_gradient,
+    own_input,
+    run_by_nobody,
+    sent_away,
+    sent_to_it,
+)
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -375,6 +384,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
+    run_by_nobody = staticmethod(run_by_nobody)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
@@ -480,6 +490,11 @@ class LocalSimulator:
                 return taken if rank.others_have(0) else f"{taken} Do it {every}"
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
+        def of_run() -> str:  # no puzzle's, which would have its own number of them
+            one_each = rank.batches == 1 < ranks and all(batch < ranks for batch in batches)
+            few = f"this run has 1 micro-batch for {ranks} ranks, and run(..., batches={ranks}) has one for each. Else "
+            return few * one_each + which()
+
         alone = "there is one micro-batch only, number 0: model.get_activation([0])"
         cut = "all ranks train slices of the same micro-batches: model.get_activation([batch]).shard(model.rank, "
         cut += f"model.RANKS), for batch in range(model.BATCHES), which is {rank.batches} here"
@@ -489,11 +504,12 @@ class LocalSimulator:
             "four_stages": which,
         }
         fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
+        fix_for[GRADED] = which
         problem = "a micro-batch is out of range"
         if operation == "fake_grad":
             zero = "a rank that has nothing to add brings the gradient of no micro-batches: model.fake_grad(layer, [])"
             raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=zero)
-        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=of_run, fix_for=fix_for)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:

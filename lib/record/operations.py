@@ -192,6 +192,13 @@ class Rank(Protocol):
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""
 
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+
+    def cut_once(self, layer: int) -> str:
+        """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
+        whole, where reduce-scatters have cut it otherwise; or an empty text."""
+
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
 

@@ -17,13 +17,12 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     last = [call.rank.past_record(call.index) for call in ring]
     if len({(one.kind, one.layer) if one is not None else None for one in last}) > 1:
         return ""
-    sent = {call.peer: links[call.peer].sent.get(call.rank.rank, 0) for call in ring if call.peer in links}
+    senders = [(call.peer, call.rank.rank) for call in ring if call.peer is not None and call.peer in links]
+    sent = {sender: links[sender].sent.get(rank, 0) for sender, rank in senders}
     least, most = min(sent.values(), default=0), max(sent.values(), default=0)
     if least == most:
         return ""
-    fewer, more = (
-        [rank for rank, times in sent.items() if times == many and rank is not None] for many in (least, most)
-    )
+    fewer, more = ([rank for rank, times in sent.items() if times == many] for many in (least, most))
     have = f"{numbered('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} sent fewer messages to the next rank than"
     step = "each rank sends as often as it receives, so the pass_to stands below no `if` of a rank"
     return f"{have} {numbered('rank', more)} ({least} and {most}): in a ring {step}"

@@ -36,6 +36,16 @@ def not_all_loaded(rank: Asked) -> str:
     return f"no rank has loaded {numbered('layer', missing)}, and rank {rank.rank} has {own}: are its ranges right?"
 
 
+def run_by_nobody(rank: Asked) -> str:
+    """Return which layers no rank has run, where this one has run the layer before these; or an empty text."""
+    run = set[int]().union(*[one.layers_run() for one in rank.ranks.values()])
+    left, top = {*range(rank.layers)} - run, max(rank.layers_run(), default=-1)
+    if not left or top < 0 or left != {*range(top + 1, rank.layers)} or len(rank.ranks) < rank.mesh.everyone:
+        return ""
+    none = f"no rank has run {numbered('layer', left)} of {rank.layers}: a stage has model.LAYERS // stages layers"
+    return f"{none}. If layer {top + 1} is for another rank, pass on to it what forward({top}, ...) has given"
+
+
 def first_gradient(rank: Asked) -> str:
     """Return that the loss makes the first gradient on this rank, where it has run the last layer on a micro-batch
     whose backward is still to come; or an empty text."""
