@@ -209,9 +209,11 @@ class Storage(dict[Hashable, Any]):
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
         if to is not None and labels.kind == "KeysValues":
             if simulator.has_run(rank, LOSS.kind, rank.layers):
-                own = f"model.{self._name}[{_written(key)}, layer]"
+                of_layer = isinstance(key, tuple) and labels.layer in key
+                own = f"model.{self._name}[{_written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"
                 return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
-            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+            both = f"model.{self._name}[{_written(key)}] without pop keeps it, to be sent and attended to"
+            return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
         if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
             own = f"model.{self._name}[{_written(key)}, layer]"
             return (
@@ -253,7 +255,8 @@ class Storage(dict[Hashable, Any]):
     def _with_half(self, key: Hashable, plain: str) -> str:
         """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
         ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
-        if not (half := self._half_too_soon(key)):
+        meant = self._of_key(key)
+        if not (half := self._half_too_soon(key)) or (meant is not None and self._one_key_off(*meant)):
             return plain
         halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
         return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"

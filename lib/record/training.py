@@ -576,9 +576,9 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         return f"cut both alike, out of what load_weights gave: weight.shard{numbers} and opt_state.shard{numbers}"
     if len(weight.shards) == len(opt_state.shards) == 1 and not (weight.is_whole() or opt_state.is_whole()):
         same = "weight.shard and model.load_weights, which gives the state, with the same numbers, "
-        numbers = [rank.numbers_of(weight), rank.numbers_of(opt_state)]
-        along = [one for one in numbers if "axis_index" in one and rank.axes_of_layers()]
-        return f"cut both alike: {same}{' or '.join(along or numbers)}"
+        both = [rank.numbers_of(weight), rank.numbers_of(opt_state)]
+        along = [one for one in both if "axis_index" in one and rank.axes_of_layers()]
+        return f"cut both alike: {same}{' or '.join(along or both)}"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
