@@ -201,7 +201,35 @@ UPPER_FIRST = "        await F(1)\n        await B(1)\n        await F(0)\n     
 TURNS = "    for _ in range(n - r):\n        await F(1)\n        await B(1)\n"
 HALVES = "            await backward_input(chunk, mb)\n            await backward_weight(chunk, mb)\n"
 KEPT = "            if isinstance(got, Activation):\n                acts[key] = got\n            else:\n                grads[key] = got\n"
-LATE = """            await backward_input(chunk, mb)
+TAIL = """    while done["B1"] < m:
+        await B(0)
+        await B(1)
+    while done["B0"] < m:
+        await B(0)
+"""
+LATE = """    late = []
+
+    async def I(chunk):
+        if done["B%d" % chunk] < m:
+            mb = done["B%d" % chunk]
+            await backward_input(chunk, mb)
+            late.append((chunk, mb))
+            done["B%d" % chunk] += 1
+
+    while done["B1"] < m:
+        await I(0)
+        await I(1)
+        if len(late) > 2:
+            await backward_weight(*late.pop(0))
+            await backward_weight(*late.pop(0))
+    while done["B0"] < m:
+        await I(0)
+        if late:
+            await backward_weight(*late.pop(0))
+    while late:
+        await backward_weight(*late.pop(0))
+"""
+LATER = """            await backward_input(chunk, mb)
             if mb:
                 await backward_weight(chunk, mb - 1)
 """
@@ -275,7 +303,7 @@ ROWS = [
         ("And with halves",),
     ),
     Row(
-        wrong("zbv", "weight halves after a whole micro-batch more", (HALVES, LATE), (ENDS, LEFT + ENDS)),
+        wrong("zbv", "weight halves a pair late", (TAIL, LATE)),
         ("wait for backward_weight alone at the peak", "let these weight halves come sooner on rank"),
         ("do the same at every size", "such as 2", "Add a gradient to the sum"),
     ),
@@ -285,7 +313,7 @@ ROWS = [
         ("tensor.shard(model.rank",),
     ),
     Row(
-        wrong("ring_attention", "the backward begins with the last keys of the forward", (' = acts["kv", layer]\n', ' = acts.pop(("kv", layer))\n'), ('acts.pop("kv"))\n            if send:', 'acts["kv"])\n            if send:'), ('        acts["kv"] = acts.pop(("kv", layer))\n        for', "        for")),
+        wrong("ring_attention", "the backward begins with the last keys of the forward", ('acts["kv", layer] = model.project(layer, acts[layer], weight)\n        acts["kv"] = acts["kv", layer]\n', 'acts["kv"] = model.project(layer, acts[layer], weight)\n'), ('acts["att", layer], acts.pop("kv"))', 'acts["att", layer], acts["kv"])'), ('        acts["kv"] = acts.pop(("kv", layer))\n', "")),
         ("the backward of layer 7 has begun with the keys and values of rank 1: begin with this rank's own",),
         ("one hop more",),
     ),
@@ -367,3 +395,12 @@ def test_the_first_forwards_come_first_where_they_are_the_difference() -> None:
     assert here.status == FAIL and here.right, here.message
     assert here.costs_time.startswith("before their first backward") or "do more forwards" in here.costs_time
     assert "through its first layer" not in here.costs_time, here.costs_time
+
+
+def test_weight_halves_that_are_late_are_named_for_their_memory() -> None:
+    late = wrong("zbv", "weight halves a micro-batch late", (HALVES, LATER), (ENDS, LEFT + ENDS))
+    here = grade(function(late), "zbv", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right, here.message
+    assert "are read next by backward_weight" in here.costs_memory, here.costs_memory
+    assert "wait for backward_weight alone: let it come sooner, on rank 2" in here.costs_memory, here.costs_memory
+    assert "the forwards of so many others" not in here.costs_memory, here.costs_memory
