@@ -1567,7 +1567,7 @@ async def wsdp(model: Model) -> Model:
             "micro-batches by stage",
             ("mbs = range(replica * share, (replica + 1) * share)", "mbs = range(stage * share, (stage + 1) * share)"),
         ),
-        ("its share of the batch goes by the place of its pipeline, and not by that of its stage",),
+        ('ranks along axis="x" have the same layers, and share the batch: share number model.axis_index("x")',),
         ("range(model.rank, model.BATCHES, model.RANKS)",),
     ),
     Row(
@@ -1839,7 +1839,7 @@ async def wsdp(model: Model) -> Model:
             "share of the ranks",
             ("share = model.BATCHES // replicas", "share = model.BATCHES // model.RANKS"),
         ),
-        ("with share = model.BATCHES // replicas",),
+        ('each of model.BATCHES // model.axis_size("x") micro-batches',),
         ("range(model.rank, model.BATCHES, model.RANKS)",),
     ),
     Row(
@@ -2165,7 +2165,7 @@ ROWS += [
     ),
     Row(
         changed("sequence_parallel", "the input is whole", (".shard(model.rank, model.RANKS)\n", "\n")),
-        ("needs no gather", "keep its slice only"),
+        ("needs no gather", "store its slice only"),
     ),
     Row(
         changed(
@@ -2365,7 +2365,7 @@ ROWS += [
             "the host keeps its weights",
             ("                sends.append(model.pass_to(model.devices[0], model.weights[layer]))\n", ""),
         ),
-        ("no rank has sent rank 0 a message",),
+        ("the host, rank 1, has finished, and has sent it no weight",),
     ),
     Row(
         changed(
@@ -3558,7 +3558,9 @@ COSTS_MORE = [
 """,
             ),
         ),
-        ("A task makes its first call only when the function that has made it awaits something",),
+        (
+            "A task goes on only while the function that has made it awaits something: await an earlier one after each backward",
+        ),
     ),
     Row(
         changed(
@@ -4070,20 +4072,7 @@ COSTS += [
     ),
 ]
 
-COSTS += [
-    Row(
-        changed(
-            "replica_fsdp",
-            "a sum across nodes for each micro-batch",
-            (
-                f"            grad = await {IN_NODE}\n",
-                f'            grad = await {IN_NODE}\n            grad = await model.scatterreduce(grad, layer, axis="replica")\n',
-            ),
-            (f"await {ACROSS_NODES}", "model.grad_weights.pop(layer)"),
-        ),
-        ("add up the gradients of all micro-batches of a rank first, and sum over the ranks once",),
-    ),
-]
+COSTS += []
 
 
 COSTS += [
@@ -4388,7 +4377,7 @@ AT_REAL_SIZE += [
             "states cut by rank",
             ("load_weights(l, copy, copies)", "load_weights(l, model.rank, model.RANKS)"),
         ),
-        ('(model.axis_index("x"), model.axis_size("x")) or (model.rank, model.RANKS)',),
+        ('with the same numbers, (model.axis_index("x"), model.axis_size("x"))',),
     ),
 ]
 """The same in a run of a thousand GPUs: the words name the axis."""

@@ -132,7 +132,7 @@ ROWS += [
                 "share = end // model.RANKS, model.BATCHES // model.RANKS",
             ),
         ),
-        ('ranks along axis="half" have the same layers, and share the batch',),
+        ("the lower stage of a rank has the micro-batches of its half",),
     ),
     Row(
         changed(

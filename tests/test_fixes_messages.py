@@ -344,7 +344,7 @@ ROWS = [
     ),
     Row(
         wrong("repair_straggler", "numbers written out", (MINE, "range(10) if model.rank == 0 else range(10 + 11 * (model.rank - 1), 10 + 11 * model.rank)")),
-        ("such as 10", "give each of the 3 to one rank, range(first, model.BATCHES, model.RANKS)"),
+        ("such as 10", "give each of the 3 micro-batches to one rank, range(first, model.BATCHES, model.RANKS)"),
         (MINE,),
     ),
     Row(

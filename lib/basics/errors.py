@@ -102,6 +102,7 @@ class PuzzleError(AssertionError):
 
     sticks = True  # whether it fails a graded run even if it is caught
     run: Any = None
+    so_far: Callable[[], Sequence[Any]] | None = None  # returns the events up to it, where there is no ``run``
     entry: int | None = None
     """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
     _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts
@@ -168,6 +169,10 @@ class PuzzleError(AssertionError):
         self.settle()
         parts = {"expected": self.expected, "got": self.got, "fix": self.fix, "line": self.line}
         return partial(type(self), where=self.place, fix_for=dict(self.fix_for), **parts), (self.problem,)
+
+
+class OutOfTime(PuzzleError):
+    """A run that did not end within its time. A rank may have been interrupted in the middle of a record of its log."""
 
 
 class Deadlock(PuzzleError):

@@ -1,7 +1,7 @@
 """The rules that a puzzle's spec may name: conditions on the log beyond layout, time and memory."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -25,8 +25,13 @@ def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
 
 def one_micro_batch(outcome: Outcome) -> None:
     """Raise PuzzleError unless every operation through a layer works on one micro-batch."""
+    one_at_a_time(outcome.events)
+
+
+def one_at_a_time(events: Iterable[Event]) -> None:
+    """Raise PuzzleError for the first of these operations that works on several micro-batches."""
     trains = training()
-    for event in outcome.events:
+    for event in events:
         if event.kind in trains and len(event.batches) > 1:
             expected = "one micro-batch after the other, as the puzzle asks"
             fix = "model.get_activation([micro_batch]) in a loop over the micro-batches"

@@ -360,8 +360,6 @@ class Excess:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
-        if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
-            return f"take it again right before {BACKWARD.kind}, model.get_activation(...), which takes no time."
         if kind == "KeysValues":
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"
@@ -371,6 +369,8 @@ class Excess:
             return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: let it come sooner, on rank {self.peak.rank}."
         if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
+        if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
+            return ""  # the first input is read by the last backward of all
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
 
     def _batches(self, held: Held) -> frozenset[int]:
@@ -386,9 +386,8 @@ class Excess:
         fewer = "so that fewer are on their way at a time."
         if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-            return (
-                f"{made} Tasks go on only while the function awaits: after each backward let it await an earlier task."
-            )
+            made += " A task goes on only while the function that has made it awaits something: await an earlier one "
+            return f"{made}after each backward."
         return f"await a call before the next one is made, {fewer}"
 
     def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:

@@ -8,13 +8,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_axis, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, show_axis, show_call
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES, STAGES, four_stages
+from ..course.rules import RULES, STAGES, four_stages, one_at_a_time, one_micro_batch
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
@@ -96,8 +96,7 @@ def _judged(
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             error.fix = never_awaited(source()) or error.fix
-            written = written_out(puzzle, source(), bool(error.fix))
-            message = f"right at its own size, but not with {show_size(size)}{written}\n{error}"
+            message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
             too = error.too if isinstance(error, OverLimit) else ""
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size), too=too)
@@ -153,25 +152,21 @@ FEATURE_NAMES = {
 """The names of features that are not keywords or operations."""
 
 
-FIRST_OF_ALL = ("one_micro_batch",)
-"""Rules that are asked of a run up to an error, too."""
-
-
 def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
     """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
     where that has happened before it: what follows from that has the wrong cure."""
-    if error.run is None:
+    if error.run is not None:
+        events = error.run.events
+    elif error.so_far is not None:
+        events = error.so_far()
+    else:
         return error
     try:
-        for rule in FIRST_OF_ALL:
-            if rule in puzzle.rules:
-                RULES[rule](error.run)
+        one_at_a_time(events if one_micro_batch.__name__ in puzzle.rules else ())
     except PuzzleError as first:
         return first
-    if LISTS in puzzle.words:
-        return error
-    with_lists = [event for event in error.run.events if LISTS in event.words]
-    return _not_granted(with_lists[0], LISTS, puzzle, error.run) if with_lists else error
+    with_lists = [event for event in events if LISTS in event.words and LISTS not in puzzle.words]
+    return _not_granted(with_lists[0], LISTS, puzzle, puzzle.size["layers"]) if with_lists else error
 
 
 def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
@@ -180,14 +175,14 @@ def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None)
     for event in outcome.events:
         for feature in event.words:
             if feature not in puzzle.words:
-                error = _not_granted(event, feature, puzzle, outcome)
+                error = _not_granted(event, feature, puzzle, outcome.layers)
                 own = [one for one in outcome.events if one.rank == event.rank]
                 at = next(at for at, one in enumerate(own) if one is event)
                 error.line = next(iter(_lines_at(puzzle, watch, event.rank, [at])), "")
                 raise error
 
 
-def _not_granted(event: Event, feature: str, puzzle: Puzzle, outcome: Outcome) -> PuzzleError:
+def _not_granted(event: Event, feature: str, puzzle: Puzzle, layers: int) -> PuzzleError:
     """Return the error of an operation with a feature that the puzzle does not grant."""
     subject, when = subject_of(feature), puzzle.unit.brief(event.issued)
     about = f", which is the subject of puzzle {subject.number}" if subject else ""
@@ -199,7 +194,7 @@ def _not_granted(event: Event, feature: str, puzzle: Puzzle, outcome: Outcome) -
         name = {"WeightGrad": "grad", "Weight": "weight"}.get(event.tensor or "", "tensor")
         fix = f"one call for each layer: await model.{event.kind}({name}, layer{axis})"
     if feature == SLICES and PROJECT.kind in puzzle.words:
-        fix = _of_slices(event, outcome.layers)
+        fix = _of_slices(event, layers)
     if feature == AXES and event.op:
         names: Any = event.op[0]
         over = " and then ".join(f"axis={show_axis(name)}" for name in names)
@@ -231,13 +226,12 @@ EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and 
 LONGEST = 100_000  # characters of a program that is searched for numbers
 
 
-def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
+def written_out(puzzle: Puzzle, source: str = "") -> str:
     """Return what is asked of a program that is right at its own size only, where a number of that size stands in its
-    ``source``; nothing of numbers if that is not known, as all may be general. ``led``: whether something else is said
-    of what to write, so that axes are not asked for."""
+    ``source``; nothing of numbers if that is not known, as all may be general."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
-    own |= {one // other for one in own for other in [*own, 2]}
+    own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
     own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
     numbers = _numbers(source)
     some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
@@ -245,8 +239,8 @@ def written_out(puzzle: Puzzle, source: str = "", led: bool = False) -> str:
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
-    if not found or (led and found == 2):  # the 2 of ``2 * model.RANKS`` stands in many a program
-        return " (is the size of one axis taken where that of another is meant?)" * (several and not led)
+    if not found:
+        return " (is the size of one axis taken where that of another is meant?)" * several
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
@@ -274,7 +268,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
     fewer layers than ranks; or an empty text."""
     layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
-    if not str(error.problem).startswith("deadlock") or layers >= ranks or SHARE not in source:
+    if not isinstance(error, Deadlock) or layers >= ranks or SHARE not in source:
         return ""
     return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
 

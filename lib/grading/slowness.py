@@ -18,7 +18,6 @@ from ..course.outlines import (
 from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past import dealt
-from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER
 from ..record.events import Event
@@ -29,8 +28,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_gr
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
+from .needless import early_receive, late_send, needless_waits, sums_in_words
 from .needless import in_words as needless_in_words
-from .needless import needless_waits
 from .ordering import Ordering
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
@@ -43,10 +42,6 @@ hidden."""
 MOST_LINES = 2  # of the learner that are shown for calls that are too many
 MOST = 1000
 """Records before a send in which one looks for what has delayed it."""
-GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
-"""By what operation a rank makes what goes round a ring."""
-READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
-"""Which operations read it. (A sum is none.)"""
 ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
 """Operations for which no other rank waits."""
 
@@ -116,6 +111,7 @@ class Slowness:
         self.outcome, self.puzzle, self.goal, self.unit = outcome, puzzle, goal, puzzle.unit
         self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
         self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
+        self.in_order = chain.events  # of the longest chain
         self.events_on_chain = {*chain.events}
         self.order = Ordering(outcome, puzzle, goal)
         self.named: set[str] = set()  # the operations of which more is done than by the goal's program
@@ -285,6 +281,8 @@ class Slowness:
         left = [call[1:] for call in known if call[0] == kind and call not in done]
         number = sum(more.values())
         said = f": {number} more, of {which}{at}"
+        if number != times - sum(one.times for (verb, _), one in self.known.items() if verb == kind):
+            said = f", of {which}{at}"  # counted over stages that are others in the target's program
         if left and number == times:
             said = f", of {self._of(left)}, where these are of {which}{at}"
         elif left:
@@ -416,11 +414,20 @@ class Slowness:
         none = Effort(0, 0.0)
         own, theirs = self.chain[word], self.their_chain.get(word, none)
         plural = "" if own.times == 1 or word == MESSAGES or " " in word else "es" if word.endswith("s") else "s"
-        said = f"{own.times} {word}{plural} ({self._lasting(own.ticks)}) {'is' if own.times == 1 else 'are'} on the "
-        said += f"longest chain, on that of the {self.goal} {theirs.times or 'none'}"
+        said = f"{own.times} {word}{plural}{self._layers_on_chain(word)} ({self._lasting(own.ticks)}) "
+        said += f"{'is' if own.times == 1 else 'are'} on the longest chain, on that of the {self.goal} "
+        said += f"{theirs.times or 'none'}"
         said += f" ({self._lasting(theirs.ticks)})" * bool(theirs.times)
         advice = self._advice(word)
         return f"{said}: {advice}" if advice else said
+
+    def _layers_on_chain(self, word: str) -> str:
+        """Return of which layers the collectives of a word are that stand on the longest chain, where these are few."""
+        on_chain = {
+            event for event in self.events_on_chain if event.stream == "collective" and word_of(event.kind) == word
+        }
+        layers = {event.layer for event in on_chain if event.layer is not None and not event.layers}
+        return f" of {numbered('layer', layers)}" if 0 < len(layers) <= MOST_LINES else ""
 
     def _advice(self, word: str) -> str:
         """Return what to do about an operation that is no more work than the goal's, but more of the chain."""
@@ -436,6 +443,8 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
+            if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
+                return of_sums
             ahead = "make the call before the work that does not need its result, and await it where it is needed"
             return ahead + "; gather the next layer's weight before the work of this one" * self._gathers_for_use(kind)
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
@@ -476,45 +485,26 @@ class Slowness:
         return ""
 
     def _late_send(self) -> str:
-        """Return which send of the longest chain begins after a computation that does not make what it carries, though
-        that was there before; or an empty text. Only of what goes round a ring: ``late_messages`` is for stages."""
-        for event in self.events_on_chain:
-            if event.kind != SEND.kind or event.tensor not in GIVEN_BY:
-                continue
-            own = [one for one in self.outcome.events if one.rank == event.rank]
-            at = next(place for place, one in enumerate(own) if one is event)
-            before = [one for one in own[:at] if one.stream == "compute" and one.length and one.end <= event.start]
-            came = [one.end for one in own[:at] if _gives(one, event)]
-            if came and before and not _gives(before[-1], event) and before[-1].start >= max(came) - NEARLY:
-                line = next(iter(self.lines_at(event.rank, [at])), "")
-                what = f"the {KINDS[event.tensor].word}" + (f" ({line})" if line else "")
-                does = show_call(before[-1].kind, before[-1].layer)
-                said = f"rank {event.rank} sends {what} after {does}, which does not change them"
-                return f"{said}: make that pass_to before it, and await it after it"
-        return ""
+        """Return which send of the longest chain could be made before a computation, or an empty text."""
+        if (found := late_send(self.outcome.events, self.in_order)) is None:
+            return ""
+        event, at, before = found
+        line = next(iter(self.lines_at(event.rank, [at])), "")
+        what = f"the {KINDS[event.tensor or ''].word}" + (f" ({line})" if line else "")
+        said = (
+            f"rank {event.rank} sends {what} after {show_call(before.kind, before.layer)}, which does not change them"
+        )
+        return f"{said}: make that pass_to before it, and await it after it"
 
     def _early_receive(self) -> str:
-        """Return which message of the longest chain, of what goes round a ring, a rank awaits before a computation that
-        does not read it; or an empty text."""
-        by_rank = defaultdict[int, list[Event]](list)
-        for event in self.outcome.events:
-            by_rank[event.rank].append(event)
-        carried = {event.op for event in self.events_on_chain if event.kind == SEND.kind}
-        for rank, own in by_rank.items():
-            for at, event in enumerate(own):
-                for place in event.awaited:
-                    came, after = own[place], (one for one in own[at:] if one.stream == "compute" and one.length)
-                    then = next(after, None)
-                    if came.kind != RECEIVE.kind or came.op not in carried or then is None:
-                        continue
-                    if then.start <= came.end + NEARLY and then.kind not in READ_BY.get(
-                        came.tensor or "", (then.kind,)
-                    ):
-                        line = next(iter(self.lines_at(rank, [place])), "")
-                        what = f"the {KINDS[came.tensor].word}" + (f" ({line})" if line else "")  # type: ignore[index]
-                        waits = f"rank {rank} waits for {what} before {show_call(then.kind, then.layer)}, which does"
-                        return f"{waits} not need it: await that receive a step later, right before what came is added"
-        return ""
+        """Return which message of the longest chain could be awaited after a computation, or an empty text."""
+        if (found := early_receive(self.outcome.events, self.in_order)) is None:
+            return ""
+        came, place, then = found
+        line = next(iter(self.lines_at(came.rank, [place])), "")
+        what = f"the {KINDS[came.tensor or ''].word}" + (f" ({line})" if line else "")
+        waits = f"rank {came.rank} waits for {what} before {show_call(then.kind, then.layer)}, which does not need it"
+        return f"{waits}: await that receive a step later, right before what came is added"
 
     def _halves_at_the_end(self) -> Iterator[str]:
         """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last
@@ -630,12 +620,6 @@ def _ready(own: Sequence[Event], at: int, sends: Sends) -> tuple[float, list[Eve
         elif event.stream == "compute":
             others.append(event)
     return send.start, []
-
-
-def _gives(event: Event, send: Event) -> bool:
-    """Return whether an operation brings, or makes, what a send carries round a ring."""
-    made = event.kind == GIVEN_BY.get(send.tensor or "")
-    return event.layer == send.layer and (made or (event.kind == RECEIVE.kind and event.tensor == send.tensor))
 
 
 def _rounded(ticks: float) -> float:

@@ -24,6 +24,8 @@ from .mesh import Axis, Group, Mesh
 
 EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
 """What to do about a condition above a sum."""
+HALF = "half"
+"""The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
@@ -193,8 +195,20 @@ def dealt(ranks: int, batches: int) -> str:
     if more and ranks < batches:
         some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
         first = f"with a first of its own from 0 to {ranks - 1}, those from {more} on have less"
-        return f"give each of the {batches} to one rank, range(first, model.BATCHES, model.RANKS): {first} ({some})"
+        each_one = f"give each of the {batches} micro-batches to one rank"
+        return f"{each_one}, range(first, model.BATCHES, model.RANKS): {first} ({some})"
     return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+
+def dealt_along(axis: str) -> str:
+    """Return which micro-batches a rank has where the ranks along an axis have the same layers."""
+    place, size = (f"model.axis_{what}({show_axis(axis)})" for what in ("index", "size"))
+    if axis == HALF:
+        own = f"from {place} * share on, with share = model.BATCHES // {size}"
+        other = f"the upper stage those that begin in the other half, from (1 - {place}) * share on"
+        return f"the lower stage of a rank has the micro-batches of its half, {own}; {other}"
+    same = f"ranks along axis={show_axis(axis)} have the same layers, and share the batch"
+    return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
 
 
 def numbered_ranks(number: int) -> str:
@@ -437,19 +451,15 @@ class Asked:
 
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
-        if self.mesh.axes and 0 < len(self.layers_loaded()) < self.layers:
-            if len(copies := self.axes_of_layers()) == 1:
-                place, size = (f"model.axis_{what}({show_axis(copies[0])})" for what in ("index", "size"))
-                same = f"ranks along axis={show_axis(copies[0])} have the same layers, and share the batch"
-                return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
-            share = (
-                "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
-            )
-            share += ": range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
-            first = sum(one.has_loaded(0) for one in self.ranks.values())
-            replicas = f", where {first} ranks have layer 0, and so there are {first} replicas"
-            return share + replicas * (first > 1)
-        return dealt(self.mesh.ranks, self.batches)
+        if not self.mesh.axes or not 0 < len(self.layers_loaded()) < self.layers:
+            return dealt(self.mesh.ranks, self.batches)
+        if len(copies := self.axes_of_layers()) == 1:
+            return dealt_along(copies[0])
+        share = "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
+        share += ": range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
+        first = sum(one.has_loaded(0) for one in self.ranks.values())
+        replicas = f", where {first} ranks have layer 0, and so there are {first} replicas"
+        return share + replicas * (first > 1)
 
     def has_had_its_share(self, batches: frozenset[int]) -> str:
         """Return what to do about inputs after the last one, where this rank is the first stage of a pipeline and has

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
+from ..record.attention import BACKWARD_ATTEND
 from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -316,6 +317,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         and what in ("Activation", "ActivationGrad")
     ):
         keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
+    if what == "KeysValues" and tensor.brought and where.operation == BACKWARD_ATTEND.kind:
+        again = f"kv = await model.{ALLGATHER.kind}(kv, {own})"
+        return f"gather them again right before {where.operation}, {again}, of what this rank has stored; or {keep}"
     if what == "KeysValues" and where.operation == kind and tensor.since >= 0 and tensor.labels.is_whole():
         return "keys and values that were gathered are those of this rank, too: one attend with all of them is enough"
     if tensor.since < 0 and where.operation == kind and where.layer == layer:

@@ -332,14 +332,12 @@ class LocalSimulator:
                 at = len(rank.log)
 
                 def from_another() -> str:
-                    here = (
-                        sought_before(rank, at, src)
-                        or sent_away(rank)
-                        or first_gradient(rank)
-                        or rank.from_another()
-                        or sent_to_it(rank)
-                    )
-                    return here or own_gradient(rank) or own_input(rank) or plain
+                    if here := sought_before(rank, at, src) or sent_away(rank) or first_gradient(rank):
+                        return here
+                    own = own_input(rank)
+                    if there := rank.from_another() or sent_to_it(rank):
+                        return f"{there}. Or: {own}" if own and rank.rank == self.mesh.ranks - 1 else there
+                    return own_gradient(rank) or own or plain
 
                 fix: Fix = from_another
                 if rank.is_host:

@@ -576,9 +576,9 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         return f"cut both alike, out of what load_weights gave: weight.shard{numbers} and opt_state.shard{numbers}"
     if len(weight.shards) == len(opt_state.shards) == 1 and not (weight.is_whole() or opt_state.is_whole()):
         same = "weight.shard and model.load_weights, which gives the state, with the same numbers, "
-        both = [rank.numbers_of(weight), rank.numbers_of(opt_state)]
-        along = [one for one in both if "axis_index" in one and rank.axes_of_layers()]
-        return f"cut both alike: {same}{' or '.join(along or both)}"
+        known = [rank.numbers_of(weight), rank.numbers_of(opt_state)]
+        along = [one for one in known if "axis_index" in one and rank.axes_of_layers()]
+        return f"cut both alike: {same}{' or '.join(along or known)}"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
 
@@ -652,6 +652,10 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
                 f"model.allreduce(grad, {layer}, {over}), or model.scatterreduce, which gives a rank its piece of "
                 "the sum"
             )
+        if rank.experts and not experts_of(layer, rank.experts):
+            dense = f"layer {layer} has no experts, so add up the gradients of all ranks"
+            call = f"grad = await model.allreduce(grad, {layer}), where `not model.experts(layer)`"
+            return f"{dense}, {call}; those of experts need no sum"
         if sum_by != "allreduce":
             return f"add up the gradients of all ranks before the update: grad = await model.{sum_by}(grad, {layer})"
         return (

@@ -16,6 +16,7 @@ from ..machine.mesh import Axis
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
 from ..machine.simulator import LocalSimulator
+from ..record.events import Event
 from ..record.labels import Labels
 from ..record.table import collective, computation
 from ..running.execution import cause, place_at
@@ -221,6 +222,10 @@ class Replay:
             raise ProtocolError("a second deadlock")
         self.stuck = self.simulator.deadlock(lines, frozenset(self.finished))
         return self.stuck
+
+    def so_far(self) -> list[Event]:
+        """Return the events of all ranks up to here: only calls whose times are known."""
+        return [event for state in self.ranks for event in self.simulator.events(state)]
 
     # -- what comes of it ------------------------------------------------------------------------------------------
 

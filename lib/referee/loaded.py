@@ -263,6 +263,7 @@ class Loaded:
             error = presentable(first)
         about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
         error.got = "\n".join(filter(None, [error.got, about]))
+        error.so_far = replay.so_far
         return error
 
 

@@ -12,7 +12,7 @@ from traceback import walk_tb
 from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside, waited_for
-from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError, is_learners, show_line, witnessed
+from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.model import Model
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
@@ -171,11 +171,12 @@ class Execution:
             if self.late or self.raised:
                 problem = f"the run did not end within {self.timeout:.3g} seconds"
                 fix = "look for a loop that never ends"
-                fix += "; a large machine may need a longer timeout" * (len(self.models) > MANY)
+                many = "; does each rank run its own micro-batches only? Else a large machine may need a longer timeout"
+                fix += many * (len(self.models) > MANY)
                 where = Place(detail=name_of(self.fn))
                 if self.busy is not None:
                     where = where._replace(rank=self.busy.rank)
-                raise PuzzleError(problem, where=where, fix=fix, line=self.late[0] if self.late else "")
+                raise OutOfTime(problem, where=where, fix=fix, line=self.late[0] if self.late else "")
         finally:
             self.over = True
             for task in asyncio.all_tasks(loop):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..basics.arguments import describe, one_of_names
-from ..basics.errors import NOWHERE, Deadlock, Place, PuzzleError
+from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError
 from ..learner.dist import Dist
 from ..learner.model import Model
 from ..machine.check import TRAINED
@@ -145,7 +145,12 @@ def train_on(
             raise left
     except PuzzleError as error:
         with collector_off(cycles=True):
-            explain(error, Run(name_of(fn), models, work.train), models)
+            try:
+                explain(error, Run(name_of(fn), models, work.train), models)
+            except (AttributeError, ValueError):
+                if not isinstance(error, OutOfTime):
+                    raise
+                error.run = None  # its log ends in the middle of a record
         raise
     return models
 

@@ -59,6 +59,14 @@ def missing_send(
             if (times := its.sent.get(rank, 0))
         ]
         counts = counts or [f"no rank has sent rank {last.rank.rank} a message"]
+        hosts = [rank for rank, one in links.items() if one.rank.is_host and rank not in waits]
+        if hosts and not last.rank.is_host and not any(links[host].sent.get(last.rank.rank) for host in hosts):
+            ended = (
+                f"rank {last.rank.rank} waits for a message, and the host, rank {hosts[0]}, has finished, and has sent"
+            )
+            return (
+                f"{ended} it no weight: await model.pass_to(model.devices[0], model.weights[layer]) after each update"
+            )
         first = f"{waits_for}: compare who sends to whom, and how often"
         if any(call.rank.is_host for call in receives) and not all(call.rank.is_host for call in receives):
             first = (

@@ -270,6 +270,11 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
         return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
     left = [one for one in rank.mesh.axes if one not in rank.mesh.among(done)]
+    if left and axis in done and rank.axes_of_layers() and not {*rank.axes_of_layers()} & {*left}:
+        once = (
+            f"the gradient of layer {layer} has been summed over axis={show_axis(axis)} before, in another line or in "
+        )
+        return f"{once}an earlier turn of a loop, and once is enough: after the last micro-batch"
     if (
         done
         and not left
@@ -373,6 +378,9 @@ def _shared_over(axis: object, one: InFlight, two: InFlight) -> str:
         have = f"ranks along axis={show_axis(axis)} have different layers, and those along axis={show_axis(right)} "
         have += "share them"
         return f"{have}: await model.{one.kind}(..., {one.layer}, axis={show_axis(right)})"
+    if rank.layers_run() and (idle := rank.ran_nothing()):
+        stages = "are there more stages than layers? The stages of a pipeline are model.RANKS // replicas"
+        return f"{idle} run no layer: {stages}"
     own = f"rank {rank.rank} has loaded layer {one.layer}, and rank {other.rank} layer {two.layer}"
     return f"{own}: ranks that meet along axis={show_axis(axis)} work on the same layers{_along_same_layers(one, axis)}"
 

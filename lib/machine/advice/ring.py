@@ -18,7 +18,7 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     if len({(one.kind, one.layer) if one is not None else None for one in last}) > 1:
         return ""
     senders = [(call.peer, call.rank.rank) for call in ring if call.peer is not None and call.peer in links]
-    sent = {sender: links[sender].sent.get(rank, 0) for sender, rank in senders}
+    sent = {peer: links[peer].sent.get(to, 0) for peer, to in senders}
     least, most = min(sent.values(), default=0), max(sent.values(), default=0)
     if least == most:
         return ""

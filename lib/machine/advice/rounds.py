@@ -18,7 +18,7 @@ def against_rounds(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]
     of, or wait for a message; with the rank that it is to come from, if any."""
     if len(ranks) < 2 or any(one.layers % len(ranks) or one.is_host for one in ranks.values()):
         return ""
-    return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting)
+    return ranks[min(ranks)].dealt_otherwise() or _other_rounds(ranks) or _too_few(ranks, waiting) or _too_many(ranks)
 
 
 def of_its_pipeline(rank: Asked) -> str:
@@ -31,8 +31,9 @@ def of_its_pipeline(rank: Asked) -> str:
 
 def rounds_of_its_pipeline(rank: Asked) -> str:
     """Return which rank of such a pipeline takes too few or too many micro-batches through its first layer before it
-    goes on to its next one, or an empty text."""
-    return _of_stages(_other_rounds(_pipeline_of(rank)))
+    goes on to its next one, or does too many forwards before its first backward, or an empty text."""
+    pipeline = _pipeline_of(rank)
+    return _of_stages(_other_rounds(pipeline) or _too_many(pipeline))
 
 
 def _pipeline_of(rank: Asked) -> Mapping[int, Asked]:
@@ -89,6 +90,20 @@ def first_round(steps: Sequence[Step]) -> tuple[int, int | None]:
         if layer != steps[0][0]:
             return at, layer
     return len(steps), None
+
+
+def _too_many(ranks: Mapping[int, Asked]) -> str:
+    """Return which rank has done more forwards before its first backward than it needs, where others have begun theirs:
+    they wait for its backwards, and it for their forwards."""
+    size = len(ranks)
+    for stage, one in sorted(ranks.items()):
+        chunks, done = one.layers // size, len(one.forwards())
+        enough = (chunks - 1) * size + 1 + 2 * (size - 1 - stage)
+        begun = any(other.backwards() for other in ranks.values())
+        if begun and chunks > 1 and enough < done < chunks * len(one.trained_on()) and not one.backwards():
+            said = f"rank {one.rank} has done {done} forwards and no backward, and {enough} come before its first one: "
+            return f"{said}(len(mine) - 1) * model.RANKS + 1 on the last rank, and on each rank before it two more"
+    return ""
 
 
 def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:

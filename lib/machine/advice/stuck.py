@@ -63,7 +63,7 @@ class Stuck:
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
         by_puzzle = {
-            DEALT: order,
+            DEALT: "" if self._from_another(waits) else order,
             IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
             BOTH_ENDS: not_at_both_ends(any_rank),
             SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
@@ -123,7 +123,7 @@ class Stuck:
             return known
         if wrong := to_wrong_rank(self.links, self.mailboxes):
             return wrong
-        if elsewhere := next(filter(None, map(self._sent_by_another, receives)), ""):
+        if elsewhere := self._from_another(receives):
             return elsewhere
         if len(receives) < len(waits) and (astray := self._astray(receives)):
             return astray
@@ -217,6 +217,11 @@ class Stuck:
         sent = self.links[peer].sent.get(rank, 0) if peer in self.links else 0
         many = "once" if sent == 1 else f"{sent} times"
         return f"; rank {peer} has sent to rank {rank} {many}, which waits for one more" if sent else ""
+
+    def _from_another(self, waits: Sequence[InFlight]) -> str:
+        """Return what to do about the first receive that asks the wrong rank; or an empty text."""
+        receives = [call for call in waits if not call.sends and call.group is None]
+        return next(filter(None, map(self._sent_by_another, receives)), "")
 
     def _sent_by_another(self, call: InFlight) -> str:
         """Return what to do about a receive from a rank that has sent nothing, while another one's messages have never
