@@ -9,6 +9,7 @@ from weakref import ref
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
+from ..record.attention import ATTEND
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
@@ -212,8 +213,10 @@ class Storage(dict[Hashable, Any]):
                 of_layer = isinstance(key, tuple) and labels.layer in key
                 own = f"model.{self._name}[{_written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"
                 return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
-            both = f"model.{self._name}[{_written(key)}] without pop keeps it, to be sent and attended to"
-            return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
+            if not simulator.has_run(rank, ATTEND.kind, labels.layer):
+                both = f"model.{self._name}[{_written(key)}] without pop keeps it, to be sent and attended to"
+                return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
+            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
         if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
             own = f"model.{self._name}[{_written(key)}, layer]"
             return (
