@@ -46,9 +46,9 @@ LINES = {
         "await model.allreduce(v, layer): first the tensor, then its layer; here they are exchanged",
     ),
     "model.get_activation(2)": (
-        "batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "those before it are range(2)",
+        "batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "one in brackets as well, as [model.rank] or [micro_batch]; those before it are range(2)",
     ),
-    "model.get_activation(0)": ("batches must be whole numbers in brackets", "as [model.rank] or [micro_batch]"),
+    "model.get_activation(0)": ("batches must be whole numbers in brackets, one or several, for example [0] or [0, 1]", "one in brackets as well, as [model.rank] or [micro_batch]"),
 }  # fmt: skip
 
 
@@ -211,7 +211,7 @@ TABLE = [
      [("            model.grad_weights[layer] = " + ADDED, "    " + UPDATED + "layer, grad, model.weights[layer], model.opt_states[layer])")],
      "the gradient is missing micro-batches 1-3", "train on all micro-batches and add up their gradients, then update", UPDATED),
     ("replaced instead of added", "grad_accum", [(ADDED, "grad")], "the gradient is missing micro-batches 0-2",
-     "this rank has computed the gradient of micro-batches 0-2 as well: add it to the others, "
+     "this rank has computed the gradient of micro-batches 0-2 as well: store the first one, and add it to the others, "
      "model.grad_weights[0] = model.grad_weights[0] + grad", UPDATED),
     ("added to nothing", "grad_accum", [(ADDED, "model.grad_weights[layer] + grad")],
      "nothing is stored in grad_weights under 1", "store the first gradient as it is, and add to it from the second on",

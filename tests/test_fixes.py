@@ -346,7 +346,7 @@ async def wsdp(model: Model) -> Model:
                 "    if is_first:\n        model.activations[first] = model.get_activation([mb])\n    else:\n        model.activations[first] = await model.receive(src=model.rank - 1)\n    for layer in range(model.LAYERS):\n        weight =",
             ),
         ),
-        ("which waits in allgather(layer 0) for rank 1", "the first layer of your own"),
+        ("which waits in allgather(layer 0) for rank 1", "the first layer of this rank"),
         ("let all ranks do both in the same order",),
     ),
     Row(
@@ -545,7 +545,10 @@ async def wsdp(model: Model) -> Model:
             ('model.allreduce(grad, layer, axis="replica")', 'model.allreduce(grad, layer, axis="shard")'),
             ("REPLICA", "replica"),
         ),
-        ('scatterreduce has cut the gradient over axis="replica"', 'the weight over axis="shard"'),
+        (
+            'here weight and state are cut over axis="shard" only',
+            'grad = await model.allreduce(grad, 1, axis="replica")',
+        ),
         ("piece j of piece i",),
     ),
     Row(
@@ -1039,7 +1042,7 @@ async def wsdp(model: Model) -> Model:
     ),
     Row(
         changed("prefetch", "the last sum is never fetched", ("    model.grad_weights[0] = await sums.pop(0)\n", "")),
-        ("model.grad_weights[0] = await model.scatterreduce(..., 0): keep what it gives",),
+        ("model.scatterreduce(..., 0) was started on this rank, and never awaited",),
     ),
     Row(
         changed(
@@ -1258,7 +1261,7 @@ async def wsdp(model: Model) -> Model:
             ),
         ),
         (
-            "KeysValues of layer 7 was there and was taken out, and was brought to allgather(7): model.activations['kv', 7] without pop keeps it",
+            "KeysValues of layer 7 was there and was taken out when it was brought to allgather: model.activations['kv', 7] without pop keeps it",
         ),
         ("= ... before that",),
     ),
@@ -2320,7 +2323,7 @@ ROWS += [
             "stored under the next layer",
             ("model.activations[layer, mb] = await", "model.activations[layer + 1, mb] = await"),
         ),
-        ("that of layer 1, micro-batch 0, is there under another key, model.activations[(2, 0)]",),
+        ("that of layer 1, micro-batch 0, is there under another key, model.activations[2, 0]",),
         ("model.receive(src=0)",),
     ),
     Row(
@@ -3290,7 +3293,7 @@ ROWS += [
                 "for some in rounds for at, layer in enumerate(mine) for mb in [at * ranks + one for one in some]]",
             ),
         ),
-        ("is there under another key, model.grad_activations[(7, 4)]",),
+        ("is there under another key, model.grad_activations[7, 4]",),
         ("comes first, and gives it",),
     ),
     Row(
@@ -4198,7 +4201,8 @@ ROWS += [
             ),
         ),
         (
-            "receive only after the collectives that the sender joins before it sends, also those of layers that this rank does not run",
+            "every rank calls allgather for every layer, also for those that it does not run, so below no `if` of a rank",
+            "received after the collectives that its sender joins first",
         ),
         ("is it 0 by mistake",),
     ),

@@ -414,7 +414,7 @@ ROWS += [
             ),
         ),
         (
-            "this rank has run the last layer, 7, for micro-batch 0: model.loss makes the first gradient here, with no message",
+            "looks for model.grad_activations[7, 0], the first gradient, which no message brings: model.loss of micro-batch 0 comes first",
         ),
         ("a ring",),
     ),
@@ -677,7 +677,7 @@ ROWS += [
                 "    async def backward(stage: range) -> None:\n        await for_the_input(lower)",
             ),
         ),
-        ("layer 4 is on this rank as well, and its backward gives the gradient for layer 3 with no message",),
+        ("which no message brings: backward(layer 4) of micro-batch 0 gives it on this rank itself, and comes first",),
         ("neighbor",),
     ),
     Row(
@@ -869,7 +869,7 @@ COSTS = [
             ("grad = await sums[layer]", "grad = model.grad_weights.pop(layer)"),
         ),
         (
-            "computes nothing while allreduce(layer 7) is on its way, and then backward_rest(layer 6) of micro-batch 0, which does not need it: keep the call, and await it right before model.update(7, ...)",
+            "computes nothing while allreduce(layer 7) is on its way, and then backward_rest(layer 6) of micro-batch 0, which does not need it: keep the call, and await it a turn later, at the latest before model.update(7, ...)",
         ),
     ),
     Row(

@@ -240,7 +240,7 @@ ROWS += [
             NO_TURN,
         ),
         (
-            "layer 4 is on this rank, too, and what forward(layer 3) gave for micro-batch 0 was sent to rank 0: keep it stored",
+            "rank 3 looks for model.activations[4, 0], which forward(layer 3) of micro-batch 0 gave on this rank itself, and it was sent to rank 0: keep it stored",
         ),
     ),
     Row(
@@ -250,7 +250,7 @@ ROWS += [
             (STEADY, UPPER_FIRST),
             ("after = {lower: rank + 1,", "after = {lower: min(rank + 1, ranks - 1),"),
         ),
-        ("backward of layer 4 comes first",),
+        ("which no message brings: forward(layer 3) of micro-batch 4 gives it on this rank itself, and comes first",),
         ("src=model.rank - 1",),
     ),
     Row(
@@ -260,7 +260,7 @@ ROWS += [
             ("for _ in range(2 * ahead - 1):", "for _ in range(2 * ahead - 2):"),
             FROM_ITSELF,
         ),
-        ("forward(layer 3) gives the input of layer 4 on this rank itself, with no message",),
+        ("which no message brings: forward(layer 3) of micro-batch 0 gives it on this rank itself, and comes first",),
     ),
     Row(
         changed("zbv", "all layers are loaded", (LOADS, LOADS.replace("[*lower, *upper]", "range(end)"))),
@@ -274,8 +274,9 @@ ROWS += [
             ("            own[got.layer, min", "            own[got.layer - (own is model.grad_activations), min"),
         ),
         (
-            "Or is the ActivationGrad of layer 6, micro-batch {1} that rank 1 has received last what it waits for, stored under another key?",
+            "ActivationGrad of layer 6, micro-batch 0, is in model.grad_activations[5, 0]: store it where it is looked for",
         ),
+        ("The order of the work is the mistake",),
     ),
     Row(
         changed(
@@ -331,7 +332,7 @@ ROWS += [
             "a micro-batch is dropped",
             (MINE, "range(model.rank, model.BATCHES, model.RANKS)[: 10 if model.rank == 0 else None]"),
         ),
-        ("give each of the 43 micro-batches to one rank", "3 ranks have 11, and 1 rank has 10"),
+        ("rank 0 has 10, rank 1 has 11, rank 2 has 11, rank 3 has 10: give it to rank 3",),
         ("deal them out",),
     ),
 ]
@@ -430,7 +431,7 @@ COSTS += [
     ),
     Row(
         changed("repair_straggler", "as given", (MINE, "range(model.rank, model.BATCHES, model.RANKS)")),
-        ("that is rank 0, slower than the others: let it be one of those that do less",),
+        ("rank 0 is the slow one", "let the slow rank be the one that has 10"),
         ("the same work",),
     ),
 ]

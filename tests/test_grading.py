@@ -282,6 +282,9 @@ def test_a_rank_that_loads_other_pieces_is_named(layout: str) -> None:
                 error = refused(layout, size, states, state.rank, began=began)
                 how_much = "without the" if got == "nothing of it" else "with the wrong part of the"
                 assert error.problem == f"it begins {how_much} {KINDS[part.kind].word} of layer {part.layer}"
+                if error.fix.startswith("keep the state as load_weights gives it") and part.kind == "OptState":
+                    assert not finer and error.got == got  # it has less of the state than of the weight
+                    continue
                 assert error.got == got and calls_in(error.fix, state.rank, size) == right, error.fix
 
 

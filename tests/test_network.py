@@ -323,10 +323,10 @@ async def _never_set(model: Model) -> None:
 
 WAYS_OUT = {
     _ring_of_receives: "all wait to receive, and nobody has sent: some rank has to send before it receives",
-    _message_or_sum: "rank 0 waits for a message of rank 1, which waits in allreduce(layer 0) for rank 0: receive only "
-    "after the collectives that the sender joins before it sends, also those of layers that this rank does not run; in "
-    "a loop over all layers that is in the turn of the first layer of your own; and a rank whose own first layer is 0 "
-    "receives nothing there: its input is model.get_activation(...)",
+    _message_or_sum: "rank 0 waits for a message of rank 1, which waits in allreduce(layer 0) for rank 0. Rank 0 has "
+    "not called allreduce(layer 0): every rank calls allreduce for every layer, also for those that it does not run, "
+    "so below no `if` of a rank. A message is received after the collectives that its sender joins first: in a loop "
+    "over all layers in the turn of the first layer of this rank",
     _two_groups: "let every rank of the group call the same collectives in the same order",
     _once_too_often: "rank 0 waits for any message, and no rank sends to it any more: compare who sends to whom, "
     "and how often; rank 1 has sent rank 0 1 message",

@@ -109,7 +109,11 @@ ACROSS = (
         ("prefetch", "puzzle 4: each call awaited", AWAITED),
         ("one_f_one_b", "GPipe", FORWARDS_FIRST),
         ("hierarchical", "everything across", ACROSS),
-        ("buckets", "all sums first, then all updates", "start the next call first, and do these while it is on its way"),
+        (
+            "buckets",
+            "all sums first, then all updates",
+            "start the next call first, and do these while it is on its way",
+        ),
         ("checkpointing", "nothing kept", "12 of 12 backwards make all inner activations again"),
         ("zero_bubble", "both halves at once", "8 backward for the weight (4 ticks) are on the longest chain"),
     ],

@@ -59,8 +59,10 @@ NOWHERE = Place()
 Fix = str | Callable[[], str]
 """What to write instead, or what finds that out."""
 NO_OTHERS: Mapping[str, Fix] = {}
-AROUND, CALLS, MOST = 2, 3, 8
+GRADED = "graded"
+"""Of fixes by what a puzzle asks for, the name of the one for every puzzle, in place of that for a run."""
 LINES_OF_A_CALL = 4  # after its first one, that are shown beside it
+AROUND, CALLS, MOST = 2, 3, 8
 """The number of lines shown before and after the learner's, the largest number of calls that led there, and of groups
 of ranks that wait."""
 

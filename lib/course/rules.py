@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ..basics.errors import Place, PuzzleError, numbered, show_set
+from ..basics.errors import Place, PuzzleError, numbered, show_axis, show_set
 from ..basics.units import Elements, divided, whole_or_ratio
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
@@ -457,6 +457,10 @@ def no_whole_gradient(outcome: Outcome) -> None:
             expected = "no rank ever receives a whole gradient, neither at once nor piece by piece"
             axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
             fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
+            others = [name for name in outcome.mesh or {} if name != "shard"]
+            if axis and len(others) == 1:
+                fix = f"first grad = await model.scatterreduce(grad, {layer}{axis}), which leaves each rank its piece; "
+                fix += f"sum the pieces over axis={show_axis(others[0])} after that"
             if whole[-1].event.kind == ALLGATHER.kind:
                 takes = f"model.update({layer}, grad, ...) takes the piece of the sum that it has"
                 fix = f"leave out the gather: {takes}{axis and f'; {fix}'}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
-from ..basics.errors import Fix, PuzzleError
+from ..basics.errors import GRADED, Fix, PuzzleError
 from ..course.specs import Puzzle
 
 P = ParamSpec("P")
@@ -19,7 +19,7 @@ def fitting(puzzle: Puzzle, run: Callable[P, T]) -> Callable[P, T]:
             return run(*args, **kwargs)
         except PuzzleError as error:
             fixes: Mapping[str, Fix] = getattr(error, "fix_for", {})
-            asked = {*puzzle.words, *puzzle.rules, puzzle.layout}
+            asked = {*puzzle.words, *puzzle.rules, puzzle.layout, GRADED}
             known = [fix for name, fix in fixes.items() if name in asked]  # the error names first what decides
             if known:
                 error.fix = known[0]

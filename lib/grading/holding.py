@@ -141,6 +141,8 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     fixed = {what_of(held) for held in given} | {MADE_AGAIN}  # as large as layers are, and as many
     grown += [group for group in holdings(outcome.peak.held) if group.what in fixed]
     excess = Excess(outcome, outcome.peak, puzzle, beside=grown)
+    if waits := excess.waits_for_halves():
+        return waits
     if not excess.memory or all(held.last == outcome.peak.at for held in excess.rows):
         return ""
     most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
@@ -188,7 +190,11 @@ class Excess:
         # What could go first: what nothing reads again, then what is read last. What the operation of the peak reads
         # has to be there, and a result stays.
         rows.sort(key=lambda held: (held.stays, self._in_use(held), held.following is not None, -(held.following or 0)))
+        self.late_halves = 0 < self.number - self.known <= len(self.of_halves)  # they are enough
+        if self.late_halves:
+            rows.sort(key=lambda held: self._next_kind(held) != BACKWARD_WEIGHT.kind)
         unread = sum(is_unread(held, peak) for held in rows)
+        self.batches = {batch for held in rows for batch in self._batches(held)}
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
         # A call is known by what it carries, which it has read, or by what it has made.
@@ -205,6 +211,18 @@ class Excess:
     def _next_kind(self, held: Held) -> str:
         """Return the operation that reads something next, or an empty text."""
         return self.events[held.following].kind if held.following is not None else ""
+
+    def waits_for_halves(self) -> str:
+        """Return what waits for nothing but halves of backwards for the weight, which can be done at any time; or an
+        empty text."""
+        late = [held for held in self.peak.held if self._next_kind(held) == BACKWARD_WEIGHT.kind]
+        waiting = [held for held in late if held.labels is not None and KINDS[held.labels.kind].by_batch]
+        if not waiting:
+            return ""
+        what = _listed(_counted(group.number, group.what) for group in holdings(waiting))
+        wait = f"{what} wait for {BACKWARD_WEIGHT.kind} alone at the peak{self._numbers(waiting)}"
+        sooner = f"let these weight halves come sooner on rank {self.peak.rank}"
+        return f"{wait}: {sooner}, at the soonest each right after the input half of its layer"
 
     def _in_use(self, held: Held) -> bool:
         """Return whether the operation that begins at the peak reads it."""
@@ -346,11 +364,10 @@ class Excess:
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"
             return f"keep this rank's own slice only: {again if stream_of(made) == 'collective' else back}."
-        if 0 < self.number - self.known <= len(self.of_halves):
-            some = f"{len(self.of_halves)} of these" if len(self.of_halves) < self.number else "they"
+        if self.late_halves:
+            some = f"{len(self.of_halves)} of all" if len(self.of_halves) < self.number else "they"
             return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: let it come sooner, on rank {self.peak.rank}."
-        batches = {batch for held in self.rows for batch in self._batches(held)}
-        if kind in ("Activation", SAVED) and len(batches) > 1:
+        if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
             return ""  # the first input is read by the last backward of all

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_axis, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, show_axis, show_call
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.held import check_held
@@ -81,7 +81,7 @@ def _judged(
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
         error = _broken_before(error, puzzle)
-        error.fix = never_awaited(source()) or error.fix
+        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
@@ -231,9 +231,11 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     ``source``; nothing of numbers if that is not known, as all may be general."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
-    own |= {one // other for one in own for other in [*own, 2]}
+    own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
     own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
-    found = max(own & _numbers(source), default=0)
+    numbers = _numbers(source)
+    some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
+    found = max(own & numbers, default=0) or max(some, default=0)
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
     several = len(size.get("mesh") or ()) > 1
@@ -257,6 +259,18 @@ def _numbers_of_ranks(source: str, ranks: int) -> str:
             if len(values) == ranks:
                 return ast.unparse(node)
     return ""
+
+
+SHARE = "model.LAYERS // model.RANKS"
+
+
+def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
+    """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
+    fewer layers than ranks; or an empty text."""
+    layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
+    if not isinstance(error, Deadlock) or layers >= ranks or SHARE not in source:
+        return ""
+    return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
 
 
 def _numbers(source: str) -> set[int]:

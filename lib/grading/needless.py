@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
-from ..record.attention import BACKWARD_ATTEND, PROJECT
+from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.table import OPERATIONS, RECEIVE, SEND
@@ -17,6 +17,8 @@ from ..record.waiting import NEARLY
 
 GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 """By what operation a rank makes what goes round a ring."""
+READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
+"""Which operations read it. (A sum is none.)"""
 IN_A_ROW = (
     "the calls of a layer follow one another: start one, compute the next backward, and only then await it and start "
     "the next one"
@@ -100,6 +102,23 @@ def late_send(events: Iterable[Event], on_chain: Sequence[Event]) -> tuple[Event
         came = [one.end for one in own[:at] if _gives(one, event)]
         if came and before and not _gives(before[-1], event) and before[-1].start >= max(came) - NEARLY:
             return event, at, before[-1]
+    return None
+
+
+def early_receive(events: Iterable[Event], on_chain: Sequence[Event]) -> tuple[Event, int, Event] | None:
+    """Return which message of the longest chain, of what goes round a ring, a rank awaits before a computation that
+    does not read it: its receive, the place of that in its rank's log, and that computation; or None."""
+    carried = {event.op for event in on_chain if event.kind == SEND.kind}
+    for own in by_rank(events).values():
+        for at, event in enumerate(own):
+            then = next((one for one in own[at:] if one.stream == "compute" and one.length), None)
+            for place in event.awaited if then is not None else ():
+                came = own[place]
+                reads = READ_BY.get(came.tensor or "")
+                if came.kind != RECEIVE.kind or came.op not in carried or reads is None:
+                    continue
+                if then.start <= came.end + NEARLY and then.kind not in reads:  # type: ignore[union-attr]
+                    return came, place, then  # type: ignore[return-value]
     return None
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from ..basics.errors import numbered
 from ..course.outlines import Order, solution_order, solution_work
 from ..course.specs import Puzzle
-from ..machine.advice.rounds import first_round
+from ..machine.advice.rounds import first_round, rounds_of
 from ..machine.outcome import Outcome
 from ..machine.past import Step
 from ..record.events import Event
@@ -107,18 +107,23 @@ class Ordering:
         """Return how the order differs from that of the target's program, or an empty text."""
         return "; ".join([*self._counts(), *self._directions()]) or self._first_difference()
 
+    def _in_rounds(self, own: Order) -> bool:
+        """Return whether it helps to say how many micro-batches go through the first layer before the next one: they
+        are a round, or there is no other difference in what comes before the first backward."""
+        return self.theirs.took in rounds_of(self.outcome.ranks) or self.theirs.ahead == own.ahead
+
     def _directions(self) -> Iterator[str]:
         """Yield what comes more or less often before something else in the star's program, without its numbers."""
         own, theirs = self.beside_star, self.theirs
-        if own.took and theirs.took and own.took != theirs.took:
+        if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
             more = "more" if theirs.took > own.took else "fewer"
             yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {more}"
         if len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
             return
         pairs = [*enumerate(zip(own.ahead, theirs.ahead, strict=True))]
-        more, fewer = ([rank for rank, (one, other) in pairs if (other - one) * sign > 0] for sign in (1, -1))
-        said = [f"{word} on {numbered('rank', ranks)}" for word, ranks in (("more", more), ("fewer", fewer)) if ranks]
+        above, below = ([rank for rank, (one, other) in pairs if (other - one) * sign > 0] for sign in (1, -1))
+        said = [f"{word} on {numbered('rank', ranks)}" for word, ranks in (("more", above), ("fewer", below)) if ranks]
         if said:
             counts = ", ".join(map(str, own.ahead))
             yield f"before their first backward the ranks do {counts} forwards, the {self.whose} {' and '.join(said)}"
@@ -126,7 +131,7 @@ class Ordering:
     def _counts(self) -> Iterator[str]:
         """Yield how many forwards come before something else, where the target's program has another number."""
         own, theirs = self.own, self.theirs
-        if own.took and theirs.took and own.took != theirs.took:
+        if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
             yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
         if own.ahead and theirs.ahead and own.ahead != theirs.ahead and len(own.ahead) <= MOST_RANKS:

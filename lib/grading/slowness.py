@@ -15,7 +15,7 @@ from ..course.outlines import (
     solution_lateness,
     solution_work,
 )
-from ..course.specs import Puzzle
+from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past import dealt
 from ..record.chain import MESSAGES, Chain
@@ -28,8 +28,8 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_gr
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
+from .needless import early_receive, late_send, needless_waits, sums_in_words
 from .needless import in_words as needless_in_words
-from .needless import late_send, needless_waits, sums_in_words
 from .ordering import Ordering
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
@@ -122,13 +122,14 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
+        slow = self.on_the_slow_rank()
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
-            self.all_on_each() or self.on_several(),
+            self.all_on_each() or self.on_several() or self.on_few(),
             waits,
-            more,
+            slow or more,
             self.in_lists(),
-            *(order[::-1] if self.order.thick else order),
+            *(order[::-1] if self.order.thick or self.goal == "star" else order),
         ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
@@ -166,6 +167,39 @@ class Slowness:
                 )
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
         return ""
+
+    def on_the_slow_rank(self) -> str:
+        """Return that a rank that is slower than the others has more micro-batches than one of these, with what to
+        write; or an empty text."""
+        uneven = cost_named(self.puzzle.cost).uneven
+        carried: dict[int, set[int]] = {rank: set() for rank in range(self.outcome.ranks)}
+        for event in self.outcome.events:
+            if event.kind == FORWARD.kind:
+                carried[event.rank] |= event.batches
+        counts = {rank: len(batches) for rank, batches in carried.items()}
+        fewest = min(counts, key=lambda rank: counts[rank])
+        for rank, factor in dict(uneven.slow if uneven is not None else ()).items():
+            if counts[rank] > counts[fewest]:
+                slow = (
+                    f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"
+                )
+                has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
+                return f"{has}: let the slow rank be the one that has {counts[fewest]}"
+        return ""
+
+    def on_few(self) -> str:
+        """Return which ranks run no layer, where the busiest one does more forwards than in the goal's program; or an
+        empty text."""
+        own, ours = (of.get((FORWARD.kind, False), Effort(0, 0.0)).times for of in (self.done, self.known))
+        run = {event.rank for event in self.outcome.events if event.kind == FORWARD.kind}
+        idle = {*range(self.outcome.ranks)} - run
+        if own <= ours or not run or not idle or self.outcome.ranks % len(run):
+            return ""
+        said = (
+            f"{numbered('rank', idle)} {'runs' if len(idle) == 1 else 'run'} no layer, and {numbered('rank', run)} all "
+        )
+        place = f"model.rank // {len(run)} is the number of a pipeline, and model.rank % {len(run)} that of a stage"
+        return f"{said}micro-batches: let each {len(run)} ranks take micro-batches of their own, {place}"
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
@@ -213,18 +247,10 @@ class Slowness:
     def _uneven(self, kind: str) -> str:
         """Return which rank computes longest with a verb and which one shortest, where that differs much: what they
         were given is not the same work; or an empty text."""
-        ticks, each = defaultdict[int, float](float), defaultdict[int, set[float]](set)
+        ticks = defaultdict[int, float](float)
         for event in self.outcome.events:
             if event.kind == kind and event.stream == "compute":
                 ticks[event.rank] += event.length
-                each[event.rank].add(_rounded(event.length))
-        lengths = sorted({length for own in each.values() for length in own})
-        if len(lengths) == 2 and all(len(own) == 1 for own in each.values()):
-            slow = [rank for rank, own in each.items() if lengths[1] in own]
-            if len(slow) < len(each) / 2:
-                return (
-                    f" (that is {numbered('rank', slow)}, slower than the others: let it be one of those that do less)"
-                )
         most, least = (find(ticks, key=lambda rank: ticks[rank], default=0) for find in (max, min))
         if ticks[least] * (1 + MUCH) >= ticks[most]:
             return ""
@@ -409,7 +435,7 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
-        if word == MESSAGES and (late := self._late_send()):
+        if word == MESSAGES and (late := self._late_send() or self._early_receive()):
             return late
         if word == MESSAGES:
             return "start a send or a receive before the work that does not need it, and await it after that"
@@ -419,7 +445,8 @@ class Slowness:
                 return early
             if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
                 return of_sums
-            return "make the call before the work that does not need its result, and await it where it is needed"
+            ahead = "make the call before the work that does not need its result, and await it where it is needed"
+            return ahead + "; gather the next layer's weight before the work of this one" * self._gathers_for_use(kind)
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
             return "start the next call first, and do these while it is on its way"
         if kind in ASIDE:
@@ -469,6 +496,16 @@ class Slowness:
         )
         return f"{said}: make that pass_to before it, and await it after it"
 
+    def _early_receive(self) -> str:
+        """Return which message of the longest chain could be awaited after a computation, or an empty text."""
+        if (found := early_receive(self.outcome.events, self.in_order)) is None:
+            return ""
+        came, place, then = found
+        line = next(iter(self.lines_at(came.rank, [place])), "")
+        what = f"the {KINDS[came.tensor or ''].word}" + (f" ({line})" if line else "")
+        waits = f"rank {came.rank} waits for {what} before {show_call(then.kind, then.layer)}, which does not need it"
+        return f"{waits}: await that receive a step later, right before what came is added"
+
     def _halves_at_the_end(self) -> Iterator[str]:
         """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last
         input half."""
@@ -485,6 +522,16 @@ class Slowness:
                 some = numbered("micro-batch", {batch for event in left for batch in event.batches})
                 has = f". Rank {rank} has those of {some} left after its last input half"
                 yield f"{has}: do one where it is idle before"
+
+    def _gathers_for_use(self, kind: str) -> bool:
+        """Return whether a collective of this verb brings a weight that the next computation of its rank reads."""
+        if kind != ALLGATHER.kind:
+            return False
+        calls = [one for one in self.events_on_chain if one.kind == kind and one.tensor == "Weight"]
+        call = min(calls, key=lambda one: (one.start, one.rank), default=None)
+        own = [one for one in self.outcome.events if call is not None and one.rank == call.rank]
+        after = next((one for one in own if call and one.stream == "compute" and one.start >= call.end), None)
+        return call is not None and after is not None and after.layer == call.layer and after.kind != UPDATE.kind
 
     def _idle_before(self, kind: str) -> str:
         """Return in which gap a rank could carry out an operation of this verb that is on the longest chain, after all

@@ -43,7 +43,7 @@ def _cut_late(peak: Peak, pieces: int, place: str) -> Iterator[tuple[Elements, s
     ]
     if rows and pieces > 1:
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
-        said = f"rank {peak.rank} holds whole weights at its peak, of {layers}, of which it reads only a piece after that: "
+        said = f"rank {peak.rank} holds whole weights at its peak, of {layers}, and reads only a piece after that: "
         cut = f"cut each right after its last backward, model.weights[layer] = model.weights.pop(layer).shard({place})"
         yield _without_rest(rows, pieces), f"{said}{cut}."
 
@@ -64,7 +64,7 @@ def _whole_sums(
     cuts = any(kind == SCATTERREDUCE.kind for kind, _ in solution_work(puzzle, goal))
     if rows and cuts and pieces > 1:
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
-        said = f"rank {peak.rank} holds the whole sum of the gradients of {layers} at its peak, and updates with 1/{pieces} of"
+        said = f"rank {peak.rank} holds the whole sum of the gradients of {layers} at its peak, and uses 1/{pieces} of"
         yield (
             _without_rest(rows, pieces),
             f"{said} it: grad = await model.scatterreduce(grad, layer) gives that piece only.",
@@ -90,6 +90,9 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
         ]
         if between and call.stream == "collective":
             does = show_call(now.kind, now.layer)
-            said = f"{show_call(call.kind, call.layer)} is on its way on rank {peak.rank} during {does}, where memory is highest, "
-            said += f"and {show_call(reader.kind, reader.layer)} reads what it brings: start it after {does}, beside "
+            said = (
+                f"{show_call(call.kind, call.layer)} is on its way on rank {peak.rank} during {does}, where memory is "
+            )
+            said += f"highest, and {show_call(reader.kind, reader.layer)} reads what it brings: start it after {does}, "
+            said += "beside "
             yield held.elements, f"{said}{show_call(between[0].kind, between[0].layer)}."

@@ -2,6 +2,7 @@
 
 ========  ======================================================================
 tensors   the kinds of tensor
+keys      how a learner writes keys of a layer and a micro-batch
 storage   the five dictionaries
 watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later

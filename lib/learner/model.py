@@ -726,6 +726,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             self._share()
         if self._watched is not None:
             src = self._watched.end(src)
+        for store in (self.activations, self.grad_activations):
+            if store._missed is not None and (sought := store.missed()) is not None:
+                self._simulator.seeks(self._handle, *sought)
         return self._call(self._simulator.receive(self._handle, src), sys._getframe(1))
 
     # -- the answer --------------------------------------------------------------------------------

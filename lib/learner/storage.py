@@ -9,6 +9,7 @@ from weakref import ref
 from ..basics.arguments import describe, forgotten_await
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, numbered
 from ..machine.interface import AnySimulator, RankHandle
+from ..record.attention import ATTEND
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
@@ -16,7 +17,8 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .keys import is_pair, layer_comes_last
 from .tensors import FIRST, MOVABLE, TENSORS, Saved, Tensor
 
-_set, _delete = dict.__setitem__, dict.__delitem__
+_set, _delete, _has = dict.__setitem__, dict.__delitem__, dict.__contains__
+_get = dict.get
 _MISSING = object()
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
@@ -39,6 +41,7 @@ class Storage(dict[Hashable, Any]):
         "_cleared",
         "_layer_last",
         "_all",
+        "_missed",
         "__weakref__",
     )
 
@@ -47,6 +50,7 @@ class Storage(dict[Hashable, Any]):
         super().__init__()
         self._all = among
         among.append(ref(self))
+        self._missed: object = None  # what was looked for last, and not found
         self._layer_last = False  # of keys of two numbers, for errors
         self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
@@ -61,11 +65,12 @@ class Storage(dict[Hashable, Any]):
                 fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
             fix = fix or self._fix_for(key, tensor)
             raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
-        old = self.get(key)
+        old = _get(self, key)
         if old is tensor:
             return
         if old is not None:
             self._gone[key] = old._token.labels
+        self._missed = None
         self._store(self._rank, tensor._token)
         _set(self, key, tensor)
         if old is not None:
@@ -73,6 +78,36 @@ class Storage(dict[Hashable, Any]):
 
     def __delitem__(self, key: Hashable) -> None:
         self.pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        if _has(self, key):
+            self._missed = None
+            return True
+        self._missed = key  # and its rank may wait for a message until it is there
+        return False
+
+    def missed(self) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
+        """Return what was looked for last, and not found, in the words of ``machine.advice.sought``, and forget it; or
+        None where it has no layer and micro-batch."""
+        key, self._missed = self._missed, None
+        kind = ACTIVATIONS.get(self._name, "")
+        if not kind or not isinstance(key, tuple) or not is_pair(key):
+            return None
+        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        meant = self._of_key(key)
+        if meant is None or not 0 <= meant[0] <= self._rank.layers or not meant[1] <= {*range(self._rank.batches)}:
+            return None
+        above, there = 0, ["", ""]
+        for other, labels in self._all_stored():
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and is_pair(other):
+                above += {labels.layer + 1: 1, labels.layer: -1}.get(other[int(self._layer_last)], 0)
+        for store in [one for known in self._all if (one := known()) is not None]:
+            for other, tensor in store.items():
+                labels = tensor._token.labels
+                down = meant[0] - labels.layer
+                if labels.kind == kind and labels.batches == meant[1] and down in (0, 1):
+                    there[down] = there[down] or f"model.{store._name}[{_written(other)}]"
+        return f"model.{self._name}[{_written(key)}]", kind, *meant, above, there[0], there[1]
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
@@ -175,9 +210,18 @@ class Storage(dict[Hashable, Any]):
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
         if to is not None and labels.kind == "KeysValues":
             if simulator.has_run(rank, LOSS.kind, rank.layers):
-                own = f"model.{self._name}[{_written(key)}, layer]"
+                of_layer = isinstance(key, tuple) and labels.layer in key
+                own = f"model.{self._name}[{_written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"
                 return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
+            if not simulator.has_run(rank, ATTEND.kind, labels.layer):
+                both = f"model.{self._name}[{_written(key)}] without pop keeps it, to be sent and attended to"
+                return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
+            own = f"model.{self._name}[{_written(key)}, layer]"
+            return (
+                f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
+            )
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{_written(key)}] without pop keeps it to its last use"
 
@@ -214,7 +258,8 @@ class Storage(dict[Hashable, Any]):
     def _with_half(self, key: Hashable, plain: str) -> str:
         """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
         ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
-        if not (half := self._half_too_soon(key)):
+        meant = self._of_key(key)
+        if not (half := self._half_too_soon(key)) or (meant is not None and self._one_key_off(*meant)):
             return plain
         halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
         return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"
@@ -318,7 +363,8 @@ class Storage(dict[Hashable, Any]):
                 layer = labels.layer  # here the gradient of an output has the key of its layer
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
-                return f"{what} is there under another key, model.{self._name}[{_written(other)}]: store it where it is looked for"
+                there = f"{what} is there under another key, model.{self._name}[{_written(other)}]"
+                return f"{there}: store it where it is looked for"
         return ""
 
     def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
@@ -626,7 +672,10 @@ class Storage(dict[Hashable, Any]):
                 if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
                     return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
             if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
-                return self._before_its_forward(layer, batches, there) if popped and activation else there
+                if popped and activation:
+                    return self._before_its_forward(layer, batches, there)
+                turn = f", before backward({layer - 1}, ...), that of the last of its layers"
+                return there + turn * (not activation and len(self._layers_run()) > 1)
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
@@ -663,9 +712,11 @@ class Storage(dict[Hashable, Any]):
             done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
             return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
+        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer)
+        first = f"that of {numbered('micro-batch', ready)} comes first" if ready else "another backward does"
         return (
-            f"{missing}, which has run {known}. If this is for its backward, more forwards "
-            f"have to come before that one, or another backward does. If it is for the forward: {there}"
+            f"{missing}, which has run {known}. If this is for its backward, {first}, or more forwards have to come "
+            f"before that one. If it is for the forward: {there}"
         )
 
     def _layers_run(self) -> list[int]:
@@ -699,6 +750,11 @@ class Storage(dict[Hashable, Any]):
                 return (
                     f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"
                 )
+        next_one = max(self._layers_run(), default=-1) + 1  # here its input still is
+        stored: list[Labels] = [tensor._token.labels for tensor in self.values()]
+        kept = any((one.kind, one.layer) == ("Activation", next_one) for one in stored)
+        if layer == rank.layers and kept and (missing := simulator.run_by_nobody(rank)):
+            return missing
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
         return f"{first}{made} before that; or is it under another key?"
@@ -718,7 +774,7 @@ class Storage(dict[Hashable, Any]):
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:
         """Take a tensor out, and return it: it may be held until the next operation of this coroutine."""
-        if key in self:
+        if _has(self, key):
             tensor = self[key]
             _delete(self, key)
             token = tensor._token
@@ -730,9 +786,9 @@ class Storage(dict[Hashable, Any]):
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key, or what is given for the case that there is none."""
-        if key not in self:
+        if not _has(self, key):
             self._refuse_pair("get", key, default)
-        return super().get(key, default)
+        return _get(self, key, default)
 
     def _refuse_pair(self, verb: str, key: Hashable, default: Any) -> None:
         """Raise PuzzleError where a pair is meant as a key, and comes as two arguments. (A 0 may begin a sum.)"""
@@ -759,7 +815,7 @@ class Storage(dict[Hashable, Any]):
 
     def setdefault(self, key: Hashable, default: Any = None) -> Any:
         """Return the tensor under a key; if there is none, store this one before."""
-        if key not in self:
+        if not _has(self, key):
             self[key] = default
         return self[key]
 

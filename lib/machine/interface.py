@@ -140,6 +140,11 @@ class Simulator(Protocol[R, T, C]):
     def pass_to(self, rank: R, receiver: int, operand: T | None, plain: object) -> C:
         """Start a send of a tensor, or of a plain value where ``operand`` is None."""
 
+    def seeks(
+        self, rank: R, where: str, kind: str, layer: int, batches: frozenset[int], above: int, here: str, below: str
+    ) -> None:
+        """Note, for errors, what the rank has looked for before a receive (see ``advice.sought``)."""
+
     def receive(self, rank: R, src: int | None) -> C:
         """Start a receive of the next message, or of the next from ``src``."""
 
@@ -217,6 +222,9 @@ class Simulator(Protocol[R, T, C]):
 
     def not_in_a_v(self, rank: R) -> str:
         """Return, for an error, which rank has other layers than it has in a V, or an empty text."""
+
+    def run_by_nobody(self, rank: R) -> str:
+        """Return, for an error, which layers no rank has run, the last one among them, or an empty text."""
 
     def nobodys(self, rank: R, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""

@@ -106,7 +106,8 @@ class Mesh:
             groups = [(f"axis={name!r}", numbered("rank", self.group(0, name).ranks)) for name in self.axes]
             known = " or ".join(f"{name} (along which rank 0 meets {ranks})" for name, ranks in groups)
             fix = f"did you mean axis={near[0]!r}?" if near else known
-            fix = fix or "leave out axis: this machine has no mesh, and all ranks take part"
+            none = "this machine has no mesh: leave out axis, and all ranks take part; or give it one, "
+            fix = fix or f"{none}run(..., mesh={{{str(axis)!r}: {self.ranks}}}), if it is to have that axis"
             raise PuzzleError(f"there is no mesh axis {axis!r}", expected=expected, got=repr(axis), fix=fix)
         return self.axes[axis]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 from typing import Any, cast
 
 from ..basics.errors import numbered, show_axis, show_set
-from ..record.attention import PROJECT
+from ..record.attention import BACKWARD_ATTEND, PROJECT
 from ..record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ..record.collectives import SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -19,14 +19,20 @@ from ..record.labels import STAGES_IN_A_V, Labels, experts_of, same_pieces, with
 from ..record.shards import NONE
 from ..record.table import OPERATIONS, RECEIVE, SEND, makes_weight_grads, stream_of, sums
 from ..record.training import BACKWARD, FORWARD
+from .cost import Cost
 from .mesh import Axis, Group, Mesh
 
+EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
+"""What to do about a condition above a sum."""
 HALF = "half"
 """The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 Brought = Mapping[object, Sequence[Labels | None]]
 """What a rank has brought to its collectives as a list, by the ``op`` of each."""
 Step = tuple[int, frozenset[int]]
 """A forward or a backward: its layer, and its micro-batches."""
+
+
+MOST_COUNTED = 8  # ranks of which errors say how many micro-batches each has
 
 
 class Taken:
@@ -188,7 +194,9 @@ def dealt(ranks: int, batches: int) -> str:
     each, more = divmod(batches, ranks)
     if more and ranks < batches:
         some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
-        return f"give each of the {batches} micro-batches to one rank: {some}"
+        first = f"with a first of its own from 0 to {ranks - 1}, those from {more} on have less"
+        each_one = f"give each of the {batches} micro-batches to one rank"
+        return f"{each_one}, range(first, model.BATCHES, model.RANKS): {first} ({some})"
     return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
 
 
@@ -226,9 +234,11 @@ class Asked:
     experts: int
     is_host: bool
     mesh: Mesh
+    cost: Cost
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
     taken: dict[tuple[str, int, bool], Taken]
     slices: dict[tuple[str, int, int], Slices]
+    pieces: dict[int, tuple[Slices, ...]]
     log: list[Any]
 
     def _past(self) -> Past:
@@ -273,9 +283,9 @@ class Asked:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
         never awaited; or nothing."""
         for record in reversed(self.log):
-            if getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None:
-                if (record.labels.kind, record.layer) == (kind, layer):
-                    return cast(str, record.kind)
+            left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
+            if left and (record.labels.kind, record.layer) == (kind, layer):
+                return cast(str, record.kind)
         return ""
 
     def met_by_others(self, kind: str, layer: int) -> str:
@@ -291,6 +301,18 @@ class Asked:
                 )
         return ""
 
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+        own = self._past()
+        for layer, verb in {
+            layer: verb for one in self.ranks.values() for layer, verb in one._past().summed.items()
+        }.items():
+            some = [rank for rank, one in sorted(self.ranks.items()) if layer in one._past().summed]
+            if not own.summed and own.gradients.get(layer):
+                only = f"only {numbered('rank', some)} call{'s' * (len(some) == 1)} model.{verb}(..., {layer})"
+                return f"{only}: is a condition above it true there alone? {EVERY_RANK}"
+        return ""
+
     def not_brought(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought another gradient of a layer than the one of these micro-
         batches, which it has computed; or an empty text."""
@@ -304,6 +326,19 @@ class Asked:
         if len(self.ranks) < self.mesh.everyone:
             return NONE
         return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
+
+    def has_fewest(self, none: frozenset[int]) -> str:
+        """Return how many micro-batches each rank has, where all ranks train the whole model, and some have less than
+        others, so that they could run those that run on ``none``; or an empty text."""
+        counts = {rank: len(one.trained_on()) for rank, one in sorted(self.ranks.items())}
+        whole = all(len(one.layers_loaded()) == self.layers for one in self.ranks.values())
+        if not whole or self.mesh.axes or len(counts) > MOST_COUNTED or min(counts.values()) == max(counts.values()):
+            return ""
+        have = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
+        slow = dict(self.cost.uneven.slow) if self.cost.uneven is not None else {}
+        fewest = min(counts, key=lambda rank: (counts[rank], slow.get(rank, 1)))
+        to = f"give it to rank {fewest}" if len(none) == 1 else "give each of them to one that has less"
+        return f"{have}: {to}"
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected; none as long as a rank has not
@@ -321,7 +356,7 @@ class Asked:
         """Return that a gradient of keys and values goes one hop further, to the other rank that has projected just
         these slices; or an empty text."""
         for rank, one in sorted(self.ranks.items()):
-            if one is self or not all(one.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches):
+            if one is self or not one.is_home_of(layer, batches, slices):
                 continue
             step = (rank - self.rank) % self.mesh.ranks
             to = {1: "(model.rank + 1) % model.RANKS", self.mesh.ranks - 1: "(model.rank - 1) % model.RANKS"}
@@ -330,6 +365,27 @@ class Asked:
                 f": this one belongs to rank {rank}, so one hop more comes after the last step, {sent}, and one "
                 "receive, of this rank's own"
             )
+        return ""
+
+    def is_home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> bool:
+        """Return whether this rank has projected just these slices."""
+        return all(self.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches)
+
+    def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
+        """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
+        what to do; or an empty text."""
+        for at, record in enumerate(self.log):
+            if (record.kind, record.layer) == (BACKWARD_ATTEND.kind, layer) and record.batches == batches:
+                keys = self.pieces.get(at, (own, own))[1]
+                home = [rank for rank, one in self.ranks.items() if one.is_home_of(layer, batches, keys)]
+                if keys == own or not home:
+                    return ""
+                begun = (
+                    f"the backward of layer {layer} has begun with the keys and values of rank {home[0]}: begin with"
+                )
+                return (
+                    f"{begun} this rank's own, which model.project gave, and keep these for it under a key of their own"
+                )
         return ""
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
@@ -370,7 +426,20 @@ class Asked:
     def counted_twice(self, layer: int, batches: frozenset[int], plain: str, verb: str) -> str:
         """Return what to do about a sum of gradients in which these micro-batches come twice. ``plain``: what to say of
         it in any case; ``verb``: the reduction to name."""
-        return self.runs_too(layer, batches) or plain + self.summed_over_ranks(layer, verb)
+        once = "" if batches <= self.with_gradients(layer) else self.sums_often(layer)
+        return self.runs_too(layer, batches) or once or plain + self.summed_over_ranks(layer, verb)
+
+    def sums_often(self, layer: int) -> str:
+        """Return that this rank has summed the gradient of a layer over the ranks several times, and that once is
+        enough; or an empty text."""
+        times, verb = len([op for op, its_layer in self._past().brought if its_layer == layer]), self.summed_by(layer)
+        if times < 2 or self.mesh.axes:
+            return ""
+        most = max(self.ranks.values(), key=lambda one: len([op for op, of in one._past().brought if of == layer]))
+        more = len([op for op, of in most._past().brought if of == layer])
+        others = f", and rank {most.rank} {more} times" if more > times else ""
+        first = "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, at the end"
+        return f"rank {self.rank} has called model.{verb} for layer {layer} {times} times{others}: {first}"
 
     def summed_over_ranks(self, layer: int, verb: str) -> str:
         """Return, as a sentence to be added, how this rank gets the gradients of a layer that others have computed; an
@@ -481,6 +550,10 @@ class Asked:
     def layers_loaded(self) -> set[int]:
         """Return the layers of which this rank has loaded a weight, or a piece of it."""
         return {layer for layer in self._past().loaded if layer is not None}
+
+    def came(self) -> Collection[Labels]:
+        """Return what this rank has received, as labels."""
+        return self._past().senders
 
     def receivers(self, kind: str, layer: int) -> Mapping[int, int]:
         """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""
@@ -767,6 +840,21 @@ class Asked:
         has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
         return f"{has}: reduce-scatter over axis={show_axis(own)} first" if own and next(iter(cuts)) != own else has
 
+    def cut_once(self, layer: int) -> str:
+        """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
+        whole, where reduce-scatters have cut it otherwise; or an empty text."""
+        own, cuts = self.axis_of_pieces(layer), [*self._past().cuts.get(layer, {})]
+        others = [axis for axis in self.mesh.axes if axis != own]
+        if not own or cuts in ([], [own]) or len(others) != 1:
+            return ""
+        held = f"here weight and state are cut over axis={show_axis(own)} only"
+        sums = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(others[0])})"
+        if cuts[0] == own:
+            again = f"the reduce-scatter over axis={show_axis(others[0])} cuts the gradient again"
+            return f"{held}, and {again}: in its place {sums}, which sums the pieces"
+        first = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(own)})"
+        return f"{held}: cut the gradient over that one, {first}, and sum the pieces over the other, {sums}"
+
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
         an axis; or an empty text."""
@@ -807,11 +895,16 @@ class Asked:
         if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
             return ""
         verb, are = next(iter(sums.values())), "is" if len(own) == 1 else "are"
+        todo = "Sum that one, too, before the two are added: "
+        if verb != SCATTERREDUCE.kind:
+            todo = (
+                f"Add up this rank's own ones first, model.grad_weights[{layer}] + grad, and sum over the ranks once, "
+            )
+            todo += "after the last: "
         cut = ", which sums and cuts; shard only cuts" * (verb == SCATTERREDUCE.kind and not grad.is_whole())
         return (
             f"{numbered('micro-batch', done)} in this gradient are summed over the ranks, and "
-            f"{numbered('micro-batch', own)} {are} this rank's own. Sum that one, too, before the two are added: "
-            f"grad = await model.{verb}(grad, {layer}){cut}"
+            f"{numbered('micro-batch', own)} {are} this rank's own. {todo}grad = await model.{verb}(grad, {layer}){cut}"
         )
 
     def replaced_sum(self, layer: int, grad: Labels) -> str:
@@ -825,7 +918,8 @@ class Asked:
         stored = f"model.grad_weights[{layer}]"
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
-            f"one: piece = await model.{verb}(grad, {layer}), and then {stored} = {stored} + piece"
+            f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
+            f"{stored} = {stored} + piece"
         )
 
     def axes_of_copies(self, layer: int) -> list[str]:
@@ -865,6 +959,10 @@ class Asked:
             return (
                 f"it has been summed over {over} only, and the weight is cut over all ranks: one sum over all, {call}"
             )
+        if self.axis_of_pieces(layer) == left[0] and not grad.is_whole() and not self.is_cut(layer):
+            call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
+            cuts = f"shard has cut it, and summed nothing over axis={show_axis(left[0])}"
+            return f"it has been summed over {over} only: {cuts}. In place of .shard(...), {call} sums and cuts"
         call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
@@ -892,6 +990,8 @@ class Asked:
             load = f"model.load_weights({layer}, model.rank, model.RANKS)"
             return f"each rank loads one of as many pieces as there are ranks, and then they are all of it: {load}"
         axis = self.axis_of_pieces(layer, weight.adapter)
+        if axis is None and own is not None and (few := self._too_few_pieces(own)):
+            return few
         over = f", axis={show_axis(axis)}" if axis else ""
         fix = f"weight = await model.allgather(model.weights[{layer}], {layer}{over})"
         if own is None or same_pieces(own, weight):
@@ -917,6 +1017,17 @@ class Asked:
             return f"{fix}the whole weight, once it is gathered: weight.shard({index})"
         missing = show_set(frozenset(range(weight.total)) - weight.shards)
         return f"{fix}; together its ranks must have loaded shards {missing} of {weight.total} as well"
+
+    def _too_few_pieces(self, own: Labels) -> str:
+        """Return that all ranks together have not loaded all pieces of a weight, one of which is this rank's ``own``;
+        or an empty text."""
+        known = [one._loaded_piece(own.layer, own.adapter) for one in self.ranks.values()]
+        pieces = {shard for one in known if one is not None and one.total == own.total for shard in one.shards}
+        if not self.mesh.axes or len(self.ranks) < self.mesh.everyone or len(pieces) == own.total:
+            return ""
+        size = f"model.axis_size({show_axis([*self.mesh.axes][-1])})"
+        have = f"all ranks together have loaded {len(pieces)} of {own.total} pieces"
+        return f"{have}: there are as many pieces as ranks along an axis, such as {size}, at every size"
 
     def whole_on_mesh(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces, where all ranks along one axis have

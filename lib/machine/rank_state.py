@@ -328,6 +328,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if tensor.since < 0 and sent:
         there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
         keep = f"{there}: store it before that, {store}, to use it here as well"
+    if what == "KeysValuesGrad" and sent and not rank.is_home_of(own, tensor.labels.batches, tensor.labels.piece()):
+        home = "the gradient of another rank's keys and values, and has gone on to it"
+        return f"this is {home}: take this rank's own, which comes last, kv_grad = await model.receive(...)"
     by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
     if kind == RECEIVE.kind and where.operation == "+":
         return (
@@ -399,7 +402,7 @@ class RankState(Asked):
         "log", "fetched", "held", "inner", "samples", "finals", "temporaries", "several", "holder", "all_temporaries",
         "fractions", "writers", "taken", "regained", "lists", "late", "kept_loose", "received", "carried", "past",
         "unread", "mesh", "ranks", "slices", "pieces", "experts", "beside",
-        "__weakref__",
+        "sought", "__weakref__",
     )  # fmt: skip
     tensor_type: type[TensorState] = TensorState
 
@@ -435,6 +438,7 @@ class RankState(Asked):
         self.regained: list[Labels] = []  # of what it had taken of weights, what it updates as it came from others
         self.unread: set[Maker] = set()  # operations whose results nobody has used
         self.past = Past()
+        self.sought: tuple[int, Any] | None = None  # how long the log was, and what it looked for then (``advice``)
         self.slices: dict[tuple[str, int, int], Slices] = {}  # by verb, layer and micro-batch: of the sequence
         self.pieces: dict[int, tuple[Slices, ...]] = {}  # of the operands of a layer's steps, by place in the log
         self.lists: dict[object, tuple[Labels | None, ...]] = {}  # by ``op``: what it brought to a collective as a list

@@ -7,7 +7,7 @@ from operator import attrgetter, index
 from typing import cast
 
 from ..basics.arguments import one_of
-from ..basics.errors import Fix, PuzzleError, show_layers, show_set
+from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
@@ -30,7 +30,17 @@ from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round
 from .advice.rounds import against_rounds, of_its_pipeline
-from .advice.stages import BOTH_ENDS, first_gradient, not_at_both_ends, own_gradient, own_input, sent_away, sent_to_it
+from .advice.sought import Sought, sought_before
+from .advice.stages import (
+    BOTH_ENDS,
+    first_gradient,
+    not_at_both_ends,
+    own_gradient,
+    own_input,
+    run_by_nobody,
+    sent_away,
+    sent_to_it,
+)
 from .cost import Shape
 from .failure import Wait
 from .fingerprints import Fingerprints
@@ -306,6 +316,12 @@ class LocalSimulator:
             rank.examine(operand, f"pass_to({receiver})")
         return self.network.send(self.network.links[rank.rank], receiver, operand, plain)
 
+    def seeks(
+        self, rank: RankState, where: str, kind: str, layer: int, batches: frozenset[int], above: int, here: str,
+        below: str,
+    ) -> None:  # fmt: skip
+        rank.sought = len(rank.log), Sought(where, kind, layer, batches, above, here, below)
+
     def receive(self, rank: RankState, src: int | None) -> InFlight:
         if src is not None:
             if rank.is_host or type(src) is not int or not 0 <= src < self.mesh.ranks:
@@ -313,8 +329,10 @@ class LocalSimulator:
             if src == rank.rank:
                 plain = "what is stored can be used as it is; from a neighbor: src=model.rank - 1"
 
+                at = len(rank.log)
+
                 def from_another() -> str:
-                    if here := sent_away(rank) or first_gradient(rank):
+                    if here := sought_before(rank, at, src) or sent_away(rank) or first_gradient(rank):
                         return here
                     own = own_input(rank)
                     if there := rank.from_another() or sent_to_it(rank):
@@ -364,6 +382,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
+    run_by_nobody = staticmethod(run_by_nobody)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
@@ -426,8 +445,10 @@ class LocalSimulator:
                     "several_kinds": lambda: (rank.goes_to(tensor.labels) or NEIGHBORS) + RING_OF_STAGES,
                 }
             elif operation == "receive":
+                at = len(rank.log)
                 error.fix = lambda: (
-                    rank.round_the_ring(other)
+                    sought_before(rank, at, other)
+                    or rank.round_the_ring(other)
                     or once_more_round(rank, other)
                     or rank.needs_no_message()
                     or rank.same_stage(other)
@@ -436,6 +457,7 @@ class LocalSimulator:
                 error.fix_for = {
                     IN_A_V: lambda: (
                         rank.not_in_a_v()
+                        or sought_before(rank, at, other)
                         or first_gradient(rank)
                         or rank.from_another()
                         or own_gradient(rank)
@@ -466,6 +488,11 @@ class LocalSimulator:
                 return taken if rank.others_have(0) else f"{taken} Do it {every}"
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
+        def of_run() -> str:  # no puzzle's, which would have its own number of them
+            one_each = rank.batches == 1 < ranks and all(batch < ranks for batch in batches)
+            few = f"this run has 1 micro-batch for {ranks} ranks, and run(..., batches={ranks}) has one for each. Else "
+            return few * one_each + which()
+
         alone = "there is one micro-batch only, number 0: model.get_activation([0])"
         cut = "all ranks train slices of the same micro-batches: model.get_activation([batch]).shard(model.rank, "
         cut += f"model.RANKS), for batch in range(model.BATCHES), which is {rank.batches} here"
@@ -475,11 +502,12 @@ class LocalSimulator:
             "four_stages": which,
         }
         fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
+        fix_for[GRADED] = which
         problem = "a micro-batch is out of range"
         if operation == "fake_grad":
             zero = "a rank that has nothing to add brings the gradient of no micro-batches: model.fake_grad(layer, [])"
             raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=zero)
-        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=which, fix_for=fix_for)
+        raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=of_run, fix_for=fix_for)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:

@@ -131,6 +131,8 @@ def _same_slices(rank: Rank, where: Place, labels: dict[str, Labels]) -> None:
                 to = rank.home_of(one.layer, one.batches, one.piece())
                 ring = f"pass it on until it is back{to}"
                 fix, fix_for = _home("bring it home first: ", gathered, ring)
+                if begun := rank.began_with(one.layer, one.batches, own.piece()):
+                    fix_for = {**fix_for, RING: begun}
             expected = f"{show_slices(own.piece())}"
             raise PuzzleError(problem, where=where, expected=expected, got=str(one), fix=fix, fix_for=fix_for)
 

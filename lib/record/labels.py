@@ -317,9 +317,14 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
         fix = ""  # not the same for all: the group may be another than is meant
     found = Counter(show_part(part.shards, part.total) for part in parts)
     got = ", ".join(f"{part} from {many} ranks" if many > 1 else part for part, many in found.items())
-    if where == "combine":
+    if where == "combine" and KINDS[first.kind].by_batch and len({part.total for part in parts}) > 1:
+        finest = max(part.total for part in parts)
+        fix = "one of these has the other in it: cut both into as many, "
+        fix += f"tensor.shard(i, {finest}) and tensor.shard(k, {finest}); in a zigzag k is {finest} - 1 - i"
+    elif where == "combine":
         fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
         fix += f"await model.allgather(..., {first.layer})"
+    if where == "combine":
         got = " and ".join(show_part(part.shards, part.total) for part in parts)
     problem, expected = "a shard comes twice", "every shard once"
     return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)

@@ -192,6 +192,13 @@ class Rank(Protocol):
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
         cut, where these are not all ranks; or an empty text."""
 
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+
+    def cut_once(self, layer: int) -> str:
+        """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
+        whole, where reduce-scatters have cut it otherwise; or an empty text."""
+
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
 
@@ -226,11 +233,21 @@ class Rank(Protocol):
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 
+    def has_fewest(self, none: frozenset[int]) -> str:
+        """Return how many micro-batches each rank has, where some have less than others, or an empty text."""
+
+    def sums_often(self, layer: int) -> str:
+        """Return that this rank has summed the gradient of a layer over the ranks several times, or an empty text."""
+
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected, as far as is known."""
 
     def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
         """Return to which other rank a gradient of these slices of keys and values goes, or an empty text."""
+
+    def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
+        """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
+        what to do; or an empty text."""
 
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""

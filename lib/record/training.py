@@ -320,6 +320,9 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         if rank.sender(inp) and rank.has_run("forward", rank.layers - 1):
             fix = f"this rank runs forward({rank.layers - 1}, ...) itself, and the loss reads what it gives: keep "
             fix += "that under a key, and neither send nor receive it"
+        if inp.batches <= rank.has_run("loss", rank.layers):
+            fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the "
+            fix += f"input of layer {inp.layer}: leave this call out"
         which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more
@@ -536,6 +539,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
+    fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
 
@@ -592,6 +596,12 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     return f"{before}{fix}i-th rank of its group{cut and f'; {cut}'}"
 
 
+def _cut_once(rank: Rank, layer: int, otherwise: Fix) -> str:
+    """Return how the gradient of a layer is cut as its weight is, where that is right as it is loaded, over one axis;
+    or what to do ``otherwise``."""
+    return rank.cut_once(layer) or (otherwise() if callable(otherwise) else otherwise)
+
+
 def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], sum_by: str = "allreduce") -> str:
     """Return how a rank gets the gradient of the micro-batches that its own one lacks. ``sum_by``: the reduction to
     name where it has called none."""
@@ -606,8 +616,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):
         return part
     if own := missing & rank.with_gradients(layer):
-        fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: add it "
-        return fix + f"to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
+        fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: store the first one, "
+        return f"{fix}and add it to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if undone := missing & rank.has_run(FORWARD.kind, layer):
         return _backward_to_come(rank, layer, missing, undone)
     if rank.is_host:
@@ -617,11 +627,15 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
             return f"{ran}: {SUM_FIRST}"
+        if fewest := rank.has_fewest(none):
+            return f"{ran}, on any rank; {fewest}"
         train = "train on all of them, and update after the last one. Is a loop too short?"
         return f"{ran}, on any rank: {train} Else {rank.dealt()}"
+    if often := rank.sums_often(layer):
+        return often
     if alone := rank.met_by_others("WeightGrad", layer):
         return alone
-    if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad):
+    if left := rank.over_copies(layer) or rank.left_to_sum(layer, grad) or rank.sum_of_some():
         return left
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "

@@ -1,6 +1,7 @@
 """What to write instead, where that depends on several ranks: they wait for each other, or bring what does not fit.
 
 ======  ======================================================================
+sought  what a rank has looked for in a dictionary before it waits for a message
 stages  which layers a rank should have in a pipeline, and what it has still to do
 ring    tensors that go round a ring of ranks: who passes on less than others
 circle  ranks that wait for each other's messages, and what should come first

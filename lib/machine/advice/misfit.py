@@ -15,6 +15,7 @@ from ...record.table import sums
 from ...record.training import BACKWARD
 from ..in_flight import InFlight, Meeting
 from ..mesh import Axis, Mesh
+from ..past import EVERY_RANK
 from ..rank_state import RankState, TensorState
 
 EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"
@@ -236,6 +237,10 @@ def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) 
         by = "its number among all ranks"
     if not by:
         return ""
+    if rank.axis_of_pieces(layer) == axis:
+        whole = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
+        cut = f"each rank has cut its own gradient by {by}, so these are different pieces"
+        return f"{cut}: in place of that cut and this sum, {whole} of the whole gradients sums and cuts"
     other = next((name for name in others if name in rank.summed_over(layer, meeting.op)), others[-1])
     same = f"{numbered('rank', [number for number, _ in mine])} are to bring the same piece, and each is cut by {by}"
     cut = f"cut by model.axis_index({show_axis(other)}), model.axis_size({show_axis(other)})"
@@ -299,6 +304,11 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return ""  # it is the right sum, of the wrong micro-batches
     fix = f"these are sums over {_axes(done)} already: one of these two calls is too many, and what is left is the sum "
     fix += f"over {_axes(left)}, "
+    if kind == SCATTERREDUCE.kind and axis in done and rank.axis_of_pieces(layer) == axis:
+        then = f"await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
+        return (
+            f"these are sums over {_axes(done)} already: leave that call out, and sum the piece after this one, {then}"
+        )
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 
@@ -409,6 +419,25 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
     return ""
 
 
+def _below_a_condition(one: InFlight, two: InFlight) -> str:
+    """Return, as the beginning of advice, that one of two ranks sums the gradient of a layer in the middle of a
+    backward pass, and the other one has gone through its own without a sum; or an empty text."""
+    for call, other in ((two, one), (one, two)):
+        layer, mine, its = call.layer, _gradients(call.rank), _gradients(other.rank)
+        if layer not in its or other.rank.summed_by(layer) or not sums(call.kind):
+            continue
+        if len({*its.values()}) == 1 < len({*mine.values()}) and mine[layer] <= its[layer]:
+            calls = f"rank {call.rank.rank} calls {show_call(call.kind, layer)} in its backward pass"
+            past = f"rank {other.rank.rank} has gone past that"
+            return f"{calls}, and {past}: is a condition above it true there alone? {EVERY_RANK}. Else "
+    return ""
+
+
+def _gradients(rank: RankState) -> dict[int, int]:
+    """Return of how many micro-batches a rank has computed the gradient of each of its layers."""
+    return {layer: len(rank.with_gradients(layer)) for layer in rank.layers_run()}
+
+
 def _same_for_all(one: InFlight, two: InFlight) -> str:
     """Return what to do about two ranks of a group that are in different collectives."""
     if one.kind == two.kind and (one.layers or two.layers):
@@ -418,7 +447,8 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
         layers = " and ".join(f"layer {call.layer}, rank {call.rank.rank}" for call in alone)
         return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
     if one.kind == two.kind:
-        return "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+        order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+        return f"{_below_a_condition(one, two)}{order}"
     return (
         "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
         "sum brings model.fake_grad(layer, [])"

@@ -22,9 +22,7 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     least, most = min(sent.values(), default=0), max(sent.values(), default=0)
     if least == most:
         return ""
-    fewer, more = (
-        [rank for rank, times in sent.items() if times == many and rank is not None] for many in (least, most)
-    )
+    fewer, more = ([rank for rank, times in sent.items() if times == many] for many in (least, most))
     have = f"{numbered('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} sent fewer messages to the next rank than"
     step = "each rank sends as often as it receives, so the pass_to stands below no `if` of a rank"
     return f"{have} {numbered('rank', more)} ({least} and {most}): in a ring {step}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...basics.errors import numbered
-from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..past import Asked
 
 BOTH_ENDS, PLACE = "both_ends", "place"
@@ -36,6 +36,16 @@ def not_all_loaded(rank: Asked) -> str:
     return f"no rank has loaded {numbered('layer', missing)}, and rank {rank.rank} has {own}: are its ranges right?"
 
 
+def run_by_nobody(rank: Asked) -> str:
+    """Return which layers no rank has run, where this one has run the layer before these; or an empty text."""
+    run = set[int]().union(*[one.layers_run() for one in rank.ranks.values()])
+    left, top = {*range(rank.layers)} - run, max(rank.layers_run(), default=-1)
+    if not left or top < 0 or left != {*range(top + 1, rank.layers)} or len(rank.ranks) < rank.mesh.everyone:
+        return ""
+    none = f"no rank has run {numbered('layer', left)} of {rank.layers}: a stage has model.LAYERS // stages layers"
+    return f"{none}. If layer {top + 1} is for another rank, pass on to it what forward({top}, ...) has given"
+
+
 def first_gradient(rank: Asked) -> str:
     """Return that the loss makes the first gradient on this rank, where it has run the last layer on a micro-batch
     whose backward is still to come; or an empty text."""
@@ -46,6 +56,11 @@ def first_gradient(rank: Asked) -> str:
         made = (
             f"model.loss has made the gradient of the output of layer {last} here, for {numbered('micro-batch', ready)}"
         )
+        if early := ready & rank.has_run(BACKWARD_WEIGHT.kind, last):
+            half = f"{BACKWARD_WEIGHT.kind}(layer {last}) of {numbered('micro-batch', early)} has run before"
+            return (
+                f"{made}, and {half} {BACKWARD_INPUT.kind}, which comes first: both read it, and the second one pops it"
+            )
         other = "is it looked for under another key than it was stored under, or was it taken out before?"
         return f"{made}, so it needs no message: {other}"
     if ready := ran - lost:

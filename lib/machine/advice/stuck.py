@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...basics.errors import Deadlock, numbered, show_axis, show_call
+from ...record.collectives import ALLGATHER
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
 from ...record.table import sums
@@ -16,6 +17,7 @@ from ..rank_state import RankState
 from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
+from .sought import sought_before
 from .stages import BOTH_ENDS, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
@@ -117,6 +119,8 @@ class Stuck:
         receives = [call for call in waits if not call.sends and call.group is None]
         if len(receives) < len(waits) and (astray := self._not_for_it(receives, of_its_stage=True)):
             return astray
+        if known := next(filter(None, [sought_before(call.rank, call.index, call.peer) for call in receives]), ""):
+            return known
         if wrong := to_wrong_rank(self.links, self.mailboxes):
             return wrong
         if elsewhere := self._from_another(receives):
@@ -173,8 +177,10 @@ class Stuck:
             if calls:
                 call = min(calls, key=lambda one: abs(one.rank.rank - sender))
                 right, peer = call.rank.rank, call.peer
-                sent = f"rank {sender} has sent {carried(message)} to rank {receiver}, to which rank {peer} sends as well, "
-                sent += f"and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its own "
+                sent = f"rank {sender} has sent {carried(message)} to rank {receiver}, to which rank {peer} sends as "
+                sent += (
+                    f"well, and rank {right}, with the same layer, waits for rank {peer}. Each pipeline has its own "
+                )
                 sent += f"neighbors: await model.pass_to({right}, ...) on rank {sender}, and await "
                 return f"{sent}model.receive(src={sender}) on rank {right}"
         return ""
@@ -344,11 +350,12 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     if layers and not rank.has_loaded(layers[0]) and other.rank.has_loaded(layers[0]):
         load = f"model.load_weights({layers[0]}, model.rank, model.RANKS)"
         return f", and has not loaded layer {layers[0]}: each rank loads its piece of every layer, {load}, and {joins}"
+    if (other.kind, other.layer) == (ALLGATHER.kind, 0) and 2 * receivers < rank.mesh.ranks and not rank.layers_run():
+        first = "a rank whose own first layer is 0 receives nothing there"
+        return f". Is layer 0 the first of rank {rank.rank}? Then {first}: its input is model.get_activation(...)"
     fix = f". Rank {rank.rank} has not called {fix}: {joins}, also for those that it does not run, so below no `if` of "
     fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
     fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
-    if other.layer == 0 and rank.layers < rank.mesh.ranks == receivers + 1:
-        fix += f" (model.LAYERS // model.RANKS is 0 here: a stage has model.LAYERS // stages layers)"
     return fix
 
 
