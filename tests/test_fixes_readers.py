@@ -196,6 +196,10 @@ ROWS = [
         ("get_activation", "model.LAYERS // model.RANKS"),
     ),
     Row(
+        wrong("pipeline_fsdp", "received twice", ("            model.activations[layer] = await model.receive(src=model.rank - 1)\n", "            model.activations[layer] = await model.receive(src=model.rank - 1)\n" * 2)),
+        ("Rank 1 has received Activation of layer 1, micro-batch {0} from rank 0, and has not used it: receive each message once",),
+    ),
+    Row(
         wrong("zero2", "no loss", (LOSS, "    pass\n")),
         ("model.loss makes the first gradient",),
         ("backward(0, ...)",),
