@@ -200,6 +200,11 @@ ROWS = [
         ("Rank 1 has received Activation of layer 1, micro-batch {0} from rank 0, and has not used it: receive each message once",),
     ),
     Row(
+        wrong("pipeline_fsdp", "an activation is sent back", ("model.pass_to(model.rank + 1", "model.pass_to(model.rank - 1")),
+        ("an activation goes on to the rank that runs layer 1: in a row that is model.rank + 1",),
+        ("on a ring",),
+    ),
+    Row(
         wrong("zero2", "no loss", (LOSS, "    pass\n")),
         ("model.loss makes the first gradient",),
         ("backward(0, ...)",),
@@ -326,6 +331,8 @@ IN_TWO_STEPS = [
     Row(summed("cut over the other axis", ONCE, AGAIN), (FIRST_CUT, 'grad = await model.allreduce(grad, 1, axis="replica")'), ("hold the piece",)),
     Row(summed("whole across the nodes first", TURN, CUT), (f"first {FIRST_CUT}", 'sum the pieces over axis="replica" after that')),
     Row(summed("summed and cut over one axis", ONCE, CUT), ('leave that call out, and sum the piece after this one, await model.allreduce(grad, 1, axis="replica")',), ("scatterreduce(grad, 1",)),
+    Row(summed("summed over the other axis alone", TURN), ("before that sum, on every rank, " + FIRST_CUT,), ("allreduce(grad, 1",)),
+    Row(summed("summed twice over one axis", ONCE, ONCE), (FIRST_CUT, 'await model.allreduce(grad, 1, axis="replica")'), ("is too many",)),
     Row(summed("cut by its place, and summed over the other axis", BY_PLACE, TURN), ("In place of .shard(...), " + FIRST_CUT,), ("allreduce(grad, 1, axis",)),
     Row(summed("cut by its place, and summed twice", BY_PLACE, TURN, ONCE), ("in place of that cut and this sum, " + FIRST_CUT,), ('axis_index("replica")',)),
     Row(
