@@ -244,6 +244,11 @@ ROWS = [
         ("receive(src=0)",),
     ),
     Row(
+        wrong("interleaved", "inputs are received from the rank after", ("src=(r - 1) % p", "src=(r + 1) % p")),
+        ("rank 0 has sent to rank 1, and rank 2 has not: await model.receive(src=0) on rank 1",),
+        ("too soon",),
+    ),
+    Row(
         wrong("wsdp", "the gradient's key is off by one", ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop(layer)")),
         ("backward(5, ...) reads the gradient of its output, which is stored under the layer above, model.grad_activations[6]",),
     ),
