@@ -496,7 +496,7 @@ def _whole_sums(
 
 
 def _without_rest(rows: Sequence[Held], pieces: int) -> Elements:
-    return sum(held.elements for held in rows) * (pieces - 1) / pieces  # type: ignore[return-value]
+    return sum(held.elements for held in rows) * Fraction(pieces - 1, pieces)
 
 
 def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Elements, str]]:
@@ -506,8 +506,9 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
     if now is None or now.stream != "compute":
         return
     for held in peak.held:
-        if held.memory != "in_flight" or held.following is None or not 0 <= held.made < peak.at:
+        if held.memory != "in_flight" or not 0 <= held.made < peak.at < (held.following or 0) < len(events):
             continue
+        assert held.following is not None
         call, reader = events[held.made], events[held.following]
         between = [
             one for one in events[peak.at + 1 : held.following] if one.stream == "compute" and one.length >= call.length
