@@ -456,3 +456,34 @@ STARS = [
 def test_what_is_missing_for_a_star_is_named_by_its_cause(program: Program, part: str, words: str) -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.status == PASS and words in getattr(verdict, part), getattr(verdict, part)
+
+
+LAST = "            if batch == model.BATCHES - 1:\n                grad = await model.allreduce(grad, layer)\n"
+STORED = "            model.grad_weights[layer] = grad\n"
+AFTER_ALL = "        grad = await model.allreduce(model.grad_weights.pop(layer), layer)\n"
+TWICE = [
+    Row(
+        changed("repair_twice", "summed in each turn", (STORED, STORED.replace("= grad", "= await model.allreduce(grad, layer)"))),
+        ("Add up this rank's own ones first, model.grad_weights[1] + grad, and sum over the ranks once, after the last",),
+    ),
+    Row(
+        changed("repair_twice", "summed below a condition of one rank", (STORED, LAST + STORED), (AFTER_ALL, AFTER_ALL.replace("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.grad_weights.pop(layer)"))),
+        ("only rank 3 calls model.allreduce(..., 1): is a condition above it true there alone?", "each at its own last micro-batch"),
+        ("add up the gradients of all ranks",),
+    ),
+    Row(
+        changed("repair_twice", "summed below a condition, and again", (STORED, LAST + STORED)),
+        ("rank 3 calls allreduce(layer 1) in its backward pass, and rank 0 has gone past that: is a condition above it true there alone?",),
+    ),
+    Row(
+        changed("repair_twice", "the second turn is taken out again", (STORED, "            total = await model.allreduce(grad, layer)\n            model.grad_weights[layer] = total - grad\n")),
+        ("sum each micro-batch once, and nothing has to be taken out again",),
+        ("learning rate",),
+    ),
+]  # fmt: skip
+"""Mistakes in R2, with two micro-batches on each rank."""
+
+
+@pytest.mark.parametrize("row", TWICE, ids=lambda row: row.program.name)
+def test_words_on_two_micro_batches_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
