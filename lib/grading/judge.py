@@ -228,7 +228,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
     fewer layers than ranks; or an empty text."""
     layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
-    if not str(error.problem).startswith("deadlock") or layers >= ranks or SHARE not in source:
+    if not str(getattr(error, "problem", "")).startswith("deadlock") or layers >= ranks or SHARE not in source:
         return ""
     return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
 
