@@ -43,7 +43,8 @@ PUZZLE = {
         "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
         "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
         "with your shards of weight and state, and gives your shards back. For the star, let gathers run under other "
-        "work: under a forward while there is room for two weights, and under an update when there is not.",
+        "work: under a forward while there is room for two weights, and under an update when there is not. "
+        "And sum with `model.scatterreduce`, of puzzle 4, which gives a rank its piece of the sum only.",
     ],
 }
 

@@ -63,8 +63,8 @@ PUZZLE = {
 # | pipeline 3, micro-batch 3 | rank 12 | rank 13 | rank 14 | rank 15 |
 #
 # With 4 layers each stage runs one. With twice or three times as many it runs two or three: some that follow each
-# other, or every fourth one, round a ring. Any other table will do as well, as long as every pipeline has four stages
-# and a micro-batch of its own.
+# other, or every fourth one, round a ring, in which the last stage of a pipeline sends to its first one. Any other
+# table will do as well, as long as every pipeline has four stages and a micro-batch of its own.
 #
 # ## A new tool: the zero gradient
 #

@@ -196,6 +196,15 @@ ROWS = [
         ("get_activation", "model.LAYERS // model.RANKS"),
     ),
     Row(
+        wrong("pipeline_fsdp", "received twice", ("            model.activations[layer] = await model.receive(src=model.rank - 1)\n", "            model.activations[layer] = await model.receive(src=model.rank - 1)\n" * 2)),
+        ("Rank 1 has received Activation of layer 1, micro-batch {0} from rank 0, and has not used it: receive each message once",),
+    ),
+    Row(
+        wrong("pipeline_fsdp", "an activation is sent back", ("model.pass_to(model.rank + 1", "model.pass_to(model.rank - 1")),
+        ("an activation goes on to the rank that runs layer 1: in a row that is model.rank + 1",),
+        ("on a ring",),
+    ),
+    Row(
         wrong("zero2", "no loss", (LOSS, "    pass\n")),
         ("model.loss makes the first gradient",),
         ("backward(0, ...)",),
@@ -233,6 +242,11 @@ ROWS = [
         wrong("interleaved", "a gradient that was not stored is sent", ("% p, grad_in)", "% p, model.grad_activations[mb, layer])")),
         ("backward(7, ...) gave it, and it was never stored under this key: grad, model.grad_activations[0, 7] =",),
         ("receive(src=0)",),
+    ),
+    Row(
+        wrong("interleaved", "inputs are received from the rank after", ("src=(r - 1) % p", "src=(r + 1) % p")),
+        ("rank 0 has sent to rank 1, and rank 2 has not: await model.receive(src=0) on rank 1",),
+        ("too soon",),
     ),
     Row(
         wrong("wsdp", "the gradient's key is off by one", ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop(layer)")),
@@ -322,6 +336,8 @@ IN_TWO_STEPS = [
     Row(summed("cut over the other axis", ONCE, AGAIN), (FIRST_CUT, 'grad = await model.allreduce(grad, 1, axis="replica")'), ("hold the piece",)),
     Row(summed("whole across the nodes first", TURN, CUT), (f"first {FIRST_CUT}", 'sum the pieces over axis="replica" after that')),
     Row(summed("summed and cut over one axis", ONCE, CUT), ('leave that call out, and sum the piece after this one, await model.allreduce(grad, 1, axis="replica")',), ("scatterreduce(grad, 1",)),
+    Row(summed("summed over the other axis alone", TURN), ("before that sum, on every rank, " + FIRST_CUT,), ("allreduce(grad, 1",)),
+    Row(summed("summed twice over one axis", ONCE, ONCE), (FIRST_CUT, 'await model.allreduce(grad, 1, axis="replica")'), ("is too many",)),
     Row(summed("cut by its place, and summed over the other axis", BY_PLACE, TURN), ("In place of .shard(...), " + FIRST_CUT,), ("allreduce(grad, 1, axis",)),
     Row(summed("cut by its place, and summed twice", BY_PLACE, TURN, ONCE), ("in place of that cut and this sum, " + FIRST_CUT,), ('axis_index("replica")',)),
     Row(
@@ -440,3 +456,34 @@ STARS = [
 def test_what_is_missing_for_a_star_is_named_by_its_cause(program: Program, part: str, words: str) -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.status == PASS and words in getattr(verdict, part), getattr(verdict, part)
+
+
+LAST = "            if batch == model.BATCHES - 1:\n                grad = await model.allreduce(grad, layer)\n"
+STORED = "            model.grad_weights[layer] = grad\n"
+AFTER_ALL = "        grad = await model.allreduce(model.grad_weights.pop(layer), layer)\n"
+TWICE = [
+    Row(
+        changed("repair_twice", "summed in each turn", (STORED, STORED.replace("= grad", "= await model.allreduce(grad, layer)"))),
+        ("Add up this rank's own ones first, model.grad_weights[1] + grad, and sum over the ranks once, after the last",),
+    ),
+    Row(
+        changed("repair_twice", "summed below a condition of one rank", (STORED, LAST + STORED), (AFTER_ALL, AFTER_ALL.replace("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.grad_weights.pop(layer)"))),
+        ("only rank 3 calls model.allreduce(..., 1): is a condition above it true there alone?", "each at its own last micro-batch"),
+        ("add up the gradients of all ranks",),
+    ),
+    Row(
+        changed("repair_twice", "summed below a condition, and again", (STORED, LAST + STORED)),
+        ("rank 3 calls allreduce(layer 1) in its backward pass, and rank 0 has gone past that: is a condition above it true there alone?",),
+    ),
+    Row(
+        changed("repair_twice", "the second turn is taken out again", (STORED, "            total = await model.allreduce(grad, layer)\n            model.grad_weights[layer] = total - grad\n")),
+        ("sum each micro-batch once, and nothing has to be taken out again",),
+        ("learning rate",),
+    ),
+]  # fmt: skip
+"""Mistakes in R2, with two micro-batches on each rank."""
+
+
+@pytest.mark.parametrize("row", TWICE, ids=lambda row: row.program.name)
+def test_words_on_two_micro_batches_lead_to_the_fix(row: Row) -> None:
+    check_words(row)

@@ -3,8 +3,7 @@
 ===========  ======================================================================
 points       the points of a pass: for the star, for nearness to the frontier
 verdict      the one result: what came of an attempt, of several
-holding      what a run holds at its peak, beside the program of a goal
-spare        what need not be in memory at a peak: pieces held whole, calls made early
+holding      what a run holds at its peak, beside the program of a goal, and what of that for nothing
 needless     calls that could be made, or awaited, at another time
 ordering     in which order the ranks of a pipeline work, beside the program of a goal
 slowness     what makes a run slow, beside the program of a goal

@@ -34,10 +34,9 @@ from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .fitting import fitting
 from .holding import as_json as peak_as_json
-from .holding import costs_memory, growth_in_words, peak_in_words, unread_in_words
+from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness
-from .spare import spare_in_words
 from .unawaited import never_awaited
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 

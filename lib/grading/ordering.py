@@ -117,8 +117,8 @@ class Ordering:
         own, theirs = self.beside_star, self.theirs
         if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
-            more = "more" if theirs.took > own.took else "fewer"
-            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {more}"
+            than = "more" if theirs.took > own.took else "fewer"
+            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {than}"
         if len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
             return
         pairs = [*enumerate(zip(own.ahead, theirs.ahead, strict=True))]

@@ -963,6 +963,10 @@ class Asked:
             call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
             cuts = f"shard has cut it, and summed nothing over axis={show_axis(left[0])}"
             return f"it has been summed over {over} only: {cuts}. In place of .shard(...), {call} sums and cuts"
+        if self.axis_of_pieces(layer) == left[0] and grad.is_whole() and len(self.mesh.axes) > 1:
+            call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
+            cut = f"the weight is cut over axis={show_axis(left[0])}"
+            return f"it has been summed over {over} only, and {cut}: before that sum, on every rank, {call}"
         call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 

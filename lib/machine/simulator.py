@@ -28,7 +28,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.ring import back_to_first, not_received, once_more_round
+from .advice.ring import back_to_first, not_received, once_more_round, other_way
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.sought import Sought, sought_before
 from .advice.stages import (
@@ -437,6 +437,7 @@ class LocalSimulator:
                     rank.same_stage(other, sends=True)
                     or rank.goes_to(tensor.labels)
                     or back_to_first(rank, tensor.labels)
+                    or other_way(rank, tensor.labels, other)
                     or NEIGHBORS
                 )
                 error.fix_for = {

@@ -309,6 +309,12 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return (
             f"these are sums over {_axes(done)} already: leave that call out, and sum the piece after this one, {then}"
         )
+    if kind == ALLREDUCE.kind and axis in done and first.labels.is_whole() and rank.axis_of_pieces(layer) == axis:
+        cuts = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
+        then = f"await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
+        return (
+            f"these are sums over {_axes(done)} already: one call that sums and cuts, {cuts}, and for the pieces {then}"
+        )
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 

@@ -65,6 +65,17 @@ def back_to_first(rank: Asked, labels: Labels) -> str:
     return f"{ring} is the first of this pipeline again, await model.pass_to({first[0]}, ...)"
 
 
+def other_way(rank: Asked, labels: Labels, receiver: object) -> str:
+    """Return in which direction a tensor goes that a rank sends the other way, where stages follow one another; or an
+    empty text."""
+    step = receiver - rank.rank if type(receiver) is int else 0
+    if labels.kind == "Activation" and step < 0:
+        return f"an activation goes on to the rank that runs layer {labels.layer}: in a row that is model.rank + 1"
+    if labels.kind == "ActivationGrad" and step > 0:
+        return f"a gradient goes back to the rank that runs layer {labels.layer}: in a row that is model.rank - 1"
+    return ""
+
+
 def not_received(rank: Asked, kind: str, layer: int) -> str:
     """Return from which rank such a tensor of a layer has been sent to this one, which has not received it; or an empty
     text."""

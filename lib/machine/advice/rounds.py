@@ -109,6 +109,8 @@ def _too_many(ranks: Mapping[int, Asked]) -> str:
 def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
     """Return which rank begins its backward after too few forwards."""
     size = len(ranks)
+    if any(peer == (rank + 1) % size and not ranks[rank].forwards() for rank, peer in waiting.items() if size > 2):
+        return ""  # who has run nothing wants no gradient, and asks the wrong neighbor
     for rank, peer in sorted(waiting.items()):
         one = ranks[rank]
         chunks, done = one.layers // size, len(one.forwards())

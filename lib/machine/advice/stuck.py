@@ -344,6 +344,10 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     """Return, as the end of a sentence, what a rank that waits for a message has to do first, for the collective in
     which the ``other`` one waits for it. ``receivers``: how many ranks wait for messages."""
     rank, layers = call.rank, other.layers or () if other.layer is None else (other.layer,)
+    last = rank.past_record(call.index)
+    if isinstance(last, Message) and not last.sends and last.peer == call.peer and last.labels is not None:
+        has = f"Rank {rank.rank} has received {carried(last)} from rank {call.peer}, and has not used it"
+        return f". {has}: receive each message once"
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
         return f". {skipped}"
