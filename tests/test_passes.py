@@ -51,7 +51,13 @@ MEANT = {
     ("flat_ring", "ddp"): "it is puzzle 2's program, to be compared",
     ("one_chain_after_the_other", "ddp"): "puzzle 12 shows on data parallel how chains overlap",
     ("ddp_twice", "ddp"): "with as many micro-batches as ranks each rank has one",
-    **{("sums_behind", one): REPAIRED for one in ("repair_twice", "repair_quiet", "repair_straggler")},
+    **{
+        (name, one): REPAIRED
+        for name in ("sums_in_the_last_backward", "sums_under_updates")
+        for one in ("repair_twice", "repair_quiet")
+    },
+    ("sums_under_updates", "repair_straggler"): REPAIRED,
+    ("sums_in_the_last_backward", "basic"): "with one rank it is gradient accumulation",
     ("ddp_twice", "repair_twice"): REPAIRED,
     ("ddp_twice", "repair_quiet"): REPAIRED,
     ("fsdp_blocking", "wsdp"): "gradients in pieces are the better technique",
