@@ -874,7 +874,7 @@ COSTS = [
     ),
     Row(
         changed("zero_bubble", "first rank late, not the last", ("int(is_last)", "int(is_first)")),
-        ("do these then, on rank 3: the weight half of a micro-batch after the input half of the next one",),
+        ("do these afterwards, on rank 3: the weight half of a micro-batch after the input half of the next one",),
         ("ranks 0, 3",),
     ),
     Row(

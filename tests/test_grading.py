@@ -20,14 +20,15 @@ import pytest
 
 import lib
 from lib import Model, PuzzleError, grade, hint, progress, run, solution, start_from
-from lib.basics.errors import show_set
+from lib.basics.errors import Place, show_set
+from lib.basics.units import at_tick
 from lib.course.layouts import LAYOUTS, WITH_ADAPTERS, Size, check_layout, mesh_of
 from lib.course.outlines import figures_elsewhere, solution_figures
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, show_size
 from lib.course.specs import Puzzle, cost_named, find, puzzles
 from lib.grading import page, seal
-from lib.grading.judge import judge, praise
+from lib.grading.judge import in_unit, judge, praise
 from lib.grading.progress import LONGEST, Point, Progress
 from lib.grading.submission import load
 from lib.grading.verdict import ERROR, FAIL, PASS, TODO, Report, Verdict
@@ -1088,3 +1089,12 @@ def test_pieces_of_any_form_may_be_anywhere_and_are_handed_in() -> None:
 
     with pytest.raises(PuzzleError, match=r"it ends without the final weight"):
         anywhere(uneven)
+
+
+def test_rules_say_when_in_the_unit_of_the_puzzle() -> None:
+    def moment(puzzle: str) -> str:
+        error = PuzzleError("it runs all layers", where=Place(0, "forward", 15, tick=5.97963, detail=at_tick(5.97963)))
+        return str(in_unit(error, puzzles()[puzzle]))
+
+    assert moment("compose").startswith("rank 0, forward(layer 15), at 5.98 s: it runs")
+    assert moment("fsdp").startswith("rank 0, forward(layer 15), at tick 5.97963: it runs")

@@ -184,7 +184,9 @@ def is_right_in_small(puzzle: Puzzle, program: str) -> bool:
         for there in [sizes[len(sizes) // 4], *(sizes if puzzle.name in SMALLER else ())]:
             outcome = runs_of(puzzle, program)(there.size)
             judge.check(outcome, puzzle, there.size)
-            judge.check_limits(outcome, puzzle, there, puzzle.target["time"], puzzle.target["memory"])
+            slowest, largest = judge.limits(puzzle, there, puzzle.target["time"], puzzle.target["memory"])
+            if outcome.time >= slowest or outcome.memory >= largest:
+                return False
     except PuzzleError:
         return False
     return True

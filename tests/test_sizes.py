@@ -213,14 +213,14 @@ def test_the_limits_of_another_size() -> None:
     tensor_parallel, known = puzzles()["tensor_parallel"], solution_figures(puzzles()["tensor_parallel"])
     more = tensor_parallel.target["time"] - known.time  # its target leaves time, too
     assert more and limits(tensor_parallel, there, slow, small)[0] == 10.0 + more + 1
-    done = changed("fsdp", 0, time=10.9, memory=1_262_143)
-    check_limits(done, puzzle, there, slow, small)
+    done, home = changed("fsdp", 0, time=10.9, memory=1_262_143), changed("fsdp", 0, time=slow, memory=small)
+    check_limits(done, puzzle, there, home)
     vars(done).update(time=11.0)
     with pytest.raises(PuzzleError, match=r"it takes 11 ticks\n  expected: less than that, where a solution takes 10"):
-        check_limits(done, puzzle, there, slow, small)
+        check_limits(done, puzzle, there, home)
     vars(done).update(time=10.0, memory=Fraction(10_000_001, 3))  # of pieces of a weight there may be parts
     with pytest.raises(PuzzleError, match=r"it takes 3,333,333.67 elements\n  expected: at most 1,262,143 elements"):
-        check_limits(done, puzzle, there, slow, small)
+        check_limits(done, puzzle, there, home)
 
 
 def test_one_tensor_is_a_whole_weight_or_an_activation() -> None:

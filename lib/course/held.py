@@ -11,7 +11,7 @@ from operator import le
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError
-from ..basics.units import Elements
+from ..basics.units import Elements, at_tick
 from ..machine.interface import FinalState
 from ..machine.outcome import Outcome
 from ..record.events import LOADS, MARKS, Event
@@ -77,7 +77,7 @@ def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_S
         if least > (held := sum([event.held[slot] for slot in slots])) and event.kind not in MARKS:
             word, show = KINDS[kind].word, outcome.size_unit.describe
             until = "the last backward of its layer" if kind == "Weight" else "the end"
-            place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+            place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=at_tick(event.issued))
             problem = f"it does not hold the {word}s that it has begun with any more"
             expected = f"{show(least)}: what a rank begins with it holds, each {word} until {until}"
             fix = f"leave it in model.{KINDS[kind].store}, as it was loaded"

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, numbered, show_axis, show_set
-from ..basics.units import Elements, divided, whole_or_ratio
+from ..basics.units import Elements, at_tick, divided, whole_or_ratio
 from ..machine.outcome import Outcome
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
@@ -19,7 +19,7 @@ from .used import needless_weights
 
 
 def _broken(event: Event, problem: str, expected: str, fix: str) -> PuzzleError:
-    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+    place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=at_tick(event.issued))
     return PuzzleError(problem, where=place, expected=expected, fix=fix, line="")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, show_call
+from ..basics.units import at_tick
 from ..machine.outcome import Outcome
 from ..record.events import Event
 from ..record.kinds import KINDS
@@ -81,7 +82,7 @@ def _of_the_input(event: Event) -> bool:
 def _for_nothing(event: Event, layer: int | None, line: str) -> PuzzleError:
     """Return the error of an operation that gives what nobody uses, of a list what it gives of this layer."""
     call = show_call(event.kind, event.layers or event.layer)
-    place = Place(event.rank, event.kind, layer, tick=event.issued, detail=f"at tick {event.issued:g}")
+    place = Place(event.rank, event.kind, layer, tick=event.issued, detail=at_tick(event.issued))
     problem, fix = f"nobody uses what {call} gives", "leave it out, or use what it gives"
     if event.stream == "collective":
         problem, fix = f"no rank uses what {call} gives", "leave it out, on every rank that takes part"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..basics.errors import Deadlock, Place, PuzzleError, show_axis, show_call
-from ..basics.units import Elements
+from ..basics.units import TICKS, Elements, at_tick
 from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
@@ -79,7 +79,7 @@ def _judged(
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
         check(outcome, puzzle, puzzle.size, watch=watch)
     except PuzzleError as error:
-        error = _broken_before(error, puzzle)
+        error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
@@ -90,10 +90,11 @@ def _judged(
         try:
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
-                check_limits(outcome_there, puzzle, there, outcome.time, outcome.memory, watch, outcome)
+                check_limits(outcome_there, puzzle, there, outcome, watch)
                 if not wasteful:
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
+            error = in_unit(error, puzzle)
             error.fix = never_awaited(source()) or error.fix
             message = f"right at its own size, but not with {show_size(size)}{written_out(puzzle, source())}\n{error}"
             wrong = Mistake.of(error)
@@ -166,6 +167,14 @@ def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
         return first
     with_lists = [event for event in events if LISTS in event.words and LISTS not in puzzle.words]
     return _not_granted(with_lists[0], LISTS, puzzle, puzzle.size["layers"]) if with_lists else error
+
+
+def in_unit(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
+    """Return the error of a rule, which says a moment in ticks, with that moment in the puzzle's own unit."""
+    place = getattr(error, "place", None)  # a learner's class of errors may have none
+    if puzzle.unit is not TICKS and place and place.tick is not None and place.detail == at_tick(place.tick):
+        error.place = place._replace(detail=f"at {puzzle.unit.at(puzzle.unit.brief(place.tick))}")
+    return error
 
 
 def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
@@ -286,39 +295,33 @@ class OverLimit(PuzzleError):
 
     too = ""
 
+    @classmethod
+    def of(cls, too: str, takes: str, expected: str, fix: str, got: str = "") -> "OverLimit":
+        """Return the error of a run that takes so much."""
+        error = cls(f"it takes {takes}", expected=expected, got=got, fix=fix or EVERYWHERE, line="")
+        error.too = too
+        return error
+
 
 def check_limits(
-    outcome: Outcome,
-    puzzle: Puzzle,
-    there: SolutionFigures,
-    time: float,
-    memory: Elements,
-    watch: Watch | None = None,
-    home: Outcome | None = None,
+    outcome: Outcome, puzzle: Puzzle, there: SolutionFigures, home: Outcome, watch: Watch | None = None
 ) -> None:
-    """Raise PuzzleError for a run at another size that takes more than there is room for, so that no program is fast or
-    small at the puzzle's own size only. ``time``, ``memory``: what it takes there; ``home``: its run there."""
-    slowest, largest = limits(puzzle, there, time, memory)
-    unit, size_unit = puzzle.unit, puzzle.size_unit
+    """Raise OverLimit for a run at another size that takes more than there is room for, so that no program is fast or
+    small at the puzzle's own size only. ``home``: its run there."""
+    slowest, largest = limits(puzzle, there, home.time, home.memory)
     if outcome.time >= slowest * (1 - CLOSE):
-        takes, least, most = map(unit.lasting, (outcome.time, there.time, slowest))
+        takes, least, most = map(puzzle.unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {'that' if takes == most else most}, where a solution takes {least}"
-        order = "" if home is None else ahead_elsewhere(outcome, home, puzzle, fewer=True)
-        error = OverLimit(f"it takes {takes}", expected=expected, fix=order or EVERYWHERE, line="")
-        error.too = "slow"
-        raise error
+        raise OverLimit.of("slow", takes, expected, ahead_elsewhere(outcome, home, puzzle, fewer=True))
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
-        takes, least, most = map(size_unit.describe, (outcome.memory, there.memory, fits))
+        takes, least, most = map(puzzle.size_unit.describe, (outcome.memory, there.memory, fits))
         expected = f"{'less than that' if takes == most else f'at most {most}'}, where a solution takes {least}"
         noted = with_peak(outcome, there.size, watch)
         peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
-        fix = fix or ("" if home is None else ahead_elsewhere(outcome, home, puzzle))
-        fix = fix or ("" if home is None else _growth(noted, home, puzzle, there, watch)) or EVERYWHERE
-        error = OverLimit(f"it takes {takes}", expected=expected, got=peak, fix=fix, line="")
-        error.too = "large"
-        raise error
+        fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
+        raise OverLimit.of("large", takes, expected, fix, peak)
 
 
 def _growth(noted: Outcome | None, home: Outcome, puzzle: Puzzle, there: SolutionFigures, watch: Watch | None) -> str:

@@ -458,7 +458,7 @@ class Slowness:
             halves = ": the weight half of a micro-batch after the input half of the next one"
             halves += "".join(self._halves_at_the_end())
             return (
-                f"let what others wait for go on first, and do these then{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
+                f"let what others wait for go on first, and do these afterwards{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
             )
         if self.outcome.hosts:
             return (
