@@ -13,7 +13,7 @@ from ..course.outlines import Order, solution_order, solution_work
 from ..course.specs import Puzzle
 from ..machine.advice.rounds import first_round, rounds_of
 from ..machine.outcome import Outcome
-from ..machine.past import Step
+from ..machine.past.own import Step
 from ..record.events import Event
 from ..record.table import OPERATIONS, SEND
 from ..record.training import FORWARD

@@ -17,7 +17,7 @@ from ..course.outlines import (
 )
 from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
-from ..machine.past import dealt
+from ..machine.past.work_done import dealt
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER
 from ..record.events import Event
@@ -457,9 +457,8 @@ class Slowness:
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
             halves = ": the weight half of a micro-batch after the input half of the next one"
             halves += "".join(self._halves_at_the_end())
-            return (
-                f"let what others wait for go on first, and do these afterwards{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
-            )
+            these = f"do these afterwards{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
+            return f"let what others wait for go on first, and {these}"
         if self.outcome.hosts:
             return (
                 "device and host work one after the other there: send each gradient as soon as it is there, and go on"

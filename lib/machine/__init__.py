@@ -7,7 +7,7 @@ cost          prices and sizes
 fingerprints  what a tensor carries: a fingerprint in an exact algebra
 failure       how a run that failed has ended
 interface     the narrow interface to all that decides
-past          what a rank has done before, for rules and errors that ask
+past          what the ranks have done before, for rules and errors that ask
 rank_state    what the machine knows of one rank and its tensors: lives, memory, log
 in_flight     calls, messages and meetings on their way; a rank's links
 advice        what to write instead, where that depends on what several ranks do

@@ -33,7 +33,8 @@ from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece
 from .mesh import Mesh
-from .past import Asked, Past, Taken
+from .past.asked import Asked
+from .past.own import Past, Taken
 
 STORING, UPDATE = "storing it", "update"
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ...record.kinds import KINDS
 from ...record.labels import Labels
 from ..in_flight import InFlight, RankLinks
-from ..past import Asked
+from ..past.asked import Asked
 from .circle import Mailboxes, tensor_in_words
 
 

@@ -15,7 +15,7 @@ from ...record.table import sums
 from ...record.training import BACKWARD
 from ..in_flight import InFlight, Meeting
 from ..mesh import Axis, Mesh
-from ..past import EVERY_RANK
+from ..past.sums_made import EVERY_RANK
 from ..rank_state import RankState, TensorState
 
 EACH_ITS_OWN = "each rank brings a piece of its own: model.load_weights(layer, model.rank, model.RANKS)"

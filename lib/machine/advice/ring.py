@@ -8,7 +8,7 @@ from ...basics.errors import numbered
 from ...record.labels import Labels
 from ...record.training import FORWARD
 from ..in_flight import InFlight, RankLinks
-from ..past import Asked
+from ..past.asked import Asked
 
 
 def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
 from ...record.training import BACKWARD, FORWARD
-from ..past import Asked, Step
+from ..past.asked import Asked
+from ..past.own import Step
 
 SEVERAL_KINDS = "several_kinds"
 """The rule of a puzzle in which a learner chooses the pipelines."""

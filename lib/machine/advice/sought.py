@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...basics.errors import numbered
 from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
-from ..past import Asked
+from ..past.asked import Asked
 from ..rank_state import RankState
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...basics.errors import numbered
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
-from ..past import Asked
+from ..past.asked import Asked
 
 BOTH_ENDS, PLACE = "both_ends", "place"
 """The layout of a pipeline that is filled from both ends, and the axis of its places."""

@@ -1,0 +1,9 @@
+"""What the ranks have done before, for rules and errors that ask. An error asks about other ranks when a run has ended.
+
+=========  ======================================================================
+own        what a rank has done, from its own log
+work_done  what the ranks have run, loaded and sent
+sums_made  what the ranks have added up
+asked      what the ranks have cut and gathered, and all that errors ask of a rank
+=========  ======================================================================
+"""

@@ -1,0 +1,177 @@
+"""What the ranks have added up, as errors ask it: of the logs of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from ...basics.errors import numbered
+from ...record.collectives import SCATTERREDUCE
+from ...record.labels import Labels
+from ...record.shards import NONE
+from ..mesh import Axis
+from .work_done import WorkDone
+
+EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
+"""What to do about a condition above a sum."""
+
+
+class SumsMade(WorkDone):
+    """A rank, as far as errors ask what it and the others have brought to sums."""
+
+    __slots__ = ()
+
+    def reduced(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought a gradient of these micro-batches, and which has given
+        more than that, or an empty text."""
+        verb, useless = self._last_reduction(layer, batches)
+        return "" if useless else verb
+
+    def reduced_alone(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought a gradient of these micro-batches, and the others of its
+        group nothing more, or an empty text."""
+        verb, useless = self._last_reduction(layer, batches)
+        return verb if useless else ""
+
+    def _last_reduction(self, layer: int, batches: frozenset[int]) -> tuple[str, bool]:
+        """Return the last reduction to which this rank has brought a gradient of these micro-batches, and whether no
+        other rank has brought other ones, as far as is known."""
+        if (layer, batches) not in self._past().reduced:
+            return "", False
+        verb, op, group = self._past().reduced[layer, batches]
+        if len(group.position) == 1:
+            return "", False
+        others = [self.ranks.get(rank) for rank in group.position if rank != self.rank]
+        return verb, all(one and one._past().brought.get((op, layer), NONE) <= batches for one in others)
+
+    def never_reduced(self) -> tuple[str, list[int]]:
+        """Return a reduction to which this rank has brought gradients, and the layers whose gradients it has brought to
+        none; an empty text where it has brought all or none."""
+        past = self._past()
+        left = sorted(layer for layer in past.gradients if layer is not None and layer not in past.summed)
+        return (next(iter(past.summed.values())), left) if past.summed and left else ("", [])
+
+    def met_by(self, kind: str, layer: int) -> str:
+        """Return the last collective to which this rank has brought a tensor of a kind and a layer, or nothing."""
+        return self._past().met.get((kind, layer), "")
+
+    def unawaited(self, kind: str, layer: int) -> str:
+        """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
+        never awaited; or nothing."""
+        for record in reversed(self.log):
+            left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
+            if left and (record.labels.kind, record.layer) == (kind, layer):
+                return cast(str, record.kind)
+        return ""
+
+    def met_by_others(self, kind: str, layer: int) -> str:
+        """Return which other rank has brought a tensor of a kind and a layer to a collective, where this one has not,
+        and what to do; or an empty text."""
+        if (kind, layer) in self._past().met:
+            return ""
+        for rank, one in sorted(self.ranks.items()):
+            if verb := one._past().met.get((kind, layer)):
+                calls = f"rank {rank} calls model.{verb}(..., {layer}), and rank {self.rank} does not"
+                return (
+                    f"{calls}: a collective is called by every rank of its group, so it stands below no `if` of a rank"
+                )
+        return ""
+
+    def sum_of_some(self) -> str:
+        """Return that other ranks alone sum gradients of a layer that this one has as well, or an empty text."""
+        own = self._past()
+        for layer, verb in {
+            layer: verb for one in self.ranks.values() for layer, verb in one._past().summed.items()
+        }.items():
+            some = [rank for rank, one in sorted(self.ranks.items()) if layer in one._past().summed]
+            if not own.summed and own.gradients.get(layer):
+                only = f"only {numbered('rank', some)} call{'s' * (len(some) == 1)} model.{verb}(..., {layer})"
+                return f"{only}: is a condition above it true there alone? {EVERY_RANK}"
+        return ""
+
+    def not_brought(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the reduction to which this rank has brought another gradient of a layer than the one of these micro-
+        batches, which it has computed; or an empty text."""
+        past = self._past()
+        own = batches <= past.gradients.get(layer, NONE) and (layer, batches) not in past.reduced
+        return past.summed.get(layer, "") if own else ""
+
+    def counted_twice(self, layer: int, batches: frozenset[int], plain: str, verb: str) -> str:
+        """Return what to do about a sum of gradients in which these micro-batches come twice. ``plain``: what to say of
+        it in any case; ``verb``: the reduction to name."""
+        once = "" if batches <= self.with_gradients(layer) else self.sums_often(layer)
+        return self.runs_too(layer, batches) or once or plain + self.summed_over_ranks(layer, verb)
+
+    def sums_often(self, layer: int) -> str:
+        """Return that this rank has summed the gradient of a layer over the ranks several times, and that once is
+        enough; or an empty text."""
+        times, verb = len([op for op, its_layer in self._past().brought if its_layer == layer]), self.summed_by(layer)
+        if times < 2 or self.mesh.axes:
+            return ""
+        most = max(self.ranks.values(), key=lambda one: len([op for op, of in one._past().brought if of == layer]))
+        more = len([op for op, of in most._past().brought if of == layer])
+        others = f", and rank {most.rank} {more} times" if more > times else ""
+        first = "add up the gradients of this rank's own micro-batches first, and sum over the ranks once, at the end"
+        return f"rank {self.rank} has called model.{verb} for layer {layer} {times} times{others}: {first}"
+
+    def summed_over_ranks(self, layer: int, verb: str) -> str:
+        """Return, as a sentence to be added, how this rank gets the gradients of a layer that others have computed; an
+        empty text where they have none, or where it has called a reduction. ``verb``: the reduction to name."""
+        others = [one for one in self.ranks.values() if one is not self and one.with_gradients(layer)]
+        if not others or self.summed_by(layer):
+            return ""
+        return f" The gradients of the other ranks come by a reduction, grad = await model.{verb}(grad, {layer})"
+
+    def summed_by(self, layer: int) -> str:
+        """Return the last reduction to which this rank has brought a gradient of a layer, or an empty text."""
+        return self._past().summed.get(layer, "")
+
+    def summed_over(self, layer: int, but: object = None) -> list[Axis]:
+        """Return the axes over which this rank has summed a gradient of a layer, None for all ranks, in order.
+        ``but``: the ``op`` of a call that does not count."""
+        ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
+        return [*dict.fromkeys(cast("tuple[Axis]", op)[0] for op in ops)]
+
+    def sums_over_all(self, layer: int) -> Iterator[tuple[str, frozenset[int]]]:
+        """Yield the reductions over all ranks to which this one has brought a gradient of a layer, and the micro-
+        batches of each sum."""
+        for (its_layer, _), (verb, op, _) in self._past().reduced.items():
+            if its_layer == layer and cast("tuple[str | None]", op)[0] is None:
+                brought = [one._past().brought.get((op, layer), NONE) for one in self.ranks.values()]
+                yield verb, NONE.union(*brought)
+
+    def summed_in_part(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a gradient of a layer that is a sum over all ranks and, added to it, what this rank
+        has computed; or an empty text."""
+        sums = {batches: verb for verb, batches in self.sums_over_all(layer) if batches <= grad.batches}
+        done = NONE.union(*sums)
+        own = grad.batches - done
+        if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
+            return ""
+        verb, are = next(iter(sums.values())), "is" if len(own) == 1 else "are"
+        todo = "Sum that one, too, before the two are added: "
+        if verb != SCATTERREDUCE.kind:
+            todo = (
+                f"Add up this rank's own ones first, model.grad_weights[{layer}] + grad, and sum over the ranks once, "
+            )
+            todo += "after the last: "
+        cut = ", which sums and cuts; shard only cuts" * (verb == SCATTERREDUCE.kind and not grad.is_whole())
+        return (
+            f"{numbered('micro-batch', done)} in this gradient are summed over the ranks, and "
+            f"{numbered('micro-batch', own)} {are} this rank's own. {todo}grad = await model.{verb}(grad, {layer}){cut}"
+        )
+
+    def replaced_sum(self, layer: int, grad: Labels) -> str:
+        """Return what to do where this rank has had a sum over all ranks of micro-batches that are not in a gradient of
+        a layer; or an empty text."""
+        left = {batches: verb for verb, batches in self.sums_over_all(layer) if not batches & grad.batches}
+        lost = NONE.union(*left)
+        if lost <= self.with_gradients(layer):
+            return ""
+        verb = next(iter(left.values()))
+        stored = f"model.grad_weights[{layer}]"
+        return (
+            f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
+            f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
+            f"{stored} = {stored} + piece"
+        )

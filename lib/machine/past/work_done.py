@@ -1,0 +1,492 @@
+"""What the ranks have run, loaded and sent, as errors ask it: of the logs of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+from ...basics.errors import numbered, show_axis
+from ...record.attention import BACKWARD_ATTEND, PROJECT
+from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
+from ...record.kinds import KINDS
+from ...record.labels import STAGES_IN_A_V, Labels, experts_of
+from ...record.shards import NONE
+from ...record.table import RECEIVE
+from ...record.training import BACKWARD, FORWARD
+from ..cost import Cost
+from ..mesh import Mesh
+from .own import Past, Step, Taken
+
+HALF = "half"
+"""The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
+MOST_COUNTED = 8  # ranks of which errors say how many micro-batches each has
+
+
+def dealt(ranks: int, batches: int) -> str:
+    """Return which of these ranks has which micro-batch, where all of them train."""
+    if ranks == batches:
+        return "rank r has micro-batch r: model.get_activation([model.rank])"
+    if ranks % batches == 0:
+        share = f"{ranks // batches} ranks share a micro-batch: model.rank // {ranks // batches}"
+        return f"{share}, which is model.rank // (model.RANKS // model.BATCHES)"
+    each, more = divmod(batches, ranks)
+    if more and ranks < batches:
+        some = f"{numbered_ranks(more)} {each + 1}, and {numbered_ranks(ranks - more)} {each}"
+        first = f"with a first of its own from 0 to {ranks - 1}, those from {more} on have less"
+        each_one = f"give each of the {batches} micro-batches to one rank"
+        return f"{each_one}, range(first, model.BATCHES, model.RANKS): {first} ({some})"
+    return "deal them out to the ranks, range(model.rank, model.BATCHES, model.RANKS)"
+
+
+def dealt_along(axis: str) -> str:
+    """Return which micro-batches a rank has where the ranks along an axis have the same layers."""
+    place, size = (f"model.axis_{what}({show_axis(axis)})" for what in ("index", "size"))
+    if axis == HALF:
+        own = f"from {place} * share on, with share = model.BATCHES // {size}"
+        other = f"the upper stage those that begin in the other half, from (1 - {place}) * share on"
+        return f"the lower stage of a rank has the micro-batches of its half, {own}; {other}"
+    same = f"ranks along axis={show_axis(axis)} have the same layers, and share the batch"
+    return f"{same}: share number {place} of {size}, each of model.BATCHES // {size} micro-batches"
+
+
+def numbered_ranks(number: int) -> str:
+    """Return how many ranks have something.
+
+    >>> numbered_ranks(1), numbered_ranks(3)
+    ('1 rank has', '3 ranks have')
+    """
+    return "1 rank has" if number == 1 else f"{number} ranks have"
+
+
+class WorkDone:
+    """A rank, as far as errors ask what it and the others have done. An answer about other ranks is right once these
+    have come as far as they do, so errors ask when a run has ended (see ``PuzzleError.settle``)."""
+
+    __slots__ = ()
+    rank: int
+    layers: int
+    batches: int
+    experts: int
+    is_host: bool
+    mesh: Mesh
+    cost: Cost
+    ranks: MutableMapping[int, Any]  # the ranks of the machine that are here, all of the last kind of these
+    taken: dict[tuple[str, int, bool], Taken]
+    slices: dict[tuple[str, int, int], Slices]
+    pieces: dict[int, tuple[Slices, ...]]
+    log: list[Any]
+
+    def _past(self) -> Past:
+        """Return what errors ask of this rank's own log, as it is now."""
+        raise NotImplementedError
+
+    def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
+        """Return those of these micro-batches that no rank has carried through a layer; none where not all ranks are
+        here."""
+        if len(self.ranks) < self.mesh.everyone:
+            return NONE
+        return batches.difference(*[one.has_run(FORWARD.kind, layer) for one in self.ranks.values()])
+
+    def has_fewest(self, none: frozenset[int]) -> str:
+        """Return how many micro-batches each rank has, where all ranks train the whole model, and some have less than
+        others, so that they could run those that run on ``none``; or an empty text."""
+        counts = {rank: len(one.trained_on()) for rank, one in sorted(self.ranks.items())}
+        whole = all(len(one.layers_loaded()) == self.layers for one in self.ranks.values())
+        if not whole or self.mesh.axes or len(counts) > MOST_COUNTED or min(counts.values()) == max(counts.values()):
+            return ""
+        have = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
+        slow = dict(self.cost.uneven.slow) if self.cost.uneven is not None else {}
+        fewest = min(counts, key=lambda rank: (counts[rank], slow.get(rank, 1)))
+        to = f"give it to rank {fewest}" if len(none) == 1 else "give each of them to one that has less"
+        return f"{have}: {to}"
+
+    def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
+        """Return those of these slices of a sequence that no rank has projected; none as long as a rank has not
+        projected any, since it may still do so."""
+        devices = [one for rank, one in self.ranks.items() if rank < self.mesh.ranks]
+        for batch in batches:
+            projected = [one.slices.get((PROJECT.kind, layer, batch), NOTHING) for one in devices]
+            if len(devices) < self.mesh.ranks or not all(some for some, _ in projected):
+                return NOTHING
+            for own in projected:
+                slices = missing(slices, own)
+        return slices
+
+    def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
+        """Return that a gradient of keys and values goes one hop further, to the other rank that has projected just
+        these slices; or an empty text."""
+        for rank, one in sorted(self.ranks.items()):
+            if one is self or not one.is_home_of(layer, batches, slices):
+                continue
+            step = (rank - self.rank) % self.mesh.ranks
+            to = {1: "(model.rank + 1) % model.RANKS", self.mesh.ranks - 1: "(model.rank - 1) % model.RANKS"}
+            sent = f"model.pass_to({to.get(step, rank)}, kv_grad)"
+            return (
+                f": this one belongs to rank {rank}, so one hop more comes after the last step, {sent}, and one "
+                "receive, of this rank's own"
+            )
+        return ""
+
+    def is_home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> bool:
+        """Return whether this rank has projected just these slices."""
+        return all(self.slices.get((PROJECT.kind, layer, batch)) == slices for batch in batches)
+
+    def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
+        """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
+        what to do; or an empty text."""
+        for at, record in enumerate(self.log):
+            if (record.kind, record.layer) == (BACKWARD_ATTEND.kind, layer) and record.batches == batches:
+                keys = self.pieces.get(at, (own, own))[1]
+                home = [rank for rank, one in self.ranks.items() if one.is_home_of(layer, batches, keys)]
+                if keys == own or not home:
+                    return ""
+                begun = (
+                    f"the backward of layer {layer} has begun with the keys and values of rank {home[0]}: begin with"
+                )
+                return (
+                    f"{begun} this rank's own, which model.project gave, and keep these for it under a key of their own"
+                )
+        return ""
+
+    def share_slices(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
+        for batch in sorted(batches):
+            which = PROJECT.kind, layer, batch
+            for one, other in combinations(sorted(self.ranks), 2):
+                own = (self.ranks[rank].slices.get(which, NOTHING) for rank in (one, other))
+                if (common := in_both(*own))[0]:
+                    problem = (
+                        f"ranks {one} and {other} have both projected {show_slices(common)} of layer {layer}: each "
+                    )
+                    return f"{problem}slice goes to one rank, so cut as many slices as all ranks take together"
+        return ""
+
+    def runs_too(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an
+        empty text where no micro-batch has gone through it on several ranks, or where these have different experts."""
+        if experts_of(layer, self.experts):
+            return ""
+        for batch in sorted(batches):
+            ran = [rank for rank, one in sorted(self.ranks.items()) if batch in one.has_run(FORWARD.kind, layer)]
+            if len(ran) > 1:
+                problem = (
+                    f"{numbered('rank', ran)} have run layer {layer} on micro-batch {batch}, and only one of them "
+                )
+                problem += "should"
+                others = [one for one in range(self.layers) if one != layer]
+                every = all(batch in self.ranks[rank].has_run(FORWARD.kind, one) for rank in ran for one in others)
+                if others and every and 1 < len(ran) <= self.mesh.ranks // self.batches:
+                    share = (
+                        "they share it: let each of them run layers of its own, and bring model.fake_grad(layer, [])"
+                    )
+                    return f"{problem}; {share} for the others"
+                return f"{problem}; {self.dealt()}"
+        return ""
+
+    def dealt(self) -> str:
+        """Return which rank has which micro-batch, where all ranks train."""
+        if not self.mesh.axes or not 0 < len(self.layers_loaded()) < self.layers:
+            return dealt(self.mesh.ranks, self.batches)
+        if len(copies := self.axes_of_layers()) == 1:
+            return dealt_along(copies[0])
+        share = "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
+        share += ": range(replica * share, (replica + 1) * share), with share = model.BATCHES // replicas"
+        first: int = sum(one.has_loaded(0) for one in self.ranks.values())
+        replicas = f", where {first} ranks have layer 0, and so there are {first} replicas"
+        return share + replicas * (first > 1)
+
+    def has_had_its_share(self, batches: frozenset[int]) -> str:
+        """Return what to do about inputs after the last one, where this rank is the first stage of a pipeline and has
+        carried its share of the batch through layer 0, up to the last one; or an empty text."""
+        done = self.has_run(FORWARD.kind, 0)
+        first = sum(one.has_loaded(0) for one in self.ranks.values())
+        alone = 0 < len(self.layers_loaded()) < self.layers
+        if (
+            not alone
+            or self.batches - 1 not in done
+            or len(done) * first != self.batches
+            or min(batches) < self.batches
+        ):
+            return ""
+        share = f"this rank has carried {numbered('micro-batch', done)} through layer 0, which is its share"
+        return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
+
+    def with_gradients(self, layer: int) -> frozenset[int]:
+        """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
+        return frozenset(self._past().gradients.get(layer, NONE))
+
+    def has_run(self, verb: str, layer: int) -> frozenset[int]:
+        """Return the micro-batches that this rank has carried through a layer with an operation."""
+        return frozenset(self._past().ran.get((verb, layer), NONE))
+
+    def dealt_otherwise(self) -> str:
+        """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
+        for rank, one in sorted(self.ranks.items()):
+            own = one.layers_loaded()
+            if own and own != {*range(rank, one.layers, self.mesh.ranks)}:
+                mine = "mine = range(model.rank, model.LAYERS, model.RANKS), so that each stage sends to the next rank"
+                return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
+        return ""
+
+    def not_in_a_v(self) -> str:
+        """Return which rank has other layers than it has where they go down the ranks and up again, or nothing."""
+        ranks = self.mesh.ranks
+        thick = max(1, self.layers // (2 * ranks))
+        for rank, one in sorted(self.ranks.items()):
+            own = one.layers_loaded()
+            wrong = {layer for layer in own if min(layer, one.layers - 1 - layer) // thick != rank % ranks}
+            if wrong:
+                return f"rank {rank} has {numbered('layer', wrong)}, and {STAGES_IN_A_V}"
+        return ""
+
+    def out_of_turn(self, labels: Labels) -> str:
+        """Return what to do about an activation that is for another layer of this rank, or an empty text."""
+        came = self.sender(labels)
+        if (
+            came is None
+            or not self.has_loaded(labels.layer)
+            or labels.batches <= self.has_run(FORWARD.kind, labels.layer)
+        ):
+            return ""
+        which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
+        order = "let both ranks do the forwards in the same order of layers and micro-batches"
+        run = sorted(self.layers_run())
+        done = [f"layer {layer} for {numbered('micro-batch', self.has_run(FORWARD.kind, layer))}" for layer in run]
+        comes = f": after {', '.join(done)}, it comes next. Is a forward done twice here, or left out?" if done else ""
+        return f"{which}, and rank {came[0]} has sent it first: {order}{comes}"
+
+    def forwards(self) -> Sequence[Step]:
+        """Return the forwards of this rank, in their order."""
+        return self._past().steps[FORWARD.kind]
+
+    def backwards(self) -> Sequence[Step]:
+        """Return the backwards of this rank, in their order."""
+        return self._past().steps[BACKWARD.kind]
+
+    def layers_run(self) -> set[int]:
+        """Return the layers through which this rank has carried a micro-batch forward."""
+        return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
+
+    def ran_nothing(self) -> str:
+        """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
+        idle = [rank for rank, one in sorted(self.ranks.items()) if not one.is_host and not one.layers_run()]
+        return f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'}" if idle else ""
+
+    def trained_on(self) -> frozenset[int]:
+        """Return the micro-batches that this rank has carried forward through some layer."""
+        return NONE.union(*[self.has_run(FORWARD.kind, layer) for layer in self.layers_run()])
+
+    def layers_loaded(self) -> set[int]:
+        """Return the layers of which this rank has loaded a weight, or a piece of it."""
+        return {layer for layer in self._past().loaded if layer is not None}
+
+    def came(self) -> Collection[Labels]:
+        """Return what this rank has received, as labels."""
+        return self._past().senders
+
+    def receivers(self, kind: str, layer: int) -> Mapping[int, int]:
+        """Return to which rank this one has sent such a tensor of a layer last, by micro-batch."""
+        return self._past().sent.get((kind, layer), {})
+
+    def nobodys(self, layer: int) -> str:
+        """Return what to say of an activation that is the output of the last layer, or the input of one that no rank
+        has loaded, as far as is known; an empty text for others."""
+        if layer == self.layers:
+            return f"layer {layer - 1} is the last one: its output goes to model.loss on the same rank, and to no other"
+        if len(self.ranks) < self.mesh.everyone or any(one.has_loaded(layer) for one in self.ranks.values()):
+            return ""
+        fix = f"no rank has loaded layer {layer}: divide all model.LAYERS layers among the ranks, at every size"
+        return f"{fix}, such as range(model.rank, model.LAYERS, model.RANKS)"
+
+    def left_out(self, layer: int) -> str:
+        """Return what to do about the output of a layer that goes to the loss in a pipeline, where no rank has run the
+        next one: who is to read it, or that nobody has that layer; or an empty text."""
+        others = [one.has_run(FORWARD.kind, layer) for one in self.ranks.values()]
+        if len(others) < self.mesh.everyone:
+            return ""
+        holders = [one.rank for one in self.ranks.values() if one.has_loaded(layer)]
+        if layer > 0 and len(holders) == 1 and holders[0] != self.rank:
+            fix = f"this is the output of layer {layer - 1}, which layer {layer} on rank {holders[0]} reads: await "
+            return f"{fix}model.pass_to({holders[0]}, ...); the loss comes only after layer {self.layers - 1}"
+        if self.has_run(FORWARD.kind, 0) or any(others):
+            return ""
+        if not (run := set().union(*[one.layers_run() for one in self.ranks.values()])):
+            return ""
+        return (
+            f"together the ranks have run {numbered('layer', run)} of {self.layers}: divide all of them among the "
+            "stages, each with model.LAYERS // stages layers that follow one another"
+        )
+
+    def has_loaded(self, layer: int) -> bool:
+        """Return whether this rank has loaded a weight of a layer, or a piece of it."""
+        return layer in self._past().loaded
+
+    def on_a_ring(self) -> bool:
+        """Return whether this rank has loaded a layer and, some layers later, another one."""
+        layers = sorted(self.layers_loaded())
+        return any(one - before > 1 for before, one in pairwise(layers))
+
+    def round_the_ring(self, src: object) -> str:
+        """Return from which rank a message comes that is wanted from a neighbor, ``src``, where the layers go round the
+        ranks and that neighbor is not there; or an empty text."""
+        if type(src) is not int or not self.on_a_ring():
+            return ""
+        step, own = src - self.rank, sorted(self.layers_loaded())
+        if abs(step) != 1:  # is it the number of a layer, the one before or the one after?
+            step = -1 if src + 1 in own else 1 if src - 1 in own else 0
+            own = [src - step] if step else []
+        for layer in own[::-step] if step else ():
+            back = step > 0
+            there = self.comes_from("ActivationGrad" if back else "Activation", layer + back)
+            if there and len(self.has_run(BACKWARD.kind if back else FORWARD.kind, layer)) < self.batches:
+                asked = f"Is this for layer {layer}? Then {there}"
+                sign, other = "+" if back else "-", self.elsewhere(layer + (1 if back else -1))
+                if other != (self.rank + (1 if back else -1)) % self.mesh.ranks:
+                    ring = f"the stages of each pipeline are a ring: (stage {sign} 1) % stages is the stage"
+                    return f"{asked}; {ring} {'after' if back else 'before'}"
+                return f"{asked}; the ranks are a ring, (model.rank {sign} 1) % model.RANKS"
+        return ""
+
+    def from_another(self) -> str:
+        """Return from which other rank the input comes of the first of its layers that this rank has not run yet and
+        does not feed itself, as far as is known; or an empty text."""
+        for layer in sorted(self.layers_loaded()):
+            if layer and not self.has_loaded(layer - 1) and not self.has_run(FORWARD.kind, layer):
+                there = self.comes_from("Activation", layer)
+                last = f"; a gradient of the output of layer {layer} comes from model.loss, after its forward"
+                return f"Is this for layer {layer}? Then {there}{last * (layer == self.layers - 1)}" if there else ""
+        return ""
+
+    def same_stage(self, other: object, sends: bool = False) -> str:
+        """Return what to do where a message is wanted from a rank, or goes to one, that would be the same stage of
+        another pipeline, as others so far apart have both run layer 0; or an empty text."""
+        step = other - self.rank if type(other) is int else 0
+        first = {rank for rank, one in self.ranks.items() if one.has_run(FORWARD.kind, 0)}
+        pair = next((rank for rank in sorted(first) if rank + abs(step) in first), None)
+        if abs(step) < 2 or pair is None or (self.rank in first and not sends):
+            return ""
+        both, sign = f"ranks {pair} and {pair + abs(step)} have both run layer 0", "+-"[step < 0]
+        fix = f"{both}, so model.rank {sign} {abs(step)} is the same stage of another pipeline: the stage "
+        fix += "before" if step < 0 else "after"
+        neighbor = f"model.rank {sign} 1"
+        call = f"model.pass_to({neighbor}, ...)" if sends else f"model.receive(src={neighbor})"
+        return f"{fix} this one is on the neighbor, await {call}"
+
+    def needs_no_message(self) -> str:
+        """Return what to do about a message that is to bring what this rank has made itself: the input of the layer
+        after the last one that it has run; an empty text where it has sent that on."""
+        layer = max(self.layers_run(), default=-1) + 1
+        after = self.receivers("Activation", layer)
+        if self.has_run(FORWARD.kind, 0) and after:
+            to = next(iter(after.values()))
+            here = f"rank {self.rank} has run layer 0: model.get_activation gives the first one its input, and only "
+            here += f"gradients come to it as messages, from rank {to}"
+            return f"{here}: await model.receive(src={to}), in the backward pass"
+        left = self.has_run(FORWARD.kind, layer - 1).difference(self.receivers("Activation", layer))
+        if not 0 < layer < self.layers or not left or self.has_run(BACKWARD.kind, layer - 1):
+            return ""
+        here = (
+            f"what forward(layer {layer - 1}) gave is on this rank, and is the input of layer {layer}, with no message"
+        )
+        return f"{here}: receive for the first of this rank's layers only, and only where a rank comes before"
+
+    def sender(self, labels: Labels) -> tuple[int, int] | None:
+        """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
+        return self._past().senders.get(labels)
+
+    def come_in(self) -> list[tuple[int, Labels]]:
+        """Return the tensors that have come as messages, in order, each with its sender."""
+        return [(one.peer, one.labels) for one in self.log if one.kind == RECEIVE.kind and one.labels is not None]
+
+    def came_once(self, labels: Labels) -> bool:
+        """Return whether a tensor with these labels has come as a message, and not again."""
+        return [known for _, known in self.come_in()].count(labels) == 1
+
+    def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
+        return sender in self.ranks and not batches & self.ranks[sender].receivers(kind, layer).keys()
+
+    def sent_to(self, kind: str, layer: int, batches: frozenset[int]) -> int | None:
+        """Return the rank to which this one has sent such a tensor of all these micro-batches, or of any, if it has."""
+        sent = self._past().sent.get((kind, layer), {})
+        return next(iter(sent.values()), None) if batches <= sent.keys() else None
+
+    def elsewhere(self, layer: int, batches: frozenset[int] = NONE) -> int | None:
+        """Return another rank that has run a layer on these micro-batches, or else the only one that has loaded it;
+        None if this rank has done so itself, or if no such rank is known."""
+        if batches <= self.has_run(FORWARD.kind, layer) != NONE:
+            return None
+        others: list[WorkDone] = [one for rank, one in sorted(self.ranks.items()) if one is not self]
+        for one in others:
+            if batches <= one.has_run(FORWARD.kind, layer) != NONE:
+                return one.rank
+        holders = [one.rank for one in others if one.has_loaded(layer)]
+        if len(holders) > 1 and (copies := self.axes_of_layers()):
+            here = self.mesh.coordinates(self.rank)
+            there = {rank: self.mesh.coordinates(rank) for rank in holders if rank < self.mesh.ranks}
+            holders = [rank for rank, at in there.items() if all(at[axis] == here[axis] for axis in copies)]
+        return holders[0] if len(holders) == 1 and not self.has_loaded(layer) else None
+
+    def axes_of_layers(self) -> list[str]:
+        """Return the axes of the mesh along which all ranks have loaded the same layers as this one, where other ranks
+        have others: along these are replicas of a stage; none where that is not known."""
+        own = self.layers_loaded()
+        if self.is_host or not 0 < len(own) < self.layers:
+            return []
+        return [
+            axis
+            for axis, size in self.mesh.axes.items()
+            if size > 1
+            and all(
+                rank in self.ranks and self.ranks[rank].layers_loaded() == own
+                for rank in self.mesh.group(self.rank, axis).ranks
+            )
+        ]
+
+    def comes_from(self, kind: str, layer: int, batches: frozenset[int] = NONE) -> str:
+        """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty
+        text where no other rank makes it."""
+        backward = kind == "ActivationGrad"
+        maker = layer if backward else layer - 1
+        other = self.elsewhere(maker, batches) if 0 <= maker < self.layers else None
+        if other is None:
+            return ""
+        call = f"await model.receive(src={other})"
+        if backward:
+            return f"layer {maker} is on rank {other}, and gradients come from there: {call}"
+        ran = self.ranks[other].has_run(FORWARD.kind, maker)
+        return f"layer {maker} {'ran' if ran else 'is'} on rank {other}: {call}"
+
+    def goes_to(self, labels: Labels) -> str:
+        """Return to which rank an activation, or the gradient of one, goes, as far as is known, or that nobody needs
+        it; or an empty text."""
+        backward = labels.kind == "ActivationGrad"
+        if not backward and labels.layer == self.layers:
+            return "the output of the last layer goes to no other rank: model.loss reads it here"
+        if backward and labels.layer < 0:
+            return "nobody needs the gradient of the input of layer 0: leave out pass_to on this rank"
+        other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
+        if other is not None:
+            return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
+        if KINDS[labels.kind].by_batch and self.has_loaded(labels.layer):
+            others = [
+                rank for rank, one in sorted(self.ranks.items()) if one is not self and one.has_loaded(labels.layer)
+            ]
+            if len(others) == 1:
+                return f"layer {labels.layer} is on rank {others[0]}, too: await model.pass_to({others[0]}, ...)"
+            goes_on = f"layer {labels.layer} is on this rank itself, which goes on with it"
+            return f"{goes_on}: keep it stored, and send nothing here" if not others else ""
+        if labels.kind == "Activation":
+            return f"an activation goes on to the rank that runs layer {labels.layer}: in a row model.rank + 1"
+        return ""
+
+    def sent_instead(self, sender: int, kind: str, labels: Labels, layer: int) -> str:
+        """Return what to write where a rank has sent a tensor with these labels, and not the one of a layer that it has
+        made as well; an empty text where it has sent both. (``layer`` is the key of what is wanted.)"""
+        one, right = self.ranks[sender], layer - (kind == "ActivationGrad")
+        if labels.kind != kind or one.sent_to(kind, right, labels.batches) is not None:
+            return ""
+        store = KINDS[kind].store
+        call = f"await model.pass_to({self.rank}, model.{store}[{layer}])"
+        return f"rank {sender} has sent this in place of what is wanted; on rank {sender}: {call}"
