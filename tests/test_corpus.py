@@ -352,6 +352,7 @@ DECIDING = [
     "machine/advice/misfit",
     "machine/advice/stuck",
     "machine/rank_state",
+    "learner/missing",
     "learner/storage",
     "record/collectives",
 ]

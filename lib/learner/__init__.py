@@ -3,6 +3,8 @@
 ========  ======================================================================
 tensors   the kinds of tensor
 keys      how a learner writes keys of a layer and a micro-batch
+origins   where a tensor that is looked for comes to be, or has gone
+missing   what to write where a tensor that is looked for is not there
 storage   the five dictionaries
 watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later

@@ -29,6 +29,7 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .calls import Call, Caller
 from .dist import Dist
 from .experts import ExpertVerbs
+from .origins import Origins
 from .pricing import priced
 from .slices import SliceVerbs
 from .storage import Answers, Storage
@@ -103,7 +104,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         self._codes: list[CodeType] = []
         self._places = array("i")
         self.final_weights = Answers()
-        among: list[ref[Storage]] = []
+        among: list[ref[Origins]] = []
         for store in STORES:
             setattr(self, store, Storage(self._simulator, self._handle, store, among))
 

@@ -1,0 +1,362 @@
+"""What to write where a learner looks for a tensor that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from ..basics.arguments import describe
+from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered
+from ..record.attention import ATTEND
+from ..record.kinds import KINDS, SAVED
+from ..record.labels import DEALT, IN_A_V, Labels
+from ..record.shards import NONE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
+from .keys import is_pair, layer_comes_last
+from .origins import ACTIVATIONS, MOST_LAYERS, Origins, with_an, written
+from .tensors import FIRST, Tensor
+
+SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
+
+
+class Missing(Origins):
+    """A dictionary of a rank that says what to write, where nothing is stored under a key."""
+
+    __slots__ = ()
+
+    def missed(self) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
+        """Return what was looked for last, and not found, in the words of ``machine.advice.sought``, and forget it; or
+        None where it has no layer and micro-batch."""
+        key, self._missed = self._missed, None
+        kind = ACTIVATIONS.get(self._name, "")
+        if not kind or not isinstance(key, tuple) or not is_pair(key):
+            return None
+        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        meant = self._of_key(key)
+        if meant is None or not 0 <= meant[0] <= self._rank.layers or not meant[1] <= {*range(self._rank.batches)}:
+            return None
+        above, there = 0, ["", ""]
+        for other, labels in self._all_stored():
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and is_pair(other):
+                above += {labels.layer + 1: 1, labels.layer: -1}.get(other[int(self._layer_last)], 0)
+        for store in [one for known in self._all if (one := known()) is not None]:
+            for other, tensor in store.items():
+                labels = tensor._token.labels
+                down = meant[0] - labels.layer
+                if labels.kind == kind and labels.batches == meant[1] and down in (0, 1):
+                    there[down] = there[down] or f"model.{store._name}[{written(other)}]"
+        return f"model.{self._name}[{written(key)}]", kind, *meant, above, there[0], there[1]
+
+    def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
+        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        at = int(self._layer_last)
+        near = next((one for one in self if isinstance(one, tuple) and key in one[at : at + 1]), None)
+        plain = self._in_plainwords_of(key)
+        several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[at] == key]
+        meant = "" if near is None else f"did you mean model.{self._name}[{written(near)}]?"
+        if self._name == "grad_weights" and len(several) > 1:
+            parts = " + ".join(f"model.grad_weights[{written(one)}]" for one in several[:2])
+            meant = f"add up the gradients of all micro-batches: {parts}" + " + ..." * (len(several) > 2)
+        own = self._own_past(key, popped)
+
+        there = self._under_another_key(key)
+
+        taken = self._taken_out(key)
+        if meant and taken and self._of_key(key) is None:
+            taken += f". Or is it model.{self._name}[{written(near)}]?"
+            meant = ""  # a name that was there itself, and does not stand for the beginning of another key
+        kept = self._nothing_kept(key)
+        turned = self._turned_round(key)
+
+        def fix() -> str:
+            known = (
+                meant
+                or there
+                or kept
+                or self._read_by_half(key)
+                or self._gradient_too_soon(key)
+                or own
+                or self._elsewhere(key, popped)
+            )
+            return turned + (known or taken or plain)
+
+        def in_rounds() -> str:
+            if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
+                return fix()
+            if self._name == "grad_activations":
+                return self._simulator.against_rounds(self._rank, True) or fix()
+            of_loss = self._of_key(key)
+            backward = popped or (of_loss is not None and of_loss[0] == self._rank.layers)
+            return self._simulator.against_rounds(self._rank, backward) or fix()
+
+        got = f"keys {describe(list(self))}" if self else "an empty dictionary"
+        problem = f"nothing is stored in {self._name} under {key!r}"
+        fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
+        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
+        if self._name == "grad_activations":
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
+        of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
+
+        def in_a_v() -> str:
+            own = of_halves() if callable(of_halves) else of_halves
+            return self._simulator.not_in_a_v(self._rank) or own
+
+        fix_for = {IN_A_V: in_a_v, **fix_for}
+        if of_host := self._on_the_host(key):
+            fix_for["updates_on_hosts"] = of_host
+        raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _in_plainwords_of(self, key: Hashable) -> str:
+        """Return what to do about a key under which nothing is stored, where no more is known of it."""
+        top = self._rank.layers - 1
+        if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
+            return f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
+        plain += "another key?"
+        if self._name == "grad_activations" and isinstance(key, str):
+            plain += " A sum begins with the first one, stored as it is"
+        if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
+            plain += f" model.{self._name}[{key}] without pop keeps it"
+        return plain
+
+    def _on_the_host(self, key: Hashable) -> str:
+        """Return what to do about a missing tensor where the hosts make the updates, or an empty text."""
+        if self._name == "grad_weights":
+            return FIRST
+        if self._name == "weights" and type(key) is int and self._simulator.has_run(self._rank, BACKWARD.kind, key):
+            return f"the host has updated it, and sends it: model.weights[{key}] = await model.receive(src=model.host)"
+        if self._name == "opt_states" and type(key) is int and self._simulator.has_run(self._rank, FORWARD.kind, key):
+            return "the states are on the host, which makes all updates: await model.pass_to(model.host, grad)"
+        return ""
+
+    def _taken_out(self, key: Hashable) -> str:
+        """Return what has become of a tensor that was stored under a key, or an empty text where there was none."""
+        labels: Labels | None = self._gone.get(key)
+        if labels is None:
+            return ""
+        simulator, rank, which = self._simulator, self._rank, (labels.kind, labels.layer)
+        to, verb = simulator.sent_to(rank, *which, labels.batches), simulator.met_by(rank, *which)
+        went = (
+            f", and was sent to rank {to}, with nothing received in its place"
+            if to is not None
+            else f" when it was brought to {verb}"
+        )
+        if not self._of_key(key) and (lies := simulator.not_received(rank, labels.kind, labels.layer)):
+            return lies
+        there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
+        if key in self._cleared:
+            return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
+        if to is not None and labels.kind == "KeysValues":
+            if simulator.has_run(rank, LOSS.kind, rank.layers):
+                of_layer = isinstance(key, tuple) and labels.layer in key
+                own = f"model.{self._name}[{written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"
+                return f"{there}{went}: the backward of a layer begins with this rank's own again, so keep them, {own}"
+            if not simulator.has_run(rank, ATTEND.kind, labels.layer):
+                both = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and attended to"
+                return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
+            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
+            own = f"model.{self._name}[{written(key)}, layer]"
+            return (
+                f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
+            )
+        there += went * bool(to is not None or verb)
+        return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
+
+    def _nothing_kept(self, key: Hashable) -> str:
+        """Return what to do about what a forward leaves behind, under a key like that of other layers, where no forward
+        of this one has kept anything; or an empty text."""
+        words = words_of(key)
+        if not words or self._name != KINDS[SAVED].store or (meant := self._of_key(key)) is None or key in self._gone:
+            return ""
+        own = [*self._gone.items(), *((other, tensor._token.labels) for other, tensor in self.items())]
+        kept = {labels.layer for other, labels in own if labels.kind == SAVED and words_of(other) == words}
+        if not kept or meant[0] in kept:
+            return ""
+        none = f"model.{self._name}.pop(({written(key)}), None)"
+        have = f"only {numbered('layer', kept)} {'has' if len(kept) == 1 else 'have'} kept anything"
+        return f"{have}: {none} gives None for the others, and saved=None is as good as none"
+
+    def _half_too_soon(self, key: Hashable) -> str:
+        """Return the end of a sentence on a gradient that the half of a backward for the weight would read before the
+        half for the input has run; or an empty text."""
+        meant, simulator, rank = self._of_key(key), self._simulator, self._rank
+        if meant is None or not meant[1] or not 0 < meant[0] <= rank.layers:
+            return ""
+        layer, batches = meant[0] - 1, meant[1]
+        if not simulator.has_loaded(rank, layer) and meant[0] < rank.layers:
+            layer = meant[0]  # here the gradient of an output has the key of its layer
+        if not batches <= simulator.has_run(rank, FORWARD.kind, layer):
+            return ""
+        if batches <= simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
+            return ""
+        first = f"{BACKWARD_INPUT.kind}({layer}, ...) of {numbered('micro-batch', batches)} has not run yet"
+        return f"{first}: it comes before {BACKWARD_WEIGHT.kind}, and leaves this gradient there for it"
+
+    def _with_half(self, key: Hashable, plain: str) -> str:
+        """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
+        ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
+        meant = self._of_key(key)
+        if not (half := self._half_too_soon(key)) or (meant is not None and self._one_key_off(*meant)):
+            return plain
+        halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
+        return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"
+
+    def _read_by_half(self, key: Hashable) -> str:
+        """Return what to do about a gradient that the half of a backward for the input has taken out, where that for
+        the weight is still to come; or an empty text."""
+        labels: Labels | None = self._gone.get(key)
+        if labels is None or labels.kind != "ActivationGrad" or self._of_key(key) != (labels.layer, labels.batches):
+            return ""
+        layer, simulator, rank = labels.layer, self._simulator, self._rank
+        first, second = (simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT))
+        if not labels.batches <= first - second:
+            return ""
+        return (
+            f"{BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read it, so keep it until "
+            f"{BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
+        )
+
+    def _zero_of(self, layer: Hashable) -> str:
+        """Return what this rank brings to the reduction of the gradient of a layer that has run on another rank, and of
+        which it has a piece; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        if type(layer) is not int or not simulator.has_loaded(rank, layer) or simulator.summed_by(rank, layer):
+            return ""
+        owner = simulator.owner(rank, layer)
+        if owner is None:
+            return ""
+        has = f"layer {layer} has run on rank {owner}, and not on this one, which brings the zero gradient to the "
+        return f"{has}reduction of its gradient: model.fake_grad({layer}, [])"
+
+    def _is_to_come(self, key: Hashable) -> bool:
+        """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet."""
+        meant, rank = self._of_key(key), self._rank
+        if self._name != "activations" or meant is None or not meant[1]:
+            return False
+        layer, batches = meant
+        verbs = [(FORWARD.kind, one) for one in (layer - 1, layer) if 0 <= one < rank.layers]
+        return not any(batches <= self._simulator.has_run(rank, verb, one) for verb, one in verbs)
+
+    def _awaits_loss(self, key: Hashable) -> bool:
+        """Return whether this rank has the last layer and looks for a gradient before it has run that layer on its
+        micro-batch or, where the key does not tell which one that is, on any."""
+        simulator, rank = self._simulator, self._rank
+        top = rank.layers - 1
+        if self._name != "grad_activations" or not simulator.has_loaded(rank, top):
+            return False
+        meant, done = self._of_key(key), simulator.has_run(rank, FORWARD.kind, top)
+        tells = meant is not None and meant[0] in (top, top + 1) and meant[1]
+        if meant is not None and tells:
+            made = simulator.has_run(rank, LOSS.kind, top + 1)
+            return not meant[1] <= done and done <= made <= simulator.has_run(rank, BACKWARD.kind, top)
+        return not done
+
+    def _gradient_too_soon(self, key: Hashable) -> str:
+        """Return what to do about a gradient that is read before the forward of its layer has run anywhere for its
+        micro-batches, or an empty text. It holds whether a gradient has the key of its layer or of the one above."""
+        meant, simulator, rank = self._of_key(key), self._simulator, self._rank
+        if self._name != "grad_activations" or meant is None or not 0 <= meant[0] <= rank.layers or not meant[1]:
+            return ""
+        layer, batches = min(meant[0], rank.layers - 1), meant[1]
+        done = simulator.has_run(rank, FORWARD.kind, layer)
+        if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
+            return ""
+        return self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer))
+
+    def _loads(self, key: Hashable) -> Mapping[str, Fix]:
+        """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
+        layer = key
+        if self._name not in ("weights", "opt_states") or type(layer) is not int or not 0 <= layer < self._rank.layers:
+            return NO_OTHERS
+        if self._simulator.has_loaded(self._rank, layer):
+            if self._name == "weights" or self._simulator.has_run(self._rank, "update", layer):
+                return NO_OTHERS
+            shard = f"model.opt_states[{layer}] = state.shard(model.rank, model.RANKS)"
+            return {"states_sharded": f"here each rank keeps its shard of the state of every layer: {shard}"}
+        into = f"model.weights[{layer}], model.opt_states[{layer}]"
+        whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
+        shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "
+        return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
+
+    def _under_another_key(self, key: Hashable) -> str:
+        """Return where what a key usually means is stored instead, or an empty text."""
+        meant = self._of_key(key)
+        if meant is None:
+            return ""
+        if too_far := self._no_such_batch(meant[1]):
+            return too_far
+        for other, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if self._is_read_there(meant, labels):
+                reads = f"the gradient that {BACKWARD_WEIGHT.kind}({labels.layer}, ...) reads"
+                return f"{reads}, of {numbered('micro-batch', meant[1])}, is model.{self._name}[{written(other)}]"
+            if self._took_the_place(meant, other, labels):
+                there = f"model.{self._name}[{written(other)}], where it has taken the place of that of layer"
+                found = f"the gradient of layer {labels.layer} is in {there} {labels.layer + 1}"
+                return f"{found}: store it where it is looked for"
+            layer, batches = labels.layer + (labels.kind == "ActivationGrad"), labels.batches
+            named = self._of_key(other)
+            if labels.kind == "ActivationGrad" and isinstance(other, tuple) and named and named[0] == labels.layer:
+                layer = labels.layer  # here the gradient of an output has the key of its layer
+            if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
+                what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
+                there = f"{what} is there under another key, model.{self._name}[{written(other)}]"
+                return f"{there}: store it where it is looked for"
+        return ""
+
+    def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
+        """Return whether what is meant is a gradient that was stored over the one from which it was made, under the key
+        of that one's layer."""
+        before: Labels | None = self._gone.get(other)
+        if before is None or labels.kind != "ActivationGrad" or meant != (labels.layer, labels.batches):
+            return False
+        return before.layer == labels.layer + 1 and self._of_key(other) == (before.layer, before.batches)
+
+    def _is_read_there(self, meant: tuple[int, frozenset[int]], labels: Labels) -> bool:
+        """Return whether a tensor is the gradient that the half of a backward for the weight reads next in a layer of
+        this rank, of the micro-batch that is meant."""
+        if labels.kind != "ActivationGrad" or meant[1] != labels.batches:
+            return False
+        if meant[0] != labels.layer and self._simulator.has_loaded(self._rank, meant[0]):
+            return False  # it may be the gradient of a layer below that is looked for
+        ran = [self._simulator.has_run(self._rank, one.kind, labels.layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        return labels.batches <= ran[0] - ran[1]
+
+    def _no_such_batch(self, batches: frozenset[int]) -> str:
+        """Return what to do about a key with a micro-batch after the last one, where the keys of this dictionary are a
+        layer and a micro-batch; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        own = [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
+        pairs = [(self._of_key(key), labels) for key, labels in own if isinstance(key, tuple) and len(key) == 2]
+        if not batches or max(batches) < rank.batches or not pairs:
+            return ""
+        if any(
+            key is None or labels.batches != key[1] or key[0] not in (labels.layer, labels.layer + 1)
+            for key, labels in pairs
+        ):
+            return ""
+        verbs = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        left = {
+            layer: simulator.has_run(rank, FORWARD.kind, layer).difference(
+                *[simulator.has_run(rank, verb, layer) for verb in verbs]
+            )
+            for layer in self._layers_run()
+        }
+        known = [f"layer {layer} for {numbered('micro-batch', own)}" for layer, own in left.items() if own]
+        to_come = (
+            f". The backward that is left on this rank is that of {', '.join(known[:MOST_LAYERS])}" if known else ""
+        )
+        none = f"there is no micro-batch {max(batches)}: BATCHES is {rank.batches}"
+        return f"{none}, so something is done once too often here{to_come}"
+
+
+def words_of(key: Hashable) -> tuple[str, ...]:
+    """Return the names in a key that is a tuple."""
+    return tuple([one for one in key if isinstance(one, str)]) if isinstance(key, tuple) else ()
+
+
+class MissingTensor(PuzzleError, KeyError):
+    """Raised where nothing is stored under a key. A KeyError too, so that code which catches those keeps working."""
+
+    sticks = False
+    __str__ = PuzzleError.__str__

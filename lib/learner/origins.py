@@ -1,0 +1,411 @@
+"""Where a tensor that a learner looks for comes to be, or has gone: for the errors of the dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+from weakref import ref
+
+from ..basics.errors import Place, numbered
+from ..machine.interface import AnySimulator, RankHandle
+from ..record.kinds import KINDS
+from ..record.labels import Labels
+from ..record.shards import NONE
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from .keys import is_pair
+from .tensors import FIRST
+
+ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
+"""What is usually stored under its layer, for a layer more than there are."""
+MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
+NO_KEYS: frozenset[Hashable] = frozenset()
+
+
+class Origins(dict[Hashable, Any]):
+    """A dictionary of a rank, as far as errors ask what its rank has done with the tensor of a key."""
+
+    __slots__ = (
+        "_simulator",
+        "_drop",
+        "_gone",
+        "_name",
+        "_rank",
+        "_store",
+        "_cleared",
+        "_layer_last",
+        "_all",
+        "_missed",
+        "__weakref__",
+    )
+
+    def __init__(self, simulator: AnySimulator, rank: RankHandle, name: str, among: list[ref[Origins]]) -> None:
+        """``among``: the dictionaries of this rank, to which this one is added."""
+        super().__init__()
+        self._all = among
+        among.append(ref(self))
+        self._missed: object = None  # what was looked for last, and not found
+        self._layer_last = False  # of keys of two numbers, for errors
+        self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
+        self._simulator, self._rank, self._name = simulator, rank, name
+        self._store, self._drop = simulator.store, simulator.drop
+        self._gone: dict[Hashable, Any] = {}  # what was last taken out from under a key, for errors: its labels
+
+    def _all_stored(self) -> Iterator[tuple[Hashable, Labels]]:
+        """Yield the keys of all that this rank has stored, in whatever dictionary, with the labels."""
+        for known in self._all:
+            one = known()
+            if one is not None:
+                yield from one._gone.items()
+                yield from ((key, tensor._token.labels) for key, tensor in one.items())
+
+    def _fits(self, layer: int, batch: int) -> int:
+        """Return how well a layer and a micro-batch fit to what this rank has done, as a number."""
+        simulator, rank = self._simulator, self._rank
+        if not 0 <= layer <= rank.layers or not 0 <= batch < rank.batches:
+            return -1
+        carried = NONE.union(*[simulator.has_run(rank, FORWARD.kind, one) for one in range(rank.layers)])
+        loaded = simulator.has_loaded(rank, layer) or simulator.has_loaded(rank, layer - 1)
+        return loaded + (batch in carried)
+
+    def _turned_round(self, key: Hashable) -> str:
+        """Return, as the beginning of advice, the key with its two numbers exchanged, where that is stored and fits
+        better to what this rank has done; or an empty text."""
+        if not isinstance(key, tuple) or not is_pair(key):
+            return ""
+        other = (key[1], key[0], *key[2:])
+        fit, fits = (self._fits(*one) for one in ((key[1], key[0]), key[:2])[:: 1 if self._layer_last else -1])
+        return f"did you mean model.{self._name}[{written(other)}]? Else " if other in self and fits > fit else ""
+
+    def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
+        """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
+        the order in which this learner writes them."""
+        layer, *more = key if isinstance(key, tuple) and key else (key,)
+        if self._layer_last and is_pair(key):
+            layer, more = more[0], [layer]
+        batches = frozenset(one for one in more[:1] if type(one) is int)
+        return (layer, batches) if type(layer) is int else None
+
+    def _own_past(self, key: Hashable, popped: bool) -> str:
+        """Return what this rank's own log says of a tensor that is not stored, or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        layer, batches = meant
+        last = rank.layers - (name not in ACTIVATIONS)
+        if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
+            return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
+        if name in ACTIVATIONS:
+            return self._made_here(name, layer, batches)
+        if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
+            if simulator.has_run(rank, "update", layer):
+                updated = f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
+                return f"{updated}; or is {layer} left over from another loop?"
+            if not popped:
+                return self._first_sum(layer)
+            if any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
+                return ""
+            if simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
+                half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
+                return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
+            return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+        return ""
+
+    def _first_sum(self, layer: int) -> str:
+        """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
+        ran = [self._simulator.has_run(self._rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
+        done = NONE.union(*ran)
+        if len(done) != 1 or 0 in done:
+            return FIRST
+        first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"
+        return f"{FIRST}: {first}, so ask whether there is one, model.grad_weights.get({layer})"
+
+    def _of_lower_stage(self, batches: frozenset[int]) -> str:
+        """Return, as the end of a sentence, where the gradient comes from of a stage of this rank that is not the last
+        one, and that has not gone back yet; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        for layer in range(rank.layers - 1):
+            last = simulator.has_loaded(rank, layer) and not simulator.has_loaded(rank, layer + 1)
+            if last and not self._has_gone_back(BACKWARD.kind, layer, batches):
+                there = simulator.comes_from(rank, "ActivationGrad", layer + 1, batches)
+                return f". For layer {layer} no loss is needed: {there}" if there else ""
+        return ""
+
+    def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
+        """Return what this rank's own log says of an activation, or of a gradient of one, that is not stored."""
+        simulator, rank = self._simulator, self._rank
+        backward = ACTIVATIONS[name] == "ActivationGrad"
+        verb, made = (BACKWARD.kind, layer) if backward else (FORWARD.kind, layer - 1)
+        if backward and layer == rank.layers:
+            verb = "loss"
+        call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
+        done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
+        if done and batches <= done:
+            return self._was_made(name, layer, batches, made, done, call)
+        reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
+        read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        back = next(
+            (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
+        )
+        if read and back and not backward:
+            return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
+        if read and not self._was_there(layer, batches):
+            where = f"model.{name}[{self._first_key(layer, batches)}]"
+            came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
+            fix = f"{read}({layer - backward}, ...) has read it here, and it was never stored under this key"
+            return f"{fix}: {where} = {came or '...'} before that, to be read again"
+        if read:
+            fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
+            return f"{fix}another tensor taken its place? Keep it to its last use"
+        if not backward and layer == 0:
+            own = self._layers_run()
+            if len(own) > 1 and own[0] > 0 and not batches:
+                has = f"this rank has layers {', '.join(map(str, own))}"
+                return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
+            return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+        if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
+            return ""
+        if verb == "loss":
+            key = self._first_key(layer, batches)
+            first = f"model.{name}[{key}] = model.loss(model.activations[{key}])"
+            return f"model.loss makes the first gradient, before the backward of the last layer: {first}"
+        if (
+            backward
+            and batches
+            and layer == rank.layers - 1
+            and batches <= simulator.has_run(rank, FORWARD.kind, layer)
+        ):
+            return self._one_key_off(layer, batches) or self._of_last_layer(layer, batches)
+        if backward:
+            return self._one_key_off(layer, batches) or (
+                f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+            )
+        return ""
+
+    def _one_key_off(self, layer: int, batches: frozenset[int]) -> str:
+        """Return that what the backward of a layer reads is stored, under the key of the layer above, where the one is
+        looked for that it gives; or an empty text."""
+        for key, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if (labels.kind, labels.layer) == ("ActivationGrad", layer) and batches in (NONE, labels.batches):
+                reads = (
+                    f"{BACKWARD.kind}({layer}, ...) reads the gradient of its output, which is stored under the layer "
+                )
+                reads += f"above, model.{self._name}[{written(key)}], and gives that of its input"
+                return f"{reads}. If another layer's backward is meant here, {BACKWARD.kind}({layer}, ...) comes first"
+        return ""
+
+    def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether these micro-batches have gone back through a layer by an operation."""
+        return bool(batches) and batches <= self._simulator.has_run(self._rank, verb, layer)
+
+    def _was_made(
+        self, name: str, layer: int, batches: frozenset[int], made: int, done: frozenset[int], call: str
+    ) -> str:
+        """Return what has become of a tensor that this rank has made by a ``call`` for layer ``made``, which was
+        ``done`` for these micro-batches."""
+        simulator, rank = self._simulator, self._rank
+        backward = ACTIVATIONS[name] == "ActivationGrad"
+        other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
+        if other is not None and not backward and layer == rank.layers:
+            return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
+        if other is not None:
+            sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
+            back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+            updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
+            return sent + updated * (len(done) == rank.batches) if backward else sent + back
+        if again := self._of_several(name, layer, done, made) if not batches else "":
+            return again
+        if not backward and layer == rank.layers and batches <= simulator.has_run(rank, "loss", layer) != frozenset():
+            read = (
+                f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; backward({made}, ...) "
+            )
+            read += f"reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            return read + self._of_lower_stage(batches)
+        if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
+            if (layer, *batches) not in self._gone and layer not in self._gone:
+                own = f"model.{name}[{self._first_key(layer, batches)}] = ..."
+                return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
+            taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
+            return f"{taken}: with pop it is gone after that, so leave pop to its last use"
+        if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
+            read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
+            return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
+        halves = (
+            simulator.has_run(rank, BACKWARD_INPUT.kind, layer),
+            simulator.has_run(rank, BACKWARD_WEIGHT.kind, layer),
+        )
+        if not backward and batches and batches <= halves[0] - halves[1]:
+            return (
+                f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
+                f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
+            )
+        if self._was_there(layer, batches):
+            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+        where = f"model.{name}[{self._first_key(layer, batches)}]"
+        first = "grad, " * (backward and call.startswith(BACKWARD.kind))
+        again = ", as the backward reads the inputs of all layers" * (not backward and layer < rank.layers)
+        return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _was_there(self, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether something has been taken out, or replaced, that was stored under the key of a layer, alone or
+        with one of these micro-batches."""
+        known = [self._of_key(key) for key in self._gone]
+        return any(one is not None and one[0] == layer and one[1] in (NONE, batches) for one in known)
+
+    def _of_last_layer(self, layer: int, batches: frozenset[int]) -> str:
+        """Return what to do about a gradient under the key of the last layer, before the backward of that layer: the
+        one that it reads, from the loss, or the one that it gives."""
+        own = f"If this is what backward({layer}, ...) gives, that comes first"
+        if batches <= self._simulator.has_run(self._rank, "loss", layer + 1):
+            return f"model.loss gave the gradient of the output of layer {layer}: was it stored under this key? {own}"
+        key = self._first_key(layer, batches)
+        return f"model.loss makes the first gradient: model.{self._name}[{key}] = model.loss(output). {own}"
+
+    def _of_several(self, name: str, layer: int, done: frozenset[int], made: int) -> str:
+        """Return what to do about a key without a micro-batch, where what it stands for was made of several of them, or
+        not yet of the last one that has come so far; or an empty text. ``done``: of which it was made, in ``made``."""
+        simulator, rank = self._simulator, self._rank
+        if ACTIVATIONS[name] == "Activation":
+            verb = "loss" if layer == rank.layers else BACKWARD.kind
+            if (
+                len(done) < 2
+                or done <= simulator.has_run(rank, verb, layer)
+                or simulator.has_loaded(rank, layer) != (verb != "loss")
+            ):
+                return ""
+            gave = f"forward({made}, ...) gave it for {numbered('micro-batch', done)}, under one key, so that each has "
+            gave += "taken the place of the one before"
+            return f"{gave}: model.{name}[layer, micro_batch], or go on with one until its backward is done"
+        if layer != rank.layers:
+            return ""
+        left = simulator.has_run(rank, FORWARD.kind, layer - 1) - done
+        return (
+            f"model.loss has not run on {numbered('micro-batch', left)}: call it for each micro-batch" if left else ""
+        )
+
+    def _first_key(self, layer: int, batches: frozenset[int]) -> str:
+        return ", ".join(map(str, (*batches, layer) if self._layer_last else (layer, *batches)))
+
+    def _elsewhere(self, key: Hashable, popped: bool) -> str:
+        """Return on which other rank that is which a key means, or what makes it on this one; or an empty text."""
+        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+        if meant is None:
+            return ""
+        layer, batches = meant
+        if name in ACTIVATIONS:
+            activation = ACTIVATIONS[name] == "Activation"
+            last = simulator.owner(rank, layer - 1) if activation and layer == rank.layers else None
+            if last is not None and simulator.has_loaded(rank, layer - 1):
+                return self._not_yet(layer, batches)  # another pipeline's
+            if last is not None:
+                return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
+            before: Hashable = layer - 1
+            if isinstance(key, tuple):
+                before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
+            if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
+                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+                return f"{made} before that: its input is stored here"
+            if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
+                ran = simulator.owner(rank, layer)
+                if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
+                    return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
+            if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
+                if popped and activation:
+                    return self._before_its_forward(layer, batches, there)
+                turn = f", before backward({layer - 1}, ...), that of the last of its layers"
+                return there + turn * (not activation and len(self._layers_run()) > 1)
+            return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
+        loaded = simulator.has_loaded(rank, layer)
+        owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
+        if name == "grad_weights" and (verb := simulator.unawaited(rank, "WeightGrad", layer)):
+            started = f"model.{verb}(..., {layer}) was started on this rank, and never awaited"
+            return f"{started}: await what it has returned, and store what that gives, model.grad_weights[{layer}]"
+        if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
+            kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
+            return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
+        if name == "grad_weights" and loaded and owner is not None and not self._layers_run():
+            none = "this rank has run no micro-batch: is its share empty? A rank that has none brings"
+            return f"{none} model.fake_grad({layer}, [])"
+        if owner is not None:
+            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+        if name == "grad_weights":
+            return "" if popped else FIRST
+        if name == "opt_states" and loaded and not simulator.has_run(rank, "update", layer):
+            return f"load_weights gives it beside the weight: model.weights[{layer}], model.opt_states[{layer}] = ..."
+        if not loaded:
+            return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
+        return ""
+
+    def _before_its_forward(self, layer: int, batches: frozenset[int], there: str) -> str:
+        """Return what to do about an input that is taken out, as for a backward, before its forward has run. ``there``:
+        how it comes to this rank."""
+        simulator, rank = self._simulator, self._rank
+        if not batches or layer >= rank.layers or not simulator.has_loaded(rank, layer):
+            return there
+        known = self._forwards()
+        if not known or batches <= simulator.has_run(rank, FORWARD.kind, layer):
+            return there
+        halves = [simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        if halves[0] and halves[0] == halves[1]:
+            done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
+            return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
+        missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
+        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer)
+        first = f"that of {numbered('micro-batch', ready)} comes first" if ready else "another backward does"
+        return (
+            f"{missing}, which has run {known}. If this is for its backward, {first}, or more forwards have to come "
+            f"before that one. If it is for the forward: {there}"
+        )
+
+    def _layers_run(self) -> list[int]:
+        """Return the layers that this rank has run forward."""
+        layers = range(self._rank.layers)
+        return [layer for layer in layers if self._simulator.has_run(self._rank, FORWARD.kind, layer)]
+
+    def _forwards(self) -> str:
+        """Return which layers this rank has run on which micro-batches, as text."""
+        done = {one: self._simulator.has_run(self._rank, FORWARD.kind, one) for one in range(self._rank.layers)}
+        known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
+        return ", ".join(known[:MOST_LAYERS])
+
+    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE) -> str:
+        """Return what to do about an activation that this rank has not made yet, by what it has done instead. ``used``:
+        the micro-batches that have gone on from there."""
+        simulator, rank = self._simulator, self._rank
+        known = self._forwards()
+        if batches and known and simulator.has_loaded(rank, layer - 1):
+            missing = numbered("micro-batch", batches - simulator.has_run(rank, FORWARD.kind, layer - 1))
+            soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
+            ready = simulator.has_run(rank, FORWARD.kind, layer - 1) - used
+            ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
+            return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
+        made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+        own = self._layers_run()
+        if layer == rank.layers and own and own[-1] < layer - 1:
+            other = simulator.sent_to(rank, "Activation", own[-1] + 1, NONE)
+            if other is not None:
+                ends = f"the layers of this rank end with layer {own[-1]}, whose output went to rank {other}"
+                return (
+                    f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"
+                )
+        next_one = max(self._layers_run(), default=-1) + 1  # here its input still is
+        stored: list[Labels] = [tensor._token.labels for tensor in self.values()]
+        kept = any((one.kind, one.layer) == ("Activation", next_one) for one in stored)
+        if layer == rank.layers and kept and (missing := simulator.run_by_nobody(rank)):
+            return missing
+        none = batches and not known and simulator.has_loaded(rank, layer - 1)
+        first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
+        return f"{first}{made} before that; or is it under another key?"
+
+    def _place(self, key: Hashable) -> Place:
+        return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")
+
+
+def written(key: Hashable) -> str:
+    """Return a key as it is written between brackets: a pair without parentheses."""
+    return ", ".join(map(repr, key)) if isinstance(key, tuple) and len(key) > 1 else repr(key)
+
+
+def with_an(kind: str) -> str:
+    """Return the name of a kind of tensor with its article."""
+    return f"{'an' if kind[0] in 'AO' else 'a'} {kind}" if not kind.endswith("s") else kind
