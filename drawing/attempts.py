@@ -33,6 +33,7 @@ from .texts import capitalized, plural, si, size_of
 from .time_memory import BOTTOM, LEFT, TOP, Chart, draw_chart, meaning, stairs, target_area, target_sample
 
 FASTER, BEYOND = "no schedule is faster", "beyond the edge"
+MOST_NAMED = 5  # points of one kind whose figures the legend has
 
 
 def draw_attempts(puzzle: str | Puzzle, *, static: bool = False) -> Figure:
@@ -145,12 +146,21 @@ def _legend(puzzle: Puzzle, trail: Sequence[Point], x: float, y: float) -> tuple
     for name, shown, points in rows:
         if name == "best known":
             parts.append(lines([(x - 14, y, x + 14, y)], style(None, theme.MUTE, 1.4, dash=(4, 3))))
-        parts += [_mark(name, x, y), *meaning(x, y, shown, [_figures(point, puzzle) for point in points])]
-        y += 25 + 16 * len(points)
+        figures = _some([_figures(point, puzzle) for point in points])
+        parts += [_mark(name, x, y), *meaning(x, y, shown, figures)]
+        y += 25 + 16 * len(figures)
     if limits := _limits(puzzle):
         parts += [_vertical_line(x, y - 9, y + 9), *meaning(x, y, FASTER, [f"{'; '.join(limits)} ticks"])]
         y += 41
     return parts, y
+
+
+def _some(figures: list[str]) -> list[str]:
+    """Return the figures of points that the legend has room for. All of them are said where one points at a mark."""
+    if len(figures) <= MOST_NAMED:
+        return figures
+    first = figures[: MOST_NAMED - 2]
+    return [*first, f"and {len(figures) - len(first) - 1} between these and", figures[-1]]
 
 
 def _mark(name: str, x: float, y: float) -> Diagram:

@@ -283,7 +283,7 @@ TASKS = {
         ("Anything goes that", "several_kinds", "FSDP, two at once, gathered ahead"),
         ("Each rank begins with", LAYOUT, "no gather after the update"),
         ("All ranks together have", MACHINE, "a layer too few"),
-        explains="The 128 ranks;*You decide;If `x` is;If `x` and;If everything;Seconds here;So time and;A run takes",
+        explains="The 128 ranks;*You decide;If `x` is;If `x` and;Seconds here;So time and;A run takes",
     ),
     "context_parallel": task(
         "each layer updated at once",
@@ -421,7 +421,7 @@ TASKS = {
         ("Data parallel with", "one_after_the_other", "two micro-batches by turns"),
         ("Data parallel with", LAYOUT, NO_STATES),
         ("Data parallel with", "dense_weights_stay", GIVEN),
-        explains="*Easy;*Take it;There is a;A fan;The gradients;Who is",
+        explains="*Easy;*Take it;There is a;A fan;The gradients;Which rank",
     ),
     "zbv": task(
         "all forwards first",

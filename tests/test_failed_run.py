@@ -94,7 +94,7 @@ def log(done: Run, rank: int) -> list[Event]:
 
 
 def patience(name: str) -> float:
-    return 0.5 if "did not end" in SAYS[name] else 30.0
+    return 1.0 if "did not end" in SAYS[name] else 30.0
 
 
 @engines

@@ -4421,7 +4421,7 @@ COSTS_MORE += [
     Row(
         learned("compose", "one forward first", ("ahead = min(stages - stage, len(todo))", "ahead = 1")),
         (
-            "before their first backward the stages of a pipeline do 2, 2, 2, 2, 2, 2, 2, 2 forwards, those of the target's program",
+            "their first backward the stages of a pipeline do 2, 2, 2, 2, 2, 2, 2, 2 forwards, those of the target's program",
         ),
     ),
 ]

@@ -221,13 +221,13 @@ def test_what_is_too_large_at_another_size_is_told_with_what_it_holds_there() ->
 
 
 def test_of_a_program_that_does_something_else_each_time_nothing_is_said() -> None:
-    times = []
+    times = []  # notes are taken of rank 0, and in another run of the rank whose peak is largest
 
-    async def basic(model: Model) -> Model:
+    async def ddp(model: Model) -> Model:
         times.append(model)
-        return await _keeping(model, len(times) % 2 == 1)
+        return await _keeping(model, model.rank == 1 and len(times) <= model.RANKS)
 
-    verdict = grade(basic).verdict
+    verdict = grade(ddp).verdict
     assert verdict.right is True and "over the target" in verdict.message and verdict.costs_memory == ""
     assert verdict.as_json()["peak"] == []
 
@@ -235,7 +235,7 @@ def test_of_a_program_that_does_something_else_each_time_nothing_is_said() -> No
 async def _keeping(model: Model, keep: bool) -> Model:
     for layer in range(model.LAYERS):
         model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-    model.activations[0] = model.get_activation(range(model.BATCHES))
+    model.activations[0] = model.get_activation([model.rank])
     for layer in range(model.LAYERS):
         model.activations[layer + 1] = model.forward(layer, model.activations[layer], model.weights[layer])
     grad = model.grad_activations[model.LAYERS] = model.loss(model.activations[model.LAYERS])
@@ -247,8 +247,9 @@ async def _keeping(model: Model, keep: bool) -> Model:
         model.grad_weights[layer], grad = model.backward(layer, inp, out, model.weights[layer])
         model.grad_activations[layer] = grad
     for layer in range(model.LAYERS):
+        whole = await model.allreduce(model.grad_weights.pop(layer), layer)
         model.weights[layer], model.opt_states[layer] = model.update(
-            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+            layer, whole, model.weights[layer], model.opt_states[layer]
         )
         model.set_final_weight(layer, model.weights[layer])
     return model

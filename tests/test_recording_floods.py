@@ -194,7 +194,9 @@ def added(n: int) -> Calls:
 
 
 def made_by_hand(n: int) -> Calls:
-    yield from repeat(["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [*range(8)], 16, [[0], 1, "", False, [], []]]], n)
+    yield from repeat(
+        ["by_hand", 0, None, ["Weight", 0, 1, 0, [], 0, [*range(8)], 16, [[0], 1, "", False, [], [], [[0], 1]]]], n
+    )
 
 
 def stands_still(n: int) -> Calls:

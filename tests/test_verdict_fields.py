@@ -142,7 +142,7 @@ TAKEN = ("await model.allreduce(model.grad_weights.pop(layer), layer)", "model.g
 
 
 def test_where_only_one_rank_does_more_it_is_named_and_a_message_counts_once() -> None:
-    there = "        if model.rank == 2: await model.pass_to(0, model.weights[layer])\n"
+    there = "        if model.rank == 2: await model.pass_to(0, model.grad_weights[layer])\n"
     back = "        if model.rank == 0: await model.receive(2)\n"
     keep = "        model.grad_weights[layer] = grad\n"
     again = "        grad = model.grad_weights.pop(layer)\n"

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Deadlock, Place, PuzzleError, show_axis, show_call
+from ..basics.errors import Place, PuzzleError, show_axis, show_call
 from ..basics.units import TICKS, Elements, at_tick
 from ..course.bounds import bounds_of
 from ..course.held import check_held
@@ -276,7 +276,8 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
     fewer layers than ranks; or an empty text."""
     layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
-    if not isinstance(error, Deadlock) or layers >= ranks or SHARE not in source:
+    stuck = str(getattr(error, "problem", "")).startswith("deadlock")  # from a shell it comes as a plain PuzzleError
+    if not stuck or layers >= ranks or SHARE not in source:
         return ""
     return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
 

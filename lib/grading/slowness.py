@@ -180,9 +180,7 @@ class Slowness:
         fewest = min(counts, key=lambda rank: counts[rank])
         for rank, factor in dict(uneven.slow if uneven is not None else ()).items():
             if counts[rank] > counts[fewest]:
-                slow = (
-                    f"rank {rank} is the slow one, each operation takes it {float(factor):g} times as long, and it has"
-                )
+                slow = f"rank {rank} is the slow one, a forward takes it {float(factor):g} times as long, and it has"
                 has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
                 return f"{has}: let the slow rank be the one that has {counts[fewest]}"
         return ""
