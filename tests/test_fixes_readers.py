@@ -166,8 +166,28 @@ ON_A_RING = [
 ]
 """Of PIPELINE_FSDP: its layers go round the four ranks of a pipeline."""
 LOSS = "    model.grad_activations[mb, model.LAYERS] = model.loss(model.activations.pop((mb, model.LAYERS)))\n"
+BY_BATCH = [
+    ("model.grad_activations[mb, layer + 1]", "model.grad_activations[mb]"),
+    ("model.grad_activations.pop((mb, layer + 1))", "model.grad_activations.pop(mb)"),
+]
+"""Of INTERLEAVED: its gradients have the key of their micro-batch alone."""
 
 ROWS = [
+    Row(
+        wrong("interleaved", "no loss, where gradients have the key of a micro-batch", *BY_BATCH, ("model.grad_activations[mb] = model.loss(out)\n", "pass\n")),
+        ("model.loss makes the first gradient, from the output of the last layer, 7: model.grad_activations[0] = model.loss(output)",),
+        ("backward(-1",),
+    ),
+    Row(
+        wrong("interleaved", "the loss under its layer, and looked for under its micro-batch", *BY_BATCH, ("model.grad_activations[mb] = model.loss", "model.grad_activations[layer] = model.loss")),
+        ("that of layer 7, micro-batch 0, is there under another key, model.grad_activations[7]",),
+        ("backward(-1",),
+    ),
+    Row(
+        wrong("interleaved", "the same input each time", ("get_activation([mb])", "get_activation([0])")),
+        ("ask for another one each time, model.get_activation([micro_batch])",),
+        ("src=3",),
+    ),
     Row(
         wrong("pipeline_fsdp", "on to the number of a stage", ("pass_to(model.rank + 1", "pass_to(stage + 1")),
         ("rank 1, which has its own from rank 0, and rank 5 waits for rank 4: await model.pass_to(5, ...) on rank 4, which is model.rank + 1",),

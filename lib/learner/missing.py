@@ -50,7 +50,7 @@ class Missing(Origins):
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
         at = int(self._layer_last)
         near = next((one for one in self if isinstance(one, tuple) and key in one[at : at + 1]), None)
-        plain = self._in_plainwords_of(key)
+        plain = self._in_plain_words(key)
         several = [one for one in self if isinstance(one, tuple) and len(one) == 2 and one[at] == key]
         meant = "" if near is None else f"did you mean model.{self._name}[{written(near)}]?"
         if self._name == "grad_weights" and len(several) > 1:
@@ -70,6 +70,7 @@ class Missing(Origins):
         def fix() -> str:
             known = (
                 meant
+                or self._of_micro_batch(key)
                 or there
                 or kept
                 or self._read_by_half(key)
@@ -105,7 +106,7 @@ class Missing(Origins):
             fix_for["updates_on_hosts"] = of_host
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
 
-    def _in_plainwords_of(self, key: Hashable) -> str:
+    def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""
         top = self._rank.layers - 1
         if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
@@ -117,6 +118,26 @@ class Missing(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _of_micro_batch(self, key: Hashable) -> str:
+        """Return what to do about a key of one number that means a micro-batch, as no layer of this rank would read
+        what it means: where that is stored, or that its loss is missing; or an empty text."""
+        rank, simulator, kind = self._rank, self._simulator, ACTIVATIONS.get(self._name)
+        if type(key) is not int or not 0 <= key < rank.batches or rank.batches == 1 or kind is None:
+            return ""
+        if simulator.has_loaded(rank, key) or simulator.has_loaded(rank, key - 1):
+            return ""
+        for other, tensor in self.items():
+            labels = tensor._token.labels
+            if (labels.kind, labels.batches) == (kind, {key}):
+                there = f"that of layer {labels.layer}, micro-batch {key}, is there under another key"
+                return f"{there}, model.{self._name}[{written(other)}]: store it where it is looked for"
+        top = rank.layers - 1
+        lost = simulator.has_run(rank, FORWARD.kind, top) - simulator.has_run(rank, LOSS.kind, top + 1)
+        if kind == "ActivationGrad" and key in lost:
+            own = f"model.{self._name}[{key}] = model.loss(output)"
+            return f"model.loss makes the first gradient, from the output of the last layer, {top}: {own}"
+        return ""
 
     def _on_the_host(self, key: Hashable) -> str:
         """Return what to do about a missing tensor where the hosts make the updates, or an empty text."""
