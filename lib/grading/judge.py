@@ -154,7 +154,7 @@ FEATURE_NAMES = {
 
 def _broken_before(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
     """Return in place of an error that a puzzle is solved without lists, or that one of its plainest rules is broken,
-    where that has happened before it: what follows from that has the wrong cure."""
+    where that has happened before it: what follows from that has the wrong fix."""
     if error.run is not None:
         events = error.run.events
     elif error.so_far is not None:

@@ -318,27 +318,19 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         and what in ("Activation", "ActivationGrad")
     ):
         keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
-    if what == "KeysValues" and tensor.brought and where.operation == BACKWARD_ATTEND.kind:
-        again = f"kv = await model.{ALLGATHER.kind}(kv, {own})"
-        return f"gather them again right before {where.operation}, {again}, of what this rank has stored; or {keep}"
-    if what == "KeysValues" and where.operation == kind and tensor.since >= 0 and tensor.labels.is_whole():
-        return "keys and values that were gathered are those of this rank, too: one attend with all of them is enough"
+    if what in ("KeysValues", "KeysValuesGrad") and (of_keys := _instead_of_keys(tensor, rank, where, keep)):
+        return of_keys
     if tensor.since < 0 and where.operation == kind and where.layer == layer:
         keep = f"{show_call(kind, layer)} has used it already: is it done twice? Else {keep}"
     sent = kind.startswith(SEND.kind)
     if tensor.since < 0 and sent:
         there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
         keep = f"{there}: store it before that, {store}, to use it here as well"
-    if what == "KeysValuesGrad" and sent and not rank.is_home_of(own, tensor.labels.batches, tensor.labels.piece()):
-        home = "the gradient of another rank's keys and values, and has gone on to it"
-        return f"this is {home}: take this rank's own, which comes last, kv_grad = await model.receive(...)"
     by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
     if kind == RECEIVE.kind and where.operation == "+":
         return (
             "it was taken out, and then the receive went on without it: first came = await model.receive(...), then add"
         )
-    if what == "KeysValuesGrad" and sent and where.operation == "+":
-        return "add what has come to it first, and pass on the sum: the gradient goes round with the keys that it is of"
     if what == "WeightGrad" and (sent or kind == RECEIVE.kind) and by_hand and not rank.is_host:
         verb = SCATTERREDUCE.kind if where.operation == "shard" else sum_by
         return f"{keep}; or let one call add up those of all ranks, grad = await model.{verb}(grad, {own})"
@@ -375,6 +367,27 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         again = f"model.allgather(model.weights[{own}], {own})"
         return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
     return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
+
+
+def _instead_of_keys(tensor: TensorState, rank: RankState, where: Place, keep: str) -> str:
+    """Return what to write instead of using keys and values, or their gradient, that no longer exist; or an empty text.
+    ``keep``: how to keep them."""
+    (kind, _), labels, own = rank.ended_by(tensor), tensor.labels, tensor.labels.layer
+    if labels.kind == "KeysValues":
+        if tensor.brought and where.operation == BACKWARD_ATTEND.kind:
+            again = f"kv = await model.{ALLGATHER.kind}(kv, {own})"
+            return f"gather them again right before {where.operation}, {again}, of what this rank has stored; or {keep}"
+        if where.operation == kind and tensor.since >= 0 and labels.is_whole():
+            whole = "keys and values that were gathered are those of this rank, too"
+            return f"{whole}: one attend with all of them is enough"
+    elif kind.startswith(SEND.kind):
+        if not rank.is_home_of(own, labels.batches, labels.piece()):
+            home = "the gradient of another rank's keys and values, and has gone on to it"
+            return f"this is {home}: take this rank's own, which comes last, kv_grad = await model.receive(...)"
+        if where.operation == "+":
+            first = "add what has come to it first, and pass on the sum"
+            return f"{first}: the gradient goes round with the keys that it is of"
+    return ""
 
 
 def _was_gathered(tensor: TensorState, rank: RankState) -> bool:
