@@ -9,6 +9,7 @@ import pytest
 
 from lib import PuzzleError, grade, run
 from lib.course.specs import find
+from lib.grading.ordering import order_of
 from lib.grading.progress import fitting_hint, hint_elsewhere
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
@@ -323,6 +324,18 @@ def test_a_repaired_program_that_is_too_slow_gets_the_last_hint() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
     check_words(row)
+
+
+def test_the_stages_of_a_pipeline_are_counted_whichever_ranks_they_are() -> None:
+    apart = [
+        ("stage, pipe = model.rank % 4, model.rank // 4", "stage, pipe = model.rank // 4, model.rank % 4"),
+        ("model.rank + 1", "model.rank + 4"),
+        ("model.rank - 1", "model.rank - 4"),
+    ]
+    size = find("pipeline_fsdp").size
+    for program in (wrong("pipeline_fsdp", "as it is"), wrong("pipeline_fsdp", "four ranks apart", *apart)):
+        done = run(function(program), **size)  # type: ignore[arg-type]
+        assert [*order_of(done.events, done.ranks).ahead] == [1, 1, 1, 1]
 
 
 def test_a_run_without_its_arguments_is_told_which_ones_it_lacks() -> None:

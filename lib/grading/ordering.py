@@ -46,11 +46,12 @@ def order_of(events: Sequence[Event], ranks: int) -> Order:
     layers, busiest = {layer for layer, _ in owners}, max(Counter(rank for _, rank in owners).values(), default=0)
     if len(forwards) < ranks or busiest == len(layers):
         return Order()
-    own = [";".join(turns[rank]) for rank in range(ranks)]
+    stages = sorted(forwards)  # the ranks of a pipeline need not follow one another
+    own = [";".join(turns[rank]) for rank in stages]
     if len(layers) < len(owners):
         return Order(turns=own)
-    took, then = first_round(forwards[0])
-    return Order([len(forwards[rank]) for rank in range(ranks)], 0 if then is None else took, together, own)
+    took, then = first_round(forwards[stages[0]])
+    return Order([len(forwards[rank]) for rank in stages], 0 if then is None else took, together, own)
 
 
 def first_pipeline(events: Sequence[Event], ranks: int) -> tuple[Sequence[Event], int]:
@@ -123,10 +124,11 @@ class Ordering:
             return
         pairs = [*enumerate(zip(own.ahead, theirs.ahead, strict=True))]
         above, below = ([rank for rank, (one, other) in pairs if (other - one) * sign > 0] for sign in (1, -1))
-        said = [f"{word} on {numbered('rank', ranks)}" for word, ranks in (("more", above), ("fewer", below)) if ranks]
+        one = "rank" if len(own.ahead) == self.outcome.ranks else "stage"
+        said = [f"{word} on {numbered(one, ranks)}" for word, ranks in (("more", above), ("fewer", below)) if ranks]
         if said:
             counts = ", ".join(map(str, own.ahead))
-            yield f"before their first backward the ranks do {counts} forwards, the {self.whose} {' and '.join(said)}"
+            yield f"before their first backward the {one}s do {counts} forwards, the {self.whose} {' and '.join(said)}"
 
     def _counts(self) -> Iterator[str]:
         """Yield how many forwards come before something else, where the target's program has another number."""

@@ -669,7 +669,8 @@ class RankState(Asked):
         layer = next((one for one in later if not labels.batches <= self.has_run(FORWARD.kind, one)), 0)
         first = self.forwards() == [(0, labels.batches)] and not self.has_loaded(1)
         if self.batches > 1 and first:  # no other layer of this rank could be meant yet
-            return "this one has been read already: ask for another one each time, model.get_activation([micro_batch])"
+            another = "for another forward, ask for another one each time, model.get_activation([micro_batch])"
+            return f"this one has been read already: {another}; for its backward, {kept}"
         if layer and (there := self.comes_from("Activation", layer, labels.batches)):
             return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
         if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
