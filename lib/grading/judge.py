@@ -254,14 +254,18 @@ def written_out(puzzle: Puzzle, source: str = "") -> str:
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
 
 
+def _nodes(source: str) -> list[ast.AST]:
+    """Return all nodes of a program's source, or none where it cannot be read."""
+    try:
+        return [*ast.walk(ast.parse(source[:LONGEST]))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
 def _numbers_of_ranks(source: str, ranks: int) -> str:
     """Return a list or tuple of as many different whole numbers as there are ranks, as it stands in a program; or an
     empty text."""
-    try:
-        nodes = [*ast.walk(ast.parse(source[:LONGEST]))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for node in nodes:
+    for node in _nodes(source):
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == ranks > 2:
             values = {one.value for one in node.elts if isinstance(one, ast.Constant) and type(one.value) is int}
             if len(values) == ranks:
@@ -284,11 +288,8 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
 
 def _numbers(source: str) -> set[int]:
     """Return the whole numbers from 2 up that stand in a program's source."""
-    try:
-        nodes = ast.walk(ast.parse(source[:LONGEST]))
-        return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
+    nodes = _nodes(source)
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
 
 
 class OverLimit(PuzzleError):
