@@ -317,8 +317,7 @@ class Origins(dict[Hashable, Any]):
             return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
-        if name == "grad_weights" and (verb := simulator.unawaited(rank, "WeightGrad", layer)):
-            started = f"model.{verb}(..., {layer}) was started on this rank, and never awaited"
+        if name == "grad_weights" and (started := simulator.unawaited(rank, "WeightGrad", layer)):
             return f"{started}: await what it has returned, and store what that gives, model.grad_weights[{layer}]"
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"

@@ -210,7 +210,7 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error, the last collective to which the rank has brought a tensor of a kind and a layer."""
 
     def unawaited(self, rank: R, kind: str, layer: int) -> str:
-        """Return, for an error, the collective to which the rank has brought such a tensor, and has never awaited."""
+        """Return, for an error, that the rank has brought such a tensor to a collective, and has never awaited that."""
 
     def not_received(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received

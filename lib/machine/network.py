@@ -24,6 +24,7 @@ from .advice.stuck import Stuck
 from .cost import TimeUnits
 from .in_flight import InFlight, ListMember, Meeting, Member, Membership, Message, RankLinks
 from .mesh import Axis, Mesh
+from .past.awaited import Unawaited
 from .rank_state import MADE_UP, RankState, Result, Results, TensorState, Terms
 
 
@@ -444,7 +445,8 @@ class Network:
                 if not call.awaited:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
                     problem = f"{what} was started and never awaited"
-                    fix = f"await model.{call.kind}(...), on the spot or later"
+                    alike = Unawaited(links.rank.log, links.rank.fetched, call)
+                    fix = alike.too_many(self._messages_to(rank, call.peer)) or alike.to_await()
                     return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
@@ -457,6 +459,10 @@ class Network:
                     where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
                     return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
         return None
+
+    def _messages_to(self, rank: int, sender: int | None) -> int:
+        """Return how many messages were sent to a rank, by this sender or, where there is none, by all."""
+        return sum(one.sent.get(rank, 0) for at, one in self.links.items() if sender in (None, at))
 
     def deadlock(self, lines: Mapping[int, str], finished: frozenset[int] | None = None) -> Deadlock:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import cast
 
@@ -10,6 +11,7 @@ from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
 from ...record.shards import NONE
 from ..mesh import Axis
+from .awaited import Unawaited
 from .work_done import WorkDone
 
 EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
@@ -20,6 +22,8 @@ class SumsMade(WorkDone):
     """A rank, as far as errors ask what it and the others have brought to sums."""
 
     __slots__ = ()
+
+    fetched: array[int]  # of each call fetched: how long the log was, and the call's place in it
 
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, and which has given
@@ -57,11 +61,13 @@ class SumsMade(WorkDone):
 
     def unawaited(self, kind: str, layer: int) -> str:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
-        never awaited; or nothing."""
+        never awaited, with which ones like it it has; or nothing."""
         for record in reversed(self.log):
             left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
             if left and (record.labels.kind, record.layer) == (kind, layer):
-                return cast(str, record.kind)
+                started = f"model.{record.kind}(..., {layer}) was started on this rank, and never awaited"
+                beside = Unawaited(self.log, self.fetched, record).awaited
+                return started + f", while {beside}" * bool(beside)
         return ""
 
     def met_by_others(self, kind: str, layer: int) -> str:
