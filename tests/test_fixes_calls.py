@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.corpus import changed
+from lib import grade
+from lib.grading.verdict import PASS
+from tests.corpus import Program, changed
+from tests.test_corpus import LONG, function, near
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -101,6 +104,92 @@ NEVER = [
         ("this rank calls allgather 3 times for layer 5, and twice for layers 0-4",),
     ),
 ]  # fmt: skip
+
+
+AXES = [
+    Row(
+        changed("hierarchical", "the first sum has no axis", ('scatterreduce(grad, layer, axis="shard")', "scatterreduce(grad, layer)")),
+        (
+            'model.scatterreduce(..., 7) before this has no axis, so it sums over all ranks, and nothing is left to sum over axis="replica": grad = await model.scatterreduce(grad, 7, axis="shard") there',
+        ),
+        ("reduce each gradient once",),
+    ),
+    Row(
+        changed("hierarchical", "the first sum has no axis, and cuts nothing", ('scatterreduce(grad, layer, axis="shard")', "allreduce(grad, layer)")),
+        ('grad = await model.allreduce(grad, 7, axis="shard") there',),
+    ),
+    Row(
+        changed("hierarchical", "the second sum has no axis", ('allreduce(grad, layer, axis="replica")', "allreduce(grad, layer)")),
+        ('sum over the axis that is left, grad = await model.allreduce(grad, 7, axis="replica")',),
+        ("too many",),
+    ),
+    Row(
+        changed("replica_fsdp", "the second sum has no axis", ('pop(layer), layer, axis="replica")', "pop(layer), layer)")),
+        ('sum over the axis that is left, grad = await model.scatterreduce(grad, 0, axis="replica")',),
+    ),
+    Row(
+        changed("hierarchical", "no sum has an axis", (', axis="shard"', ""), (', axis="replica"', "")),
+        ('over one axis after the other: axis="shard" in the call before, and axis="replica" here',),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", AXES, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_a_sum_without_an_axis_is_named(row: Row) -> None:
+    check_words(row)
+
+
+PIECE = """\
+        mine, model.opt_states[layer] = model.update(
+            layer, grad, model.weights[layer].shard(place, shards), model.opt_states[layer].shard(place, shards)
+        )
+        model.weights[layer] = await model.allgather(mine, layer, axis="shard")
+        model.set_final_weight(layer, model.weights[layer])
+"""
+OWN_PIECES = changed(
+    "hierarchical",
+    "each rank updates a piece",
+    (GATHERED + UPDATES, PIECE),
+    (BACK, '    shards, place = model.axis_size("shard"), model.axis_index("shard")\n' + BACK),
+)
+
+
+def test_what_a_rank_ends_with_has_the_line_of_its_update() -> None:
+    verdict = check_words(Row(OWN_PIECES, ("gather the gradient before the update",)))
+    assert verdict.error is not None and "mine, model.opt_states[layer] = model.update(" in verdict.error.line
+    assert verdict.message == near(OWN_PIECES).message
+
+
+HIDDEN = (
+    """\
+    async def finish(layer, call):
+        grad = await model.allreduce(await call, layer, axis="replica")
+        grad = await model.allgather(grad, layer, axis="shard")
+"""
+    + UPDATES
+)
+ONE_IS_HIDDEN = changed(
+    "hierarchical",
+    "the reduce-scatter alone is hidden",
+    (BACK, HIDDEN + "\n" + BACK),
+    (
+        '        grad = await model.scatterreduce(grad, layer, axis="shard")\n        grad = await model.allreduce(grad, layer, axis="replica")\n' + GATHERED + UPDATES,
+        "        model.grad_weights[layer] = grad\n        if layer + 1 < model.LAYERS:\n            await finish(layer + 1, call)\n        call = model.scatterreduce(model.grad_weights.pop(layer), layer, axis='shard')\n",
+    ),
+    ("    ### END", "    await finish(0, call)\n    ### END"),
+)  # fmt: skip
+STARS = [
+    (ONE_IS_HIDDEN, "rank 0 computes nothing while allreduce(layer 7) is on its way: start it, do backward(layer 5), which does not need it"),
+    (changed("hierarchical", "as it is"), "while allreduce(layer 7) is on its way: start it, do backward(layer 6), which does not need it"),
+    (changed("wsdp", "as it is"), "while allgather(layer 1) is on its way: start it before forward(layer 0), and await it after that"),
+    (changed("fsdp", "as it is"), "while allgather(layer 1) is on its way: start it before forward(layer 0), and await it after that"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program, words", STARS, ids=[f"{one.puzzle}: {one.name}" for one, _ in STARS])
+def test_the_work_beside_which_a_call_could_be_on_its_way_is_named(program: Program, words: str) -> None:
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.status == PASS and words in verdict.costs_time, verdict.costs_time
 
 
 @pytest.mark.parametrize("row", NEVER, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

@@ -91,7 +91,7 @@ def told(puzzle: str, title: str) -> str:
 
 
 IN_TURN = "the ranks work one after the other: let each begin its next micro-batch while others work"
-AWAITED = "make the call before the work that does not need its result, and await it where it is needed"
+AWAITED = "while allgather(layer 1) is on its way: start it before forward(layer 0), and await it after that"
 FORWARDS_FIRST = (
     "Rank 2 waits 4.2 ticks for the activation gradient of micro-batch 0: rank 3 could send it at tick 11 and does at "
     "tick 28, since it does forward of micro-batches 1-7 first"

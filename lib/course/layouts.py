@@ -15,6 +15,7 @@ from ..record.events import LOADS
 from ..record.kinds import KINDS
 from ..record.labels import DEALT, IN_A_V, Labels, experts_of, within
 from ..record.shards import Shards, coarsest, show_part, union
+from ..record.training import UPDATE
 
 Size = dict[str, Any]
 """Arguments of ``run``: ranks, layers, batches, mesh and node_size where there are nodes, train where adapters are
@@ -303,7 +304,9 @@ def _compare(
                 fix = "each rank ends with the part that is its own, updated: the one that is expected here"
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
-            raise PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
+            error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
+            error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
+            raise error
 
 
 def _axis_of_pieces(rank: int, have: Part, mesh: Mesh) -> str:

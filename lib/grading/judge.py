@@ -77,7 +77,11 @@ def _judged(
         idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
-        check(outcome, puzzle, puzzle.size, watch=watch)
+        try:
+            check(outcome, puzzle, puzzle.size, watch=watch)
+        except PuzzleError as error:
+            error.line = error.line or _line_about(error, outcome, puzzle.size, watch)
+            raise
     except PuzzleError as error:
         error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
@@ -423,6 +427,16 @@ def _lines_at(puzzle: Puzzle, watch: Watch | None, rank: int, places: Sequence[i
 def _line_at(watch: Watch | None, size: Size, rank: int, place: int) -> str:
     """Return the learner's line at a place of a rank's log at a size, or an empty text where it is not known."""
     return next(iter(_lines_of(watch, size, rank)[place : place + 1]), "")
+
+
+def _line_about(error: PuzzleError, outcome: Outcome, size: Size, watch: Watch | None) -> str:
+    """Return the learner's line of the operation that an error of a whole run is about, or an empty text."""
+    rank = error.place.rank
+    if error.about is None or rank is None:
+        return ""
+    own = [event for event in outcome.events if event.rank == rank]
+    places = [at for at, event in enumerate(own) if (event.kind, event.layer) == error.about]
+    return _line_at(watch, size, rank, places[-1]) if places else ""
 
 
 def _lines_of(watch: Watch | None, size: Size, rank: int) -> Sequence[str]:

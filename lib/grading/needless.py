@@ -4,7 +4,7 @@ has something else to compute, sends round a ring, and sums of a layer that foll
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
@@ -19,10 +19,7 @@ GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 """By what operation a rank makes what goes round a ring."""
 READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
 """Which operations read it. (A sum is none.)"""
-IN_A_ROW = (
-    "the calls of a layer follow one another: start one, compute the next backward, and only then await it and start "
-    "the next one"
-)
+IN_A_ROW = "the calls of a layer follow one another"
 AT_THE_END = "that is after the last backward: keep some updates for then, which do not need it"
 
 
@@ -139,10 +136,42 @@ def sums_in_words(events: Iterable[Event], on_chain: Sequence[Event], kind: str)
         return AT_THE_END
     for event in calls:
         before = [one for one in ranks[event.rank] if one.stream == "collective" and one.layer == event.layer]
-        follows = any(one is not event and one.length and abs(one.end - event.start) <= NEARLY for one in before)
+        others = [one for one in before if one is not event and one.length]
+        follows = any(min(abs(one.end - event.start), abs(event.end - one.start)) <= NEARLY for one in others)
         if follows and event.end < last[event.rank]:
-            return IN_A_ROW
+            if named := beside_in_words(ranks, [event]):
+                return f"{IN_A_ROW}, and {named}, before the next call"
+            then = "start one, compute the next backward, and only then await it and start the next one"
+            return f"{IN_A_ROW}: {then}"
+    return beside_in_words(ranks, calls)
+
+
+def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]) -> str:
+    """Return which of these collectives a rank could have on its way during what it computes right before or after,
+    which does not need it; or an empty text. ``ranks``: all events, by rank."""
+    for call in calls:
+        computed = [one for one in ranks[call.rank] if one.stream == "compute" and one.length]
+        before = [one for one in computed if one.end <= call.start + NEARLY]
+        then = [one for one in computed if one.start >= call.end - NEARLY]
+        if len(before) + len(then) < len(computed):
+            continue  # something is computed meanwhile
+        said = f"rank {call.rank} computes nothing while {show_call(call.kind, call.layer)} is on its way"
+        updated = any(one.kind == UPDATE.kind and one.layer == call.layer for one in before)
+        if call.tensor == "Weight" and not updated:
+            if before and before[-1].layer != call.layer:
+                return f"{said}: start it before {_shown(before[-1], computed)}, and await it after that"
+            continue
+        other = call.layer if call.tensor == "Weight" else None  # an update of the same layer may need the result
+        free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
+        if free and call.tensor in ("Weight", "WeightGrad"):
+            return f"{said}: start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
     return ""
+
+
+def _shown(event: Event, computed: Iterable[Event]) -> str:
+    """Return a computation as text, with its micro-batches where others are carried through a layer, too."""
+    several = len({one.batches for one in computed if one.kind != UPDATE.kind}) > 1 and event.kind != UPDATE.kind
+    return show_call(event.kind, event.layer) + (f" of {numbered('micro-batch', event.batches)}" if several else "")
 
 
 def _goes_back(event: Event) -> bool:

@@ -28,7 +28,7 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_gr
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
-from .needless import early_receive, late_send, needless_waits, sums_in_words
+from .needless import beside_in_words, by_rank, early_receive, late_send, needless_waits, sums_in_words
 from .needless import in_words as needless_in_words
 from .ordering import Ordering
 
@@ -443,8 +443,12 @@ class Slowness:
                 return early
             if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
                 return of_sums
+            weights = [one for one in self.in_order if one.kind == kind and one.tensor == "Weight" and one.length]
             ahead = "make the call before the work that does not need its result, and await it where it is needed"
-            return ahead + "; gather the next layer's weight before the work of this one" * self._gathers_for_use(kind)
+            if self._gathers_for_use(kind):
+                ahead = "gather the next layer's weight before the work of this one"
+            beside = beside_in_words(by_rank(self.outcome.events), weights)
+            return f"{ahead} ({beside})" if beside else ahead
         if kind in ASIDE and not any(event.kind == SEND.kind for event in self.outcome.events):
             return "start the next call first, and do these while it is on its way"
         if kind in ASIDE:

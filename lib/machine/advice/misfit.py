@@ -268,8 +268,15 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         if axis and (summed := rank.summed_over_all(layer)):
             return summed
         again = f"the gradient of layer {layer} has been summed over all ranks already: reduce each gradient once"
-        return f'{again}; or is the call before this one to have an axis="..." of its own?' if axis else again
+        if axis or len(rank.mesh.axes) != 2:
+            return rank.without_an_axis(layer, axis) or again
+        outer, inner = map(show_axis, rank.mesh.axes)
+        return f"{again}, or over one axis after the other: axis={inner} in the call before, and axis={outer} here"
     left = [one for one in rank.mesh.axes if one not in rank.mesh.among(done)]
+    if axis is None and done and len(left) == 1:
+        over = f"these are sums over {_axes(done)} already, and without an axis a call is over all ranks"
+        rest = f"grad = await model.{kind}(grad, {layer}, axis={show_axis(left[0])})"
+        return f"{over}: sum over the axis that is left, {rest}"
     if left and axis in done and rank.axes_of_layers() and not {*rank.axes_of_layers()} & {*left}:
         once = (
             f"the gradient of layer {layer} has been summed over axis={show_axis(axis)} before, in another line or in "

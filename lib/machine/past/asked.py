@@ -8,6 +8,8 @@ from itertools import combinations
 from ...basics.errors import show_axis, show_set
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels, experts_of, same_pieces, within
+from ...record.table import sums
+from ..mesh import Axis
 from .sums_made import SumsMade
 
 
@@ -120,6 +122,17 @@ class Asked(SumsMade):
             return ""
         first = f"first over axis={show_axis(axis)}, then over the other one"
         return f"model.{verb} without an axis is over all ranks: {first}"
+
+    def without_an_axis(self, layer: int, axis: Axis) -> str:
+        """Return which call has summed the gradient of a layer over all ranks, and over which axis it is to be, where a
+        sum over this other one follows; or an empty text."""
+        others = [name for name in self.mesh.axes if name not in self.mesh.names(axis)]
+        for one in reversed(self.log):
+            if axis and len(others) == 1 and one.layer == layer and sums(one.kind) and one.op == (None, *one.op[1:]):
+                over = f"model.{one.kind}(..., {layer}) before this has no axis, so it sums over all ranks"
+                right = f"grad = await model.{one.kind}(grad, {layer}, axis={show_axis(others[0])})"
+                return f"{over}, and nothing is left to sum over axis={show_axis(axis)}: {right} there"
+        return ""
 
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
