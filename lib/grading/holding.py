@@ -154,6 +154,10 @@ def _unread(unread: Sequence[Held]) -> str:
     groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
     stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
     pops = _listed(f"model.{store}.pop(...)" for store in stores)
+    labels = [held.labels for held in unread if held.labels is not None]
+    if labels and all((one.kind, one.layer) == ("ActivationGrad", -1) for one in labels):
+        first = "that is what backward(layer 0) gives for the first input, which no layer has made"
+        return f"{groups} that nothing reads: {first}; do not store it, or del it right after that backward"
     return f"{groups} that nothing reads again: take each tensor out as you use it last, {pops}"
 
 
@@ -370,8 +374,17 @@ class Excess:
         if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
-            return ""  # the first input is read by the last backward of all
+            return self._other_than_the_first_input()
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
+
+    def _other_than_the_first_input(self) -> str:
+        """Return what to do where it is the first input that is held besides, which the last backward of all reads."""
+        if not self.calls:
+            return ""
+        need = "that one is needed until then, so let something else go first: "
+        begins = self.events[self.peak.at] if self.peak.at < len(self.events) else None
+        before = f" before {show_call(begins.kind, begins.layer)}" if begins is not None else ""
+        return f"{need}{self._calls()} Await one of these{before}, or start it later."
 
     def _batches(self, held: Held) -> frozenset[int]:
         """Return of which micro-batches something is; what is inside of a layer, of those of the forward."""
