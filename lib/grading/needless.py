@@ -4,7 +4,7 @@ has something else to compute, sends round a ring, and sums of a layer that foll
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
@@ -165,6 +165,32 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
         if free and call.tensor in ("Weight", "WeightGrad"):
             return f"{said}: start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
+    return ""
+
+
+def messages_in_words(events: Iterable[Event], on_chain: Sequence[Event], line: Callable[[Event, int], str]) -> str:
+    """Return which message of the longest chain a rank sends or receives while it computes nothing, and what it could
+    compute meanwhile; or an empty text. ``line``: finds the learner's line of an event, by its place in the log."""
+    ranks = by_rank(events)
+    for event in on_chain:
+        own = ranks[event.rank]
+        computed = [one for one in own if one.stream == "compute" and one.length]
+        before = [one for one in computed if one.end <= event.start + NEARLY]
+        then = [one for one in computed if one.start >= event.end - NEARLY]
+        idle = len(before) + len(then) == len(computed) and event.length and event.tensor in KINDS
+        if not idle or event.kind not in (SEND.kind, RECEIVE.kind):
+            continue
+        at = next(place for place, one in enumerate(own) if one is event)
+        what = f"the {KINDS[event.tensor or ''].word} of {numbered('micro-batch', event.batches)}"
+        what += f" ({found})" if (found := line(event, at)) else ""
+        nothing = f"rank {event.rank} computes nothing while it {'sends' if event.kind == SEND.kind else 'receives'}"
+        if event.kind == SEND.kind and then and then[0].start <= event.end + NEARLY:
+            after = f"and then {_shown(then[0], computed)}, which does not need that"
+            return f"{nothing} {what}, {after}: keep the call, and await it after that"
+        if event.kind == RECEIVE.kind and before and abs(before[-1].end - event.issued) <= NEARLY:
+            return (
+                f"{nothing} {what}: start that receive before {_shown(before[-1], computed)}, and await it after that"
+            )
     return ""
 
 

@@ -85,7 +85,7 @@ class Ordering:
     """The order of the work in a pipeline beside that of the target's program."""
 
     def __init__(self, outcome: Outcome, puzzle: Puzzle, goal: str) -> None:
-        self.outcome, self.whose = outcome, f"{goal}'s program"
+        self.outcome, self.puzzle, self.whose = outcome, puzzle, f"{goal}'s program"
         self.theirs = solution_order(puzzle, goal)
         own = order_of(outcome.events, outcome.ranks) if self.theirs.turns else Order()
         self.own = own if goal == "target" else Order()
@@ -114,21 +114,16 @@ class Ordering:
         return self.theirs.took in rounds_of(self.outcome.ranks) or self.theirs.ahead == own.ahead
 
     def _directions(self) -> Iterator[str]:
-        """Yield what comes more or less often before something else in the star's program, without its numbers."""
+        """Yield what comes more or less often before something else in the star's program."""
         own, theirs = self.beside_star, self.theirs
         if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
-            than = "more" if theirs.took > own.took else "fewer"
-            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {than}"
-        if len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
+            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
+        if own.ahead == theirs.ahead or len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
             return
-        pairs = [*enumerate(zip(own.ahead, theirs.ahead, strict=True))]
-        above, below = ([rank for rank, (one, other) in pairs if (other - one) * sign > 0] for sign in (1, -1))
         one = "rank" if len(own.ahead) == self.outcome.ranks else "stage"
-        said = [f"{word} on {numbered(one, ranks)}" for word, ranks in (("more", above), ("fewer", below)) if ranks]
-        if said:
-            counts = ", ".join(map(str, own.ahead))
-            yield f"before their first backward the {one}s do {counts} forwards, the {self.whose} {' and '.join(said)}"
+        counts, known = (", ".join(map(str, order.ahead)) for order in (own, theirs))
+        yield f"before their first backward the {one}s do {counts} forwards, those of the {self.whose} {known}"
 
     def _counts(self) -> Iterator[str]:
         """Yield how many forwards come before something else, where the target's program has another number."""
@@ -142,12 +137,25 @@ class Ordering:
                 ranks = "the stages of a pipeline do"
             counts, known = (", ".join(map(str, one.ahead)) for one in (own, theirs))
             if self.ahead:
-                yield f"{self.ahead}: {ranks} {counts}, those of the {self.whose} {known}"
+                yield f"{self.ahead}: {ranks} {counts}, those of the {self.whose} {known}{self._with_rounds()}"
             else:
                 yield f"before their first backward {ranks} {counts} forwards, those of the {self.whose} {known}"
         if own.together > theirs.together > 0:
             turns = "one backward and one forward by turns" if theirs.together == 1 else f"{theirs.together} at most"
             yield f"after the first backward {own.together} forwards follow each other, in the {self.whose} {turns}"
+
+    def _with_rounds(self) -> str:
+        """Return why the star's program does more forwards on some ranks than the target's, where this one does more
+        there as well; or an empty text."""
+        own, theirs, star = self.own, self.theirs, solution_order(self.puzzle, "star")
+        if len(star.ahead) != len(own.ahead) or not theirs.took < star.took:
+            return ""
+        if max(mine - known for mine, known in zip(own.ahead, star.ahead, strict=True)) > 1:
+            return ""
+        counts = enumerate(zip(own.ahead, theirs.ahead, star.ahead, strict=True))
+        more = [rank for rank, (mine, target, known) in counts if known > target < mine]
+        through = f"more than {theirs.took} micro-batches through the first layer before the next"
+        return f" (the star's does more on {numbered('rank', more)}, but takes {through})" if more else ""
 
     def _first_difference(self) -> str:
         """Return where the order differs first, if each rank does the same operations as in the target's program."""

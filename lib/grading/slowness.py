@@ -28,7 +28,15 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_gr
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
-from .needless import beside_in_words, by_rank, early_receive, late_send, needless_waits, sums_in_words
+from .needless import (
+    beside_in_words,
+    by_rank,
+    early_receive,
+    late_send,
+    messages_in_words,
+    needless_waits,
+    sums_in_words,
+)
 from .needless import in_words as needless_in_words
 from .ordering import Ordering
 
@@ -436,7 +444,8 @@ class Slowness:
         if word == MESSAGES and (late := self._late_send() or self._early_receive()):
             return late
         if word == MESSAGES:
-            return "start a send or a receive before the work that does not need it, and await it after that"
+            own = messages_in_words(self.outcome.events, self.in_order, self._line_of)
+            return own or "start a send or a receive before the work that does not need it, and await it after that"
         needless = tuple(needless_waits(self.outcome.device_events))
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
@@ -485,12 +494,16 @@ class Slowness:
             return "the ranks work one after the other: let each begin its next micro-batch while others work"
         return ""
 
+    def _line_of(self, event: Event, at: int) -> str:
+        """Return the learner's line of an event, at its place in the log of its rank, or an empty text."""
+        return next(iter(self.lines_at(event.rank, [at])), "")
+
     def _late_send(self) -> str:
         """Return which send of the longest chain could be made before a computation, or an empty text."""
         if (found := late_send(self.outcome.events, self.in_order)) is None:
             return ""
         event, at, before = found
-        line = next(iter(self.lines_at(event.rank, [at])), "")
+        line = self._line_of(event, at)
         what = f"the {KINDS[event.tensor or ''].word}" + (f" ({line})" if line else "")
         said = (
             f"rank {event.rank} sends {what} after {show_call(before.kind, before.layer)}, which does not change them"
@@ -502,7 +515,7 @@ class Slowness:
         if (found := early_receive(self.outcome.events, self.in_order)) is None:
             return ""
         came, place, then = found
-        line = next(iter(self.lines_at(came.rank, [place])), "")
+        line = self._line_of(came, place)
         what = f"the {KINDS[came.tensor or ''].word}" + (f" ({line})" if line else "")
         waits = f"rank {came.rank} waits for {what} before {show_call(then.kind, then.layer)}, which does not need it"
         return f"{waits}: await that receive a step later, right before what came is added"
