@@ -681,7 +681,23 @@ def _backward_to_come(rank: Rank, layer: int, missing: frozenset[int], undone: f
     half = "the weight's half of the backward" if halves else "the backward"
     then = "then one update, with the sum of all gradients" if rank.with_gradients(layer) else "and then the update"
     what = f"{half} of {numbered('micro-batch', halves or undone)}"
-    return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}"
+    left = _backwards_left(rank) if verb == BACKWARD.kind else ""
+    return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}{left}"
+
+
+def _backwards_left(rank: Rank) -> str:
+    """Return how many backwards a rank has done that has done all forwards, of several micro-batches, and only some of
+    the backwards; or an empty text."""
+    done, back = (
+        [len(own) for layer in range(rank.layers) if (own := rank.has_run(kind, layer))]
+        for kind in (FORWARD.kind, BACKWARD.kind)
+    )
+    if len({*done}) != 1 or done[0] < 2 or not back or sum(back) > sum(done) - 2:
+        return ""
+    return (
+        f". This rank has done {sum(done)} forwards and {sum(back)} backwards: do those that are left after the last "
+        "forward (a zip ends with its shorter list)"
+    )
 
 
 def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
