@@ -135,7 +135,7 @@ async def wsdp(model: Model) -> Model:
             "the first sum over all ranks",
             ('scatterreduce(grad, layer, axis="shard")', "scatterreduce(grad, layer)"),
         ),
-        ('is the call before this one to have an axis="..." of its own?',),
+        ('grad = await model.scatterreduce(grad, 7, axis="shard") there',),
     ),
     Row(
         changed(

@@ -119,7 +119,12 @@ class Ordering:
         if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
             yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
-        if own.ahead == theirs.ahead or len(own.ahead) != len(theirs.ahead) or len(own.ahead) > MOST_RANKS:
+        if (
+            not own.ahead
+            or own.ahead == theirs.ahead
+            or len(own.ahead) != len(theirs.ahead)
+            or len(own.ahead) > MOST_RANKS
+        ):
             return
         one = "rank" if len(own.ahead) == self.outcome.ranks else "stage"
         counts, known = (", ".join(map(str, order.ahead)) for order in (own, theirs))

@@ -94,6 +94,8 @@ def word_of(kind: str) -> str:
     return kind if row is None else MESSAGES if row.stream == "message" else row.word
 
 
+HALVES_TOO = {word_of(kind) for kind in (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind)}
+
 LinesAt = Callable[[int, Sequence[int]], Sequence[str]]
 """Returns the lines of the learner's code at some places of a rank's log, as far as they are known."""
 
@@ -376,7 +378,7 @@ class Slowness:
 
     def beside_nothing(self) -> Iterator[str]:
         """Yield that no backward runs beside a forward, where that saves time."""
-        if OVERLAPPED not in "".join(self.puzzle.words) or word_of(BACKWARD.kind) not in self.named:
+        if OVERLAPPED not in "".join(self.puzzle.words) or not self.named & HALVES_TOO:
             return
         backwards = [event for event in self.outcome.events if event.kind == BACKWARD.kind]
         if not any(OVERLAPPED in "".join(event.words) for event in backwards):

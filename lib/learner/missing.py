@@ -175,6 +175,9 @@ class Missing(Origins):
                 both = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and attended to"
                 return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        if to is not None and labels.kind == "KeysValuesGrad":
+            came = f"model.{self._name}[{written(key)}] = await model.receive(...)"
+            return f"{there}{went}: what has come round so far from the other side of the ring is next there, {came}"
         if labels.kind == "Attended" and not self._of_key(key) and simulator.has_run(rank, LOSS.kind, rank.layers):
             own = f"model.{self._name}[{written(key)}, layer]"
             return (
@@ -322,6 +325,8 @@ class Missing(Origins):
             if (layer, labels.adapter) == (meant[0], False) and meant[1] in (NONE, batches):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
                 there = f"{what} is there under another key, model.{self._name}[{written(other)}]"
+                if named and meant[1] != NONE and NONE != named[1] != batches:
+                    return f"{there}: that is not its number, so count the micro-batch right where it is stored"
                 return f"{there}: store it where it is looked for"
         return ""
 

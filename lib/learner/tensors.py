@@ -91,7 +91,8 @@ class Tensor:
         problem = "only weight gradients add up"
         if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == KEYS_AND_GRADIENT:
             problem = "keys and values do not add up with a gradient of keys and values"
-            fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends them"
+            fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends "
+            fix += "them, and let the gradient go round in the direction of its keys and values"
         if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == TWO_GRADIENTS:
             problem = "the gradient of queries does not add up with that of keys and values"
             fix = "it stays on its rank; what adds up are gradients of the same keys and values, kv_grad + their_grad"

@@ -674,7 +674,7 @@ def _backward_to_come(rank: Rank, layer: int, missing: frozenset[int], undone: f
             f"both halves of the backward of {numbered('micro-batch', undone)} are still to come for layer "
             f"{layer}: add up what model.backward_weight gives for all of them, and update once, after the last"
         )
-    if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone:
+    if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone and rank.run_by_none(layer, missing):
         return f"this update is too soon: {SUM_FIRST}"
     verb = BACKWARD_WEIGHT.kind if halves else BACKWARD.kind
     verb = "backward_expert" if experts_of(layer, rank.experts) else verb
