@@ -102,7 +102,7 @@ def _judged(
             error.fix = never_awaited(source()) or error.fix
             too = error.too if isinstance(error, OverLimit) else ""
             elsewhere = f"right at its own size, but not with {show_size(size)}"
-            message = f"{elsewhere}{written_out(puzzle, source(), bool(too))}\n{error}"
+            message = f"{elsewhere}{written_out(puzzle, source(), size)}\n{error}"
             wrong = Mistake.of(error)
             return replace(verdict, message=message, error=wrong, right=False, failed_at=show_size(size), too=too)
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
@@ -239,9 +239,10 @@ EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and 
 LONGEST = 100_000  # characters of a program that is searched for numbers
 
 
-def written_out(puzzle: Puzzle, source: str = "", right: bool = False) -> str:
+def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> str:
     """Return what is asked of a program that is good at its own size only, where a number of that size stands in its
-    ``source``; nothing of numbers if that is not known, as all may be general. ``right``: it is right everywhere."""
+    ``source``; nothing of numbers if that is not known, as all may be general. ``there``: a size
+    at which it is not, if that is known; axes that are as long as each other there are not taken for each other."""
     size = puzzle.size
     own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
     own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
@@ -251,7 +252,8 @@ def written_out(puzzle: Puzzle, source: str = "", right: bool = False) -> str:
     found = max(own & numbers, default=0) or max(some, default=0)
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
-    several = len(size.get("mesh") or ()) > 1 and not right
+    axes_there = {1, 2} if there is None else {*(there.get("mesh") or {}).values()}
+    several = len(size.get("mesh") or ()) > 1 < len(axes_there)
     if not found:
         return " (is the size of one axis taken where that of another is meant?)" * several
     such = f", such as {found},"

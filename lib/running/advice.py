@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from difflib import get_close_matches
+from inspect import iscoroutine
 from traceback import walk_tb
 from types import TracebackType
 from typing import Any
@@ -52,6 +53,7 @@ OF_TENSORS = {
 """Names that a tensor of torch has and ours have not, and what to do instead."""
 A_TENSOR = "|".join(KINDS)
 SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//": "divided", "@": "multiplied"}
+UNAWAITED = "did you forget `await`? A function with async def gives its result when it is awaited: await name(...)"
 WRONG_TYPES = {
     r"object method can't be used in 'await'": "a method is called with parentheses: await model.allreduce(v, layer)",
     rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
@@ -60,6 +62,7 @@ WRONG_TYPES = {
         "only what communicates is awaited, and this is None: leave out await, or make the call that gives it before",
     r"'float' object cannot be interpreted as an integer":
         "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
+    r".*(?:'coroutine'|not coroutine$|coroutine object)": UNAWAITED,
     r"'Storage' object is not callable": "a dictionary takes square brackets: model.weights[layer]",
     r"'bool' object is not callable": "model.is_host is a value and no method: if model.is_host, without ()",
     r"'int' object is not (?:callable|iterable)":
@@ -164,6 +167,8 @@ def _a(kind: str) -> str:
 def _attribute(owner: object, name: str) -> tuple[str, str]:
     if isinstance(owner, Call):
         return f"{owner!r} has no {name} yet", "did you forget `await`?"
+    if iscoroutine(owner):
+        return f"{owner.__name__}(...) has no {name} yet", UNAWAITED
     called = _called(owner)
     if not called:
         return "", ""
