@@ -6,7 +6,8 @@ import pytest
 
 from lib import grade
 from lib.grading.verdict import PASS
-from tests.corpus import Program, changed
+from tests.corpus import Program, changed, whole
+from tests.corpus import function as solution_of
 from tests.test_corpus import LONG, function, near
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
@@ -195,3 +196,209 @@ def test_the_work_beside_which_a_call_could_be_on_its_way_is_named(program: Prog
 @pytest.mark.parametrize("row", NEVER, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_calls_that_nobody_awaits_are_told_beside_those_that_are(row: Row) -> None:
     check_words(row)
+
+
+SLOTS = """
+async def interleaved(model: Model) -> Model:
+    R, me, L, B = model.RANKS, model.rank, model.LAYERS, model.BATCHES
+    chunks = L // R
+    own = [me + c * R for c in range(chunks)]
+    for l in own:
+        model.weights[l], model.opt_states[l] = model.load_weights(l)
+    total = chunks * B
+
+    def unit(k, back):
+        group, inside = divmod(k, R * chunks)
+        chunk = inside // R
+        if back:
+            chunk = chunks - 1 - chunk
+        return own[chunk], group * R + inside % R
+
+    acts, grads = model.activations, model.grad_activations
+
+    async def F(k):
+        l, b = unit(k, False)
+        acts[b, l] = model.get_activation([b]) if l == 0 else await model.receive(src=(me - 1) % R)
+        y = model.forward(l, acts[b, l], model.weights[l])
+        if l + 1 < L:
+            await model.pass_to((me + 1) % R, y)
+        else:
+            grads[b, L] = model.loss(y)
+
+    async def Bw(k):
+        l, b = unit(k, True)
+        g = grads.pop((b, L)) if l + 1 == L else await model.receive(src=(me + 1) % R)
+        gw, gx = model.backward(l, acts.pop((b, l)), g, model.weights[l])
+        if l in model.grad_weights:
+            gw = model.grad_weights[l] + gw
+        model.grad_weights[l] = gw
+        if l:
+            await model.pass_to((me - 1) % R, gx)
+
+    warm = min(total, (R - me - 1) * 2 + (chunks - 1) * R)
+    for k in range(warm):
+        await F(k)
+    for k in range(total - warm):
+        await F(warm + k)
+        await Bw(k)
+    for k in range(total - warm, total):
+        await Bw(k)
+    for l in own:
+        w, s = model.update(l, model.grad_weights.pop(l), model.weights[l], model.opt_states[l])
+        model.weights[l], model.opt_states[l] = w, s
+        model.set_final_weight(l, w)
+    return model
+"""
+"""Puzzle 14 with one number for each forward and each backward of a rank, and keys (micro-batch, layer)."""
+QUEUES = """
+async def hierarchical(model: Model) -> Model:
+    L = model.LAYERS
+    for l in range(L):
+        model.weights[l], model.opt_states[l] = model.load_weights(l)
+    x = model.activations[0] = model.get_activation([model.rank])
+    for l in range(L):
+        x = model.activations[l + 1] = model.forward(l, x, model.weights[l])
+    g = model.grad_activations["g"] = model.loss(model.activations.pop(L))
+    waiting = []
+
+    async def step(l, call):
+        piece = await call
+        call = model.allreduce(piece, l, axis="replica")
+        return l, call
+
+    async def last(l, call):
+        whole = await model.allgather(await call, l, axis="shard")
+        model.weights[l], model.opt_states[l] = model.update(l, whole, model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+
+    first, second = [], []
+    for l in range(L - 1, -1, -1):
+        model.grad_weights[l], g = model.backward(l, model.activations.pop(l), model.grad_activations.pop("g"), model.weights[l])
+        model.grad_activations["g"] = g
+        if second:
+            await last(*second.pop(0))
+        if first:
+            second.append(await step(*first.pop(0)))
+        first.append((l, model.scatterreduce(model.grad_weights.pop(l), l, axis="shard")))
+    del model.grad_activations["g"]
+    while first or second:
+        if second:
+            await last(*second.pop(0))
+        if first:
+            second.append(await step(*first.pop(0)))
+    return model
+"""
+"""Puzzle 20 with a queue for each step of the sums."""
+ENDS = (
+    "from typing import Any\n\n\n"
+    + solution_of("from_both_ends")
+    + "\n\n\nasync def dualpipe(model):\n    return await from_both_ends(model, True)\n"
+)
+"""Puzzle 30 with halves of backwards."""
+HOPS = solution_of("hops_hidden") + "\n\n\nasync def ring_attention(model):\n    return await hops_hidden(model, 0)\n"
+"""Puzzle 26 with gradients that come a block later."""
+
+
+def wrong(puzzle: str, name: str, *edits: tuple[str, str]) -> Program:
+    """One of these programs with every ``old`` in it replaced by ``new``."""
+    source = {"interleaved": SLOTS, "hierarchical": QUEUES, "dualpipe": ENDS, "ring_attention": HOPS}[puzzle]
+    for old, new in edits:
+        assert old in source, f"{puzzle}, {name}: {old!r} is not there"
+        source = source.replace(old, new)
+    return whole(puzzle, name, source)
+
+
+DRAIN = """\
+    while first or second:
+        if second:
+            await last(*second.pop(0))
+        if first:
+            second.append(await step(*first.pop(0)))
+"""
+ONCE = "    await last(*second.pop(0))\n    second.append(await step(*first.pop(0)))\n"
+HOME = '        if home:\n            grads["kv"] = await model.receive(before)\n            await home\n'
+IN_A_COROUTINE = """\
+    async def total(grad, layer):
+        return await model.allreduce(grad, layer), layer
+
+"""
+STYLES = [
+    Row(
+        wrong("interleaved", "the backwards end with the forwards", ("    for k in range(total - warm, total):\n        await Bw(k)\n", "")),
+        ("This rank has done 16 forwards and 6 backwards: do those that are left after the last forward",),
+    ),
+    Row(
+        wrong("interleaved", "the layer never changes", ("divmod(k, R * chunks)", "divmod(k, R)")),
+        ("it has run layer 4 on none of them, and asks for one more: do the forwards of each round go through all of its layers?",),
+        ("too long",),
+    ),
+    Row(
+        wrong("interleaved", "the place in the round is the micro-batch", ("group * R + inside % R", "group * R + inside")),
+        ("micro-batch 0, is there under another key, model.grad_activations[4, 8]: that is not its number",),
+        ("store it where",),
+    ),
+    Row(
+        wrong("interleaved", "no send of an output is awaited", ("            await model.pass_to((me + 1) % R, y)", "            model.pass_to((me + 1) % R, y)")),
+        ("of 16 such calls on this rank none is awaited",),
+    ),
+    Row(
+        wrong("hierarchical", "the queues are emptied by one", (DRAIN, ONCE)),
+        ("allreduce(layer 0) was started and never awaited", "await that of layer 0 after the loop", "those of layers 1-7 are awaited later"),
+    ),
+    Row(
+        wrong("hierarchical", "the second queue alone is emptied", ("while first or second", "while second")),
+        ("with 1 rank, 1 layer", "scatterreduce(layer 0) was started and never awaited"),
+        ("is the size of one axis taken",),
+    ),
+    Row(
+        changed("ddp", "a coroutine is no pair", (BACK, IN_A_COROUTINE + BACK), ("grad = await model.allreduce(grad, layer)", "grad, _ = total(grad, layer)")),
+        ("did you forget `await`? A function with async def gives its result when it is awaited",),
+    ),
+    Row(
+        changed("ddp", "a coroutine has no layer", (BACK, IN_A_COROUTINE + BACK), ("grad = await model.allreduce(grad, layer)", "grad = total(grad, layer).layer")),
+        ("total(...) has no layer yet", "did you forget `await`?"),
+    ),
+    Row(
+        wrong("ring_attention", "the last gradient is not received", (HOME, "")),
+        ("what has come round so far from the other side of the ring is next there, model.grad_activations['kv'] = await model.receive(...)",),
+        ("without pop",),
+    ),
+    Row(
+        wrong("dualpipe", "the weight halves that are left are forgotten", ("    while later:\n        for_the_weight()\n", "")),
+        ("the weight's half of the backward of micro-batch 7 was never done for layer 4 before this",),
+        ("too soon",),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("row", STYLES, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_lead_to_the_fix_in_other_styles(row: Row) -> None:
+    check_words(row)
+
+
+COSTS = [
+    (wrong("interleaved", "as it is"), "rank 0 computes nothing while it sends the activation of micro-batch 0 (line"),
+    (wrong("interleaved", "as it is"), "before their first backward the ranks do 11, 9, 7, 5 forwards, those of the star's program 11, 10, 9, 7"),
+    (wrong("dualpipe", "overlapped nowhere", ("earlier, overlapped=True", "earlier, overlapped=False")), "no backward runs beside a forward: right after a forward"),
+    (wrong("interleaved", "one more on two ranks", ("(chunks - 1) * R)\n", "(chunks - 1) * R + 2 * (me == 1))\n")), "(the star's does more on rank 1, but takes more than 4 micro-batches through the first layer before the next)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "program, words", COSTS, ids=[f"{one.puzzle}: {one.name}, {words[:20]}" for one, words in COSTS]
+)
+def test_what_costs_time_is_named_in_other_styles(program: Program, words: str) -> None:
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and words in verdict.costs_time, verdict.costs_time
+    assert "do  forwards" not in verdict.costs_time
+
+
+ZIGZAG = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))"
+
+
+def test_forwards_are_counted_in_pipelines_alone() -> None:
+    program = changed("ring_attention", "in order", (ZIGZAG, "inp.shard(r, n)"))
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "give all ranks the same work" in verdict.costs_time
+    assert "forwards" not in verdict.costs_time + verdict.costs_memory

@@ -78,7 +78,7 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            return turned + (known or taken or plain)
+            return turned or known or taken or plain
 
         def in_rounds() -> str:
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):

@@ -68,13 +68,15 @@ class Origins(dict[Hashable, Any]):
         return loaded + (batch in carried)
 
     def _turned_round(self, key: Hashable) -> str:
-        """Return, as the beginning of advice, the key with its two numbers exchanged, where that is stored and fits
+        """Return the key with its two numbers exchanged, where that is stored and fits
         better to what this rank has done; or an empty text."""
         if not isinstance(key, tuple) or not is_pair(key):
             return ""
         other = (key[1], key[0], *key[2:])
         fit, fits = (self._fits(*one) for one in ((key[1], key[0]), key[:2])[:: 1 if self._layer_last else -1])
-        return f"did you mean model.{self._name}[{written(other)}]? Else " if other in self and fits > fit else ""
+        if other not in self or fits <= fit:
+            return ""
+        return f"did you mean model.{self._name}[{written(other)}]? Layer and micro-batch keep one order in all lines"
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
