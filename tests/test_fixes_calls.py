@@ -289,6 +289,47 @@ async def hierarchical(model: Model) -> Model:
     return model
 """
 """Puzzle 20 with a queue for each step of the sums."""
+STAGES = """
+async def breadth_first(model: Model) -> Model:
+    S, s = model.axis_size("stage"), model.axis_index("stage")
+    K, k = model.axis_size("shard"), model.axis_index("shard")
+    nxt, prv = model.rank_at(stage=(s + 1) % S, shard=k), model.rank_at(stage=(s - 1) % S, shard=k)
+    own = [l for l in range(model.LAYERS) if l % S == s]
+    mbs = [b for b in range(model.BATCHES) if b % K == k]
+    for l in own:
+        model.weights[l], model.opt_states[l] = model.load_weights(l, k, K)
+    for l in own:
+        model.weights["full"] = await model.allgather(model.weights[l], l, axis="shard")
+        for b in mbs:
+            if l:
+                model.activations[l, b] = await model.receive(src=prv)
+            else:
+                model.activations[l, b] = model.get_activation([b])
+            y = model.forward(l, model.activations[l, b], model.weights["full"])
+            if l < model.LAYERS - 1:
+                await model.pass_to(nxt, y)
+            else:
+                model.activations["y", b] = y
+    for l in own[::-1]:
+        model.weights["full"] = await model.allgather(model.weights[l], l, axis="shard")
+        for b in mbs:
+            if l < model.LAYERS - 1:
+                g = await model.receive(src=nxt)
+            else:
+                g = model.loss(model.activations.pop(("y", b)))
+            gw, gx = model.backward(l, model.activations.pop((l, b)), g, model.weights["full"])
+            if l in model.grad_weights:
+                gw = model.grad_weights[l] + gw
+            model.grad_weights[l] = gw
+            if l:
+                await model.pass_to(prv, gx)
+        del model.weights["full"]
+        piece = await model.scatterreduce(model.grad_weights.pop(l), l, axis="shard")
+        model.weights[l], model.opt_states[l] = model.update(l, piece, model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
+"""Puzzle 15 with one place for the whole weight."""
 ENDS = (
     "from typing import Any\n\n\n"
     + solution_of("from_both_ends")
@@ -301,7 +342,13 @@ HOPS = solution_of("hops_hidden") + "\n\n\nasync def ring_attention(model):\n   
 
 def wrong(puzzle: str, name: str, *edits: tuple[str, str]) -> Program:
     """One of these programs with every ``old`` in it replaced by ``new``."""
-    source = {"interleaved": SLOTS, "hierarchical": QUEUES, "dualpipe": ENDS, "ring_attention": HOPS}[puzzle]
+    source = {
+        "interleaved": SLOTS,
+        "hierarchical": QUEUES,
+        "dualpipe": ENDS,
+        "breadth_first": STAGES,
+        "ring_attention": HOPS,
+    }[puzzle]
     for old, new in edits:
         assert old in source, f"{puzzle}, {name}: {old!r} is not there"
         source = source.replace(old, new)
@@ -315,6 +362,7 @@ DRAIN = """\
         if first:
             second.append(await step(*first.pop(0)))
 """
+FULL = '        model.weights["full"] = await model.allgather(model.weights[l], l, axis="shard")\n'
 ONCE = "    await last(*second.pop(0))\n    second.append(await step(*first.pop(0)))\n"
 HOME = '        if home:\n            grads["kv"] = await model.receive(before)\n            await home\n'
 IN_A_COROUTINE = """\
@@ -362,6 +410,15 @@ STYLES = [
         wrong("ring_attention", "the last gradient is not received", (HOME, "")),
         ("what has come round so far from the other side of the ring is next there, model.grad_activations['kv'] = await model.receive(...)",),
         ("without pop",),
+    ),
+    Row(
+        wrong("breadth_first", "no gather for the backward", ("    for l in own[::-1]:\n" + FULL, "    for l in own[::-1]:\n")),
+        ("the whole weight of layer 7 was there, and was taken out: gather each anew, model.weights['full'] = await model.allgather(",),
+        ("without pop",),
+    ),
+    Row(
+        wrong("breadth_first", "the output over the input", ('model.activations["y", b] = y', "model.activations[l, b] = y")),
+        ("the output of layer 7, micro-batch 0, is under another key, model.activations[7, 0]",),
     ),
     Row(
         wrong("dualpipe", "the weight halves that are left are forgotten", ("    while later:\n        for_the_weight()\n", "")),

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from ..basics.arguments import describe
 from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered
 from ..record.attention import ATTEND
+from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, IN_A_V, Labels
 from ..record.shards import NONE
@@ -111,6 +112,12 @@ class Missing(Origins):
         top = self._rank.layers - 1
         if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
             return f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        parts = {*key} if isinstance(key, tuple) and words_of(key) else set()
+        for other, tensor in self.items() if parts else ():
+            labels = tensor._token.labels
+            if (labels.kind, labels.layer) == ("Activation", top + 1) and labels.batches <= parts:
+                output = f"the output of layer {top}, {numbered('micro-batch', labels.batches)}, is under another key"
+                return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -175,6 +182,11 @@ class Missing(Origins):
                 both = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and attended to"
                 return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        if labels.kind == "Weight" and not self._of_key(key) and labels.is_whole() and verb == ALLGATHER.kind:
+            gathered = f"model.weights[{written(key)}] = await model.{verb}(model.weights[layer], layer)"
+            return (
+                f"the whole weight of layer {labels.layer} was there, and was taken out: gather each anew, {gathered}"
+            )
         if to is not None and labels.kind == "KeysValuesGrad":
             came = f"model.{self._name}[{written(key)}] = await model.receive(...)"
             return f"{there}{went}: what has come round so far from the other side of the ring is next there, {came}"
