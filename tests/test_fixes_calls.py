@@ -421,6 +421,16 @@ STYLES = [
         ("the output of layer 7, micro-batch 0, is under another key, model.activations[7, 0]",),
     ),
     Row(
+        changed("zbv", "one receive, whatever comes", ("while key not in store:", "if key not in store:")),
+        ("this rank has looked for it, and has received once since then, in vain", "receive until this one is there, while (6, 0) not in model.grad_activations"),
+        ("with halves", "comes first"),
+    ),
+    Row(
+        changed("dualpipe", "one receive, whatever comes", ("while key not in store:", "if key not in store:")),
+        ("receive until this one is there, while (4, 9) not in model.grad_activations",),
+        ("with halves",),
+    ),
+    Row(
         wrong("dualpipe", "the weight halves that are left are forgotten", ("    while later:\n        for_the_weight()\n", "")),
         ("the weight's half of the backward of micro-batch 7 was never done for layer 4 before this",),
         ("too soon",),

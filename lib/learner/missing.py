@@ -27,7 +27,8 @@ class Missing(Origins):
     def missed(self) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
         """Return what was looked for last, and not found, in the words of ``machine.advice.sought``, and forget it; or
         None where it has no layer and micro-batch."""
-        key, self._missed = self._missed, None
+        self._awaited = key = self._missed
+        self._missed = None
         kind = ACTIVATIONS.get(self._name, "")
         if not kind or not isinstance(key, tuple) or not is_pair(key):
             return None
@@ -73,6 +74,7 @@ class Missing(Origins):
                 meant
                 or self._of_micro_batch(key)
                 or there
+                or self._not_come(key)
                 or kept
                 or self._read_by_half(key)
                 or self._gradient_too_soon(key)
@@ -125,6 +127,14 @@ class Missing(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _not_come(self, key: Hashable) -> str:
+        """Return that a receive has not brought what the rank has looked for before it, or an empty text."""
+        if key is None or key != self._awaited or key in self._gone:
+            return ""
+        other = "each message may bring another: store it under a key of its own, and receive until this one is there"
+        looked = f"this rank has looked for it, and has received once since then, in vain: {other}"
+        return f"{looked}, while {key!r} not in model.{self._name}"
 
     def _of_micro_batch(self, key: Hashable) -> str:
         """Return what to do about a key of one number that means a micro-batch, as no layer of this rank would read
@@ -232,7 +242,11 @@ class Missing(Origins):
         """Return what to do about a gradient in a puzzle with halves of a backward: that of the input comes first.
         ``plain``: what to do otherwise, which is said first as long as this rank has run no half."""
         meant = self._of_key(key)
-        if not (half := self._half_too_soon(key)) or (meant is not None and self._one_key_off(*meant)):
+        if (
+            self._not_come(key)
+            or not (half := self._half_too_soon(key))
+            or (meant is not None and self._one_key_off(*meant))
+        ):
             return plain
         halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
         return f"{half}. Else {plain}" if halves else f"{plain}. And with halves: {half}"

@@ -35,6 +35,7 @@ class Origins(dict[Hashable, Any]):
         "_layer_last",
         "_all",
         "_missed",
+        "_awaited",
         "__weakref__",
     )
 
@@ -44,6 +45,7 @@ class Origins(dict[Hashable, Any]):
         self._all = among
         among.append(ref(self))
         self._missed: object = None  # what was looked for last, and not found
+        self._awaited: object = None  # what was looked for, and not found, before the last receive that was for that
         self._layer_last = False  # of keys of two numbers, for errors
         self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
