@@ -469,3 +469,12 @@ def test_forwards_are_counted_in_pipelines_alone() -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert "give all ranks the same work" in verdict.costs_time
     assert "forwards" not in verdict.costs_time + verdict.costs_memory
+
+
+def test_messages_that_wait_for_ranks_with_more_work_are_told_as_such() -> None:
+    program = wrong(
+        "ring_attention", "halves that are no mirrors", ("inp.shard(2 * n - 1 - r, 2 * n)", "inp.shard(n + r, 2 * n)")
+    )
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    attends = "since rank 3 attends for 5.5 ticks, and rank 0 for 2.5 ticks: give all ranks the same work"
+    assert attends in verdict.costs_memory and "as it comes" not in verdict.costs_memory

@@ -14,6 +14,7 @@ from ..course.outlines import Holding, solution_peak, solution_work
 from ..course.specs import Puzzle
 from ..machine.lives import Held, Peak
 from ..machine.outcome import Outcome
+from ..record.attention import ATTEND
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
@@ -174,7 +175,7 @@ class Excess:
         beside: Sequence[Holding] | None = None,
     ) -> None:
         """``beside``: what else this is compared with, in place of what the goal's program holds."""
-        self.peak, self.puzzle, self.unit, self.goal = peak, puzzle, outcome.unit, goal
+        self.outcome, self.peak, self.puzzle, self.unit, self.goal = outcome, peak, puzzle, outcome.unit, goal
         self.layers = outcome.layers
         self.events = [event for event in outcome.events if event.rank == peak.rank]
         own, ours = holdings(peak.held), solution_peak(puzzle, goal) if beside is None else beside
@@ -334,7 +335,7 @@ class Excess:
         if self.memory == "in_flight":
             return self._fix_in_flight(kind)
         if self.memory == "inbox":
-            return "receive it as it comes, or send it later."
+            return self._uneven() or "receive it as it comes, or send it later."
         if self.wholes:
             return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
         if kind == SAVED and "keep" in self.puzzle.words:
@@ -376,6 +377,18 @@ class Excess:
         if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
             return self._other_than_the_first_input()
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
+
+    def _uneven(self) -> str:
+        """Return which ranks attend to most and to least, where that differs, so that messages wait; or nothing."""
+        ticks = defaultdict[int, float](float)
+        for event in self.outcome.events:
+            ticks[event.rank] += event.length * (event.kind == ATTEND.kind)
+        most, least = (find(ticks, key=lambda rank: ticks[rank]) for find in (max, min))
+        if ticks[most] <= 1.1 * ticks[least]:
+            return ""
+        long, short = (self.unit.lasting(float(f"{ticks[rank]:.4g}")) for rank in (most, least))
+        waits = f"messages wait for it, since rank {most} attends for {long}, and rank {least} for {short}"
+        return f"{waits}: give all ranks the same work."
 
     def _other_than_the_first_input(self) -> str:
         """Return what to do where it is the first input that is held besides, which the last backward of all reads."""
