@@ -447,6 +447,7 @@ def test_words_lead_to_the_fix_in_other_styles(row: Row) -> None:
 COSTS = [
     (wrong("interleaved", "as it is"), "rank 0 computes nothing while it sends the activation of micro-batch 0 (line"),
     (wrong("interleaved", "as it is"), "before their first backward the ranks do 11, 9, 7, 5 forwards, those of the star's program 11, 10, 9, 7"),
+    (wrong("interleaved", "sends that are kept", ("            await model.pass_to((me + 1) % R, y)\n", "            out.append(model.pass_to((me + 1) % R, y))\n"), ("    warm = min", "    out = []\n    warm = min"), ("    for l in own:\n        w, s", "    await asyncio.gather(*out)\n    for l in own:\n        w, s")), "rank 0 computes nothing while it receives the activation of micro-batch 0 (line"),
     (wrong("dualpipe", "overlapped nowhere", ("earlier, overlapped=True", "earlier, overlapped=False")), "no backward runs beside a forward: right after a forward"),
     (wrong("interleaved", "one more on two ranks", ("(chunks - 1) * R)\n", "(chunks - 1) * R + 2 * (me == 1))\n")), "(the star's does more on rank 1, but takes more than 4 micro-batches through the first layer before the next)"),
 ]  # fmt: skip

@@ -158,12 +158,12 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         said = f"rank {call.rank} computes nothing while {show_call(call.kind, call.layer)} is on its way"
         updated = any(one.kind == UPDATE.kind and one.layer == call.layer for one in before)
         if call.tensor == "Weight" and not updated:
-            if before and before[-1].layer != call.layer:
+            if before and before[-1].layer != call.layer and before[-1].end <= call.issued + NEARLY:
                 return f"{said}: start it before {_shown(before[-1], computed)}, and await it after that"
             continue
         other = call.layer if call.tensor == "Weight" else None  # an update of the same layer may need the result
         free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
-        if free and call.tensor in ("Weight", "WeightGrad"):
+        if free and call.tensor in ("Weight", "WeightGrad") and _is_awaited(ranks[call.rank], call, free[0]):
             return f"{said}: start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
     return ""
 
@@ -184,7 +184,7 @@ def messages_in_words(events: Iterable[Event], on_chain: Sequence[Event], line: 
         what = f"the {KINDS[event.tensor or ''].word} of {numbered('micro-batch', event.batches)}"
         what += f" ({found})" if (found := line(event, at)) else ""
         nothing = f"rank {event.rank} computes nothing while it {'sends' if event.kind == SEND.kind else 'receives'}"
-        if event.kind == SEND.kind and then and then[0].start <= event.end + NEARLY:
+        if event.kind == SEND.kind and then and _is_awaited(own, event, then[0]):
             after = f"and then {_shown(then[0], computed)}, which does not need that"
             return f"{nothing} {what}, {after}: keep the call, and await it after that"
         if event.kind == RECEIVE.kind and before and abs(before[-1].end - event.issued) <= NEARLY:
@@ -192,6 +192,12 @@ def messages_in_words(events: Iterable[Event], on_chain: Sequence[Event], line: 
                 f"{nothing} {what}: start that receive before {_shown(before[-1], computed)}, and await it after that"
             )
     return ""
+
+
+def _is_awaited(own: Sequence[Event], call: Event, then: Event) -> bool:
+    """Return whether a rank has awaited a call before something that it computes after that. ``own``: its events."""
+    at, before = (next(place for place, one in enumerate(own) if one is event) for event in (call, then))
+    return any(at in one.awaited for one in own[at + 1 : before + 1])
 
 
 def _shown(event: Event, computed: Iterable[Event]) -> str:
