@@ -114,7 +114,7 @@ def test_everything_keeps_inside_and_is_told_in_words() -> None:
 def test_sizes_that_say_their_unit_are_told_with_it_once() -> None:
     done = staged_run(2, 2, cost=A100_MEGATRON.cost(GPT_175B, micro_batch=1))
     told = compare(done, done).summary
-    assert re.search(r"time [\d.]+ m?s, peak memory [\d.]+ GB, idle ", told) and "bytes" not in told
+    assert re.search(r"time [\d.]+ m?s, peak memory [\d.]+ [GT]B, idle ", told) and "bytes" not in told
     assert re.search(r"time [\d.]+ ticks, peak memory [\d,]+ elements, idle ", compare(*[staged_run(2, 2)] * 2).summary)
 
 
