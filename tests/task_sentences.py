@@ -324,6 +324,7 @@ TASKS = {
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
         ("Of dense layers only", "dense_weights_stay", COPIED_WEIGHT),
         ("Of dense layers only", "dense_weights_stay", COPIED_STATE),
+        ("At the other sizes", SIZES, "eight layers, whatever their number"),
         explains="The machine is the;From a layer",
     ),
     "two_batch_overlap": task(
