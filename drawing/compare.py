@@ -46,20 +46,23 @@ LEAST = 800.0
 
 
 class Column(NamedTuple):
-    """A figure of the table: its name in two lines, its value in a trace, how that is shown, whether less is better."""
+    """A figure of the table: its name in two lines, its value in a trace, how that is shown, whether less is better,
+    and how all that is told in words."""
 
     name: str
     unit: str
     value: Callable[[Trace], float]
     shown: Callable[[float], str]
     less: bool = False
+    told: str = "{name} {value} {unit}"
 
 
+SENT = "{name} {unit} {value}"
 COLUMNS = (
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
-    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text),
-    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text),
+    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, told=SENT),
+    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, told=SENT),
     Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
 )
 
@@ -208,9 +211,11 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
-    shown = sizes.show if sizes.says_itself else size_of
-    memory = Column(MEMORY, sizes.name, lambda trace: float(trace.peak.memory if trace.peak else 0), shown, True)
-    most = Column("on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True)
+    shown, told = (sizes.show, "{name} {value}") if sizes.says_itself else (size_of, "{name} {value} {unit}")
+    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak.memory if one.peak else 0), shown, True, told)
+    most = Column(
+        "on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True, told
+    )
     memories = [memory] if any(trace.peak is not None for trace in traces) else []
     return [time, *memories, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
 
@@ -289,7 +294,7 @@ def in_words(traces: Iterable[Trace]) -> str:
             said.append(f"{trace.title}: not attempted yet.")
             continue
         columns = [column for column in _columns(known) if _known(column, trace)]
-        figures = [f"{column.name} {column.shown(column.value(trace))} {column.unit}" for column in columns]
+        figures = [one.told.format(name=one.name, value=one.shown(one.value(trace)), unit=one.unit) for one in columns]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
         if before is not None:

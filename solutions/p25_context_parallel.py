@@ -39,7 +39,7 @@ PUZZLE = {
     ],
     "cost": "long_context",
     "layout": "whole",
-    "rules": ["dense_weights_stay", "keys_by_collectives"],
+    "rules": ["dense_weights_stay", "each_slice_on_one_rank", "keys_by_collectives"],
     "words": ["project", "sliced=True"],
     "begins_with": "ddp",
     "hints_for": {"slow": 3, "large": 2},

@@ -34,7 +34,7 @@ PUZZLE = {
     ],
     "cost": "all_heads",
     "layout": "whole",
-    "rules": ["dense_weights_stay", "keys_go_round"],
+    "rules": ["dense_weights_stay", "each_slice_on_one_rank", "keys_go_round"],
     "words": ["project", "sliced=True"],
     "hints_for": {"slow": 3, "large": 2},
     "difficulty": "hard",

@@ -117,6 +117,7 @@ draw_tokens(there)
 # are summed: each rank makes its updates itself, so their weights and states stay, too.
 #
 # The machine is the one above, `cost=uneven`. From a layer with experts to the next the loads turn by one, so each layer has another hottest expert.
+# At the other sizes, too, each dense layer is followed by one with experts.
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -447,7 +447,7 @@ grade(repair_deadlock)
 # %% [markdown]
 # ## R6. Three for four
 #
-# *Take it after puzzle 7.* Data parallel, as in puzzle 2, but there are fewer micro-batches than ranks: the last
+# *Take it after puzzle 7.* Data parallel, as in puzzle 2, where no weight and no state is ever sent, but there are fewer micro-batches than ranks: the last
 # batch of an epoch often comes up short. The ranks without one still have to end with all weights updated. Three were
 # at work that night, and a fourth was in the house. Who was not at the meeting? (What one brings who has nothing to
 # bring, you have seen in puzzle 7.)
@@ -466,7 +466,7 @@ PUZZLE = {
         {"time": 5.6, "memory": 1572864, "by": "repair_skip"},
     ],
     "layout": "whole",
-    "rules": ["each_on_one_rank"],
+    "rules": ["each_on_one_rank", "dense_weights_stay"],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [

@@ -40,6 +40,7 @@ TRAVEL = "data parallel: every layer is loaded and dropped at once"
 REST, LOOKED_AT = "every second rank rests", "a state gathered to be looked at"
 SENT = "a copy from opt_states is sent while it trains"
 COPIED_WEIGHT, COPIED_STATE = (f"a copy from {store} is sent at the end" for store in ("weights", "opt_states"))
+EVERYWHERE = "keys of layer 0 are made on every rank"
 KEPT, GIVEN = "the gathered weights kept", "a copy of a weight is given away"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 TASKS = {
@@ -264,7 +265,8 @@ TASKS = {
         ("The states are on", "updates_on_hosts", "the state of layer 0 stays on the device, and is updated there"),
         ("No state is ever sent", "states_stay", "a copy of a state sent to the device"),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
-        explains="Since an update;(On a real;The prices are;A forward takes;A transfer takes",
+        ("Since an update takes", "updates_on_hosts", "the weight of layer 0 comes from the device"),
+        explains="(On a real;The prices are;A forward takes;A transfer takes",
     ),
     "lora": task(
         "nothing is ever given back",
@@ -296,6 +298,7 @@ TASKS = {
         ),
         ("Every rank holds all", "dense_weights_stay", GIVEN),
         ("Each rank trains slices", TARGET, "every rank trains the whole sequence"),
+        ("Each rank trains slices", "each_slice_on_one_rank", EVERYWHERE),
         ("Keys, values and their", "keys_by_collectives", "keys sent to the next rank"),
         explains="The machine is;A gather of keys",
     ),
@@ -309,6 +312,7 @@ TASKS = {
         ),
         ("As puzzle 25: four ranks", "dense_weights_stay", GIVEN),
         ("Each rank trains slices", TARGET, "every rank trains the whole sequence"),
+        ("Each rank trains slices", "each_slice_on_one_rank", EVERYWHERE),
         ("But now no collective", "keys_go_round", "the keys of one layer gathered"),
         explains="Every head of queries",
     ),
@@ -320,6 +324,7 @@ TASKS = {
         ("No expert, no gradient", "experts_stay", "the states of experts passed round"),
         ("Of dense layers only", "dense_weights_stay", COPIED_WEIGHT),
         ("Of dense layers only", "dense_weights_stay", COPIED_STATE),
+        ("At the other sizes", SIZES, "eight layers, whatever their number"),
         explains="The machine is the;From a layer",
     ),
     "two_batch_overlap": task(
@@ -373,6 +378,7 @@ TASKS = {
     "repair_skip": task(
         SLOW,
         ("Data parallel, as in", MACHINE, "a made-up gradient of its own"),
+        ("Data parallel, as in", "dense_weights_stay", GIVEN),
         ("The ranks without one", LAYOUT, NO_STATES),
         ("Data parallel, as in", SIZES, "two micro-batches change ranks, with one at rest"),
         explains="*Medium;*Take it;Three were;Who was;(What one",

@@ -27,9 +27,9 @@ from lib.referee.attempts import (
     seems_to_define,
     submissions,
 )
+from lib.referee.defined import defined
 from lib.referee.examiner import Judge
 from lib.referee.referee import Referee, Submission
-from lib.referee.worker import defined
 
 HELPER = "def honest(model): pass\n\nfsdp = ddp = other = whole = honest\n"
 ATTEMPTED = {
@@ -39,6 +39,8 @@ ATTEMPTED = {
     "if x:\n    fsdp = honest\nelse:\n    fsdp = print": "fsdp",
     "match x:\n    case 1:\n        fsdp = honest": "fsdp",
     "with open('/dev/null'):\n    fsdp = honest": "fsdp",
+    "if __name__ == '__main__' and x:\n    def fsdp(model): pass": "fsdp",
+    "if '__main__' != __name__:\n    def fsdp(model): pass": "",
     "class fsdp:\n    def __call__(self, model): pass": "fsdp",
     "fsdp=honest": "fsdp",
     "fsdp: object = honest": "fsdp",
@@ -69,6 +71,21 @@ ATTEMPTED = {
     "honest.ddp = 1": "",
     "def other(m):\n    pipeline = 1": "",
     "def ddp_too(m): pass": "",
+    "buckets, pipeline, offload = list, list[int], sorted": "",
+    # -- helpers of an attempt, which take something else than a model
+    "def prefetch(model, layer): pass\nasync def fsdp(model): prefetch(model, 0)": "fsdp",
+    "def compose(*fns): pass\ndef step(): return compose\ndef fsdp(model): [step() for _ in model]": "fsdp",
+    "class pipeline:\n    def __init__(self, a, b): pass\ndef fsdp(model): pipeline(model, 1)": "fsdp",
+    "def lora():\n    yield 1\ndef fsdp(model): [*lora()]": "fsdp",
+    "def buckets(model):\n    yield 1\nclass Own:\n    def __call__(self, m): buckets(m)\nfsdp = Own()": "fsdp",
+    "import functools\ndef zero1(a, b): pass\ndef own(n, m): zero1(n, m)\nfsdp = functools.partial(own, 1)": "fsdp",
+    "def zero1(a, b): pass\nclass Own:\n    @classmethod\n    def go(cls, m): zero1(m, m)\nddp = Own.go": "ddp",
+    "def zero2(): pass\ndef timed(f): return lambda *a: f(*a)\n@timed\ndef basic(m): zero2()": "basic",
+    # -- attempts with a mistake: nothing uses them that is one
+    "def ddp(model, rank): pass\ndef main(): ddp(1, 2)": "ddp",
+    "def ddp(model, rank): pass\ndef fsdp(model): pass": "ddp fsdp",
+    "def ddp(model):\n    yield 1": "ddp",
+    "class fsdp:\n    pass": "fsdp",
 }
 """A file, after the lines of the helper, and the puzzles that it attempts."""
 

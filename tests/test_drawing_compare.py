@@ -20,6 +20,7 @@ from drawing.picture import LARGEST
 from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
+from lib.real.presets import A100_MEGATRON, GPT_175B
 from lib.record.breakdown import WAITS, WORDS
 from lib.record.table import OPERATIONS
 from tests.drawing_events import (
@@ -91,7 +92,9 @@ def test_communication_inside_and_between_boxes() -> None:
     made = trace(events, node_size=2)
     assert made.traffic(between=False) == pytest.approx(0.1)
     assert made.traffic(between=True) == pytest.approx(0.3)
-    assert {"10%", "30%", "40%"} <= set(texts(compare(made, made)))
+    both = compare(made, made)
+    assert {"10%", "30%", "40%"} <= set(texts(both))
+    assert "communication 40% of rank time, sent inside nodes 10%, sent between nodes 30%, hidden " in both.summary
     whole = trace_of(sharded_run(4, 2, node_size=2))
     assert whole.traffic(between=False) == 0
     assert whole.traffic(between=True) == pytest.approx(whole.communication)
@@ -106,6 +109,13 @@ def test_everything_keeps_inside_and_is_told_in_words() -> None:
         "3 schedules under one time axis. a (4 ranks, 4 layers, 4 micro-batches): time 19.3"
     )
     assert figure.summary.endswith(": not attempted yet.")
+
+
+def test_sizes_that_say_their_unit_are_told_with_it_once() -> None:
+    done = staged_run(2, 2, cost=A100_MEGATRON.cost(GPT_175B, micro_batch=1))
+    told = compare(done, done).summary
+    assert re.search(r"time [\d.]+ m?s, peak memory [\d.]+ [GT]B, idle ", told) and "bytes" not in told
+    assert re.search(r"time [\d.]+ ticks, peak memory [\d,]+ elements, idle ", compare(*[staged_run(2, 2)] * 2).summary)
 
 
 def test_what_is_not_attempted_is_said() -> None:

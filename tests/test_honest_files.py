@@ -44,6 +44,14 @@ FILES = {
     + "lock, few = asyncio.Lock(), asyncio.Semaphore(2)\nmatch 1:\n    case 1:\n        one = 1\nprint(two := 2)\n"
     + solved("ddp", "p02_ddp", "lock, few, one, two"),
     "a name given by globals": HEAD + DDP.replace("def ddp", "def mine") + "\nglobals()['ddp'] = mine\n",
+    "what is done where it is started": HEAD
+    + DDP
+    + "\nif __name__ == '__main__':\n    few = 2\n    asyncio.run(asyncio.sleep(0))\n    run(ddp)\n    ddp = None\n"
+    + "if __name__ != '__main__':\n    ddp = None\n",
+    "helpers with puzzles' names": HEAD
+    + "buckets = list\n\ndef compose(*fns):\n    return fns[0]\n\nasync def prefetch(model, layer):\n    return layer\n"
+    + "class pipeline:\n    pass\n"
+    + solved("ddp", "p02_ddp", "compose(int), await prefetch(model, 0), pipeline()"),
     "all that another file has": "from mine import *\n",
 }
 

@@ -174,6 +174,18 @@ def test_closed_streams_hinder_no_report(streams: tuple[str, ...], tmp_path: Pat
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    "streams", [">/dev/full", ">/dev/full 2>/dev/full", "--json - >&-", "--json - >&- 2>/dev/full"]
+)
+def test_a_report_that_does_not_get_out_is_told_by_the_exit_status(streams: str, tmp_path: Path) -> None:
+    solved(0, tmp_path)
+    line = f'unset PYTHONUNBUFFERED; "{sys.executable}" -m lib grade 0 {streams}'
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=HERE, capture_output=True, text=True, check=False)
+    assert (done.returncode, passed(tmp_path)) == (3, ["basic"]), done.stderr
+    assert ("the report could not be written: " in done.stderr) == ("2>" not in streams)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
 def test_a_class_is_graded_where_nobody_hears_how_far_it_is(stderr: str, tmp_path: Path) -> None:
     for name in ("anna", "bob"):

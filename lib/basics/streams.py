@@ -3,6 +3,10 @@
 import os
 import sys
 from contextlib import suppress
+from typing import TextIO
+
+closed: set[int] = set()
+"""Those of the three streams that this process was started without."""
 
 
 def open_closed() -> None:
@@ -12,6 +16,7 @@ def open_closed() -> None:
         try:
             os.fstat(number)
         except OSError:
+            closed.add(number)
             os.open(os.devnull, os.O_RDWR)  # this takes the lowest number that is free
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -20,11 +25,17 @@ def open_closed() -> None:
 
 def close_stdout() -> None:
     """Send what is still in the buffer of stdout to nowhere, so that nothing complains at exit: nobody reads on."""
-    with suppress(OSError):  # stdout is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _send_nowhere(sys.stdout)
+
+
+def _send_nowhere(stream: TextIO) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # it is no file, or closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_to_stderr(text: str, end: str = "\n") -> None:
     """Print to stderr. Where it is closed, or its disk full, print nothing: nothing that matters depends on it."""
-    with suppress(OSError, ValueError, AttributeError):  # full, or closed
+    try:
         print(text, end=end, file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):  # full, or closed
+        _send_nowhere(sys.stderr)  # or Python would try again at its end, and choose an exit status of its own

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import lcm
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError, numbered, show_axis, show_set
 from ..basics.units import Elements, at_tick, divided, whole_or_ratio
 from ..machine.outcome import Outcome
+from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
@@ -289,6 +291,24 @@ def keys_go_round(outcome: Outcome) -> None:
             raise _broken(event, f"it {verb} {KINDS[event.tensor].word} of layer {event.layer}", expected, fix)
 
 
+def each_slice_on_one_rank(outcome: Outcome) -> None:
+    """Raise PuzzleError for a slice of the sequence whose queries, keys and values two ranks make in a layer."""
+    made = [event for event in outcome.events if event.kind == PROJECT.kind]
+    parts = [event.slices[0] if event.slices else (WHOLE, 1) for event in made]
+    finest = lcm(*[total for _, total in parts])
+    own, owner = [refined(*part, finest) for part in parts], dict[tuple[int | None, int], int]()
+    for at, event in enumerate(made):
+        for one in own[at]:
+            before = owner.setdefault((event.layer, one), at)
+            if made[before].rank != event.rank:
+                most, other = sorted((before, at), key=lambda place: -len(own[place]))
+                expected = "slices of its own for each rank; keys and values of others come from those that make them"
+                fix = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n)), of rank r of n, in every layer"
+                problem = f"it projects {numbered('slice', own[most])} of {finest}, as rank {made[other].rank} does"
+                problem += " with some of them" * (len(own[other]) < len(own[most]))
+                raise _broken(made[most], problem, expected, fix)
+
+
 def two_slices(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank computes with two slices of the sequence of twice as many as there are ranks,
     one from the front and the one that is as far from the back: so all ranks have the same work (zigzag)."""
@@ -346,7 +366,8 @@ def weights_come_for_use(outcome: Outcome) -> None:
 
 
 def updates_on_hosts(outcome: Outcome) -> None:
-    """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host."""
+    """Raise PuzzleError for a device that loads an optimizer state, or updates a weight: that is for its host, which
+    has weights of its own for it."""
     fix = "`if model.is_host:` begins what is for the host: it keeps the states, and updates"
     for state in outcome.final_states[: outcome.ranks]:
         for labels in state.began:
@@ -356,6 +377,11 @@ def updates_on_hosts(outcome: Outcome) -> None:
     for event in outcome.device_events:
         if event.kind == UPDATE.kind:
             raise _broken(event, f"this device updates layer {event.layer}", "all updates on the host", fix)
+    for event in outcome.events:
+        if event.kind == RECEIVE.kind and event.tensor == "Weight" and event.rank in outcome.beside:
+            fix = f"model.weights[{event.layer}] on the host: both call model.load_weights({event.layer})"
+            problem = f"this host receives the weight of layer {event.layer}"
+            raise _broken(event, problem, "weights of its own on the host", fix)
 
 
 def several_kinds(outcome: Outcome) -> None:
@@ -523,6 +549,6 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             states_stay,
             updates_on_hosts,
         ),
-        *(two_slices, keys_by_collectives, keys_go_round, experts_stay, dense_weights_stay),
+        *(each_slice_on_one_rank, two_slices, keys_by_collectives, keys_go_round, experts_stay, dense_weights_stay),
     )
 }

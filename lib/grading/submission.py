@@ -208,6 +208,8 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook
             continue
         for statement in tree.body:
             at = f"{place}, line {statement.lineno}"
+            if isinstance(statement, ast.If):
+                statement.test = Started().visit(statement.test)
             try:
                 code: CodeType = compiled(ast.Module([statement], []), place, "exec")  # type: ignore[arg-type]
                 _run(code, names)
@@ -222,13 +224,21 @@ def _loaded(cells: Sequence[tuple[str, str]], names: dict[str, object], notebook
                     lacking |= changed
                 else:
                     found.failed.append(f"{at}: {type(error).__name__}: {error}{_cure(error, statement)}")
-    used = set[str]().union(*map(_read, ran)) if lacking else set()
+    used = set[str]().union(*map(names_read, ran)) if lacking else set()
     for line, statement in skipped:
         if _changed(statement) & used:
             found.left_out.append(line)
         elif hasattr(statement, "body") or _called(statement) & _functions(names):  # it may do more
             found.skipped.append(line)
     return found
+
+
+class Started(ast.NodeTransformer):
+    """In a condition, lets ``__name__`` be what it is where a file is started, and in a notebook."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return what stands for this name."""
+        return ast.copy_location(ast.Constant("__main__"), node) if node.id == "__name__" else node
 
 
 def _cure(error: BaseException, statement: ast.stmt) -> str:
@@ -247,7 +257,7 @@ def _run(code: CodeType, names: dict[str, object]) -> None:
             result.close()
 
 
-def _read(code: CodeType) -> set[str]:
+def names_read(code: CodeType) -> set[str]:
     """Return the names of the file that code reads, in functions as well: no local names, and no attributes."""
     codes, found = [code], set()
     for one in codes:

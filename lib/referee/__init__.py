@@ -5,6 +5,7 @@ files        verdicts for other programs: JSON, JUnit, Gradescope, CSV
 leaderboard  a class, those with most points first
 namespaces   a process without network, files and other processes
 seccomp      a process that starts no other
+defined      which puzzles a loaded file attempts
 worker       the process in which a learner's code runs
 fork_server  a process that has imported lib already, and forks workers
 sandbox      starts that and a worker, and ends all that is left of it

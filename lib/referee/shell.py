@@ -19,7 +19,7 @@ from typing import Any
 
 from ..basics.errors import PuzzleError
 from ..basics.saving import write_whole
-from ..basics.streams import close_stdout, print_to_stderr
+from ..basics.streams import close_stdout, closed, print_to_stderr
 from ..course.specs import after, find, puzzles
 from ..course.variants import use_variants
 from ..grading.commandline import COMMANDS, Usage, called
@@ -346,6 +346,9 @@ def _print_report(options: argparse.Namespace, reports: Sequence[Report]) -> boo
     """Print the report, or what stdout is asked for instead. Return whether that could be done."""
     color = not options.plain and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     asked = [face for target, face in _faces(options) if target == "-"]
+    if asked and 1 in closed:
+        print_to_stderr(f"{called()} grade: the report could not be written: stdout is closed")
+        return False
     if asked:
         return _written("-", partial(asked[0], reports))
     return _written("-", lambda: "\n\n".join(report_text(report, color) for report in reports) + "\n")

@@ -16,7 +16,7 @@ from typing import Any
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.specs import machine_of, puzzles
+from ..course.specs import machine_of
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -27,6 +27,7 @@ from ..running.execution import execute, left_over
 from ..running.limits import TimeIsUp, alarm
 from ..running.run import check_function
 from . import namespaces
+from .defined import defined
 from .seccomp import refuse_processes
 
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
@@ -112,11 +113,6 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     while True:
         asked = wire.receive()
         wire.send(_lines(runs, *asked["lines"]) if "lines" in asked else _run(names, asked, runs))
-
-
-def defined(names: dict[str, object]) -> list[str]:
-    """Return the names of puzzles that stand for something to call. Constants and helpers are no attempts."""
-    return [name for name in puzzles() if callable(names.get(name))]
 
 
 def _lines(runs: list[list[Model]], run: int, rank: int) -> list[str]:

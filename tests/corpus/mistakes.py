@@ -354,6 +354,8 @@ async def pipeline(model):
     changed("repair_local", "as it is", ("sums = model.grad_weights", "sums = {}"), says="was not stored when rank 0 issued backward"),
     changed("repair_local", "the last gradient alone", ("sums[layer] + grad if layer in sums else grad", "grad"), says="missing micro-batches 0-2"),
     changed("repair_skip", "as it is", ("        grad = model.fake_grad(layer, [])\n", "        if not busy:\n            continue\n"), says="missing: rank 3"),
+    changed("repair_skip", "a copy of a weight is given away", ("    busy =", "    last, odd = model.RANKS - 1, model.BATCHES < model.RANKS\n    call = model.pass_to(last, model.weights[0]) if odd and model.rank == 0 else model.receive(src=0) if odd and model.rank == last else None\n    busy ="),
+            ("    return model", "    if call:\n        await call\n    return model"), says="it moves the weight of layer 0"),
     changed("repair_skip", "a made-up gradient of its own", ("fake_grad(layer, [])", "fake_grad(layer, [0])"), says="is made up"),
     changed("repair_twice", "as it is", ("model.grad_weights[layer] = grad\n", "model.grad_weights[layer] = await model.allreduce(grad, layer)\n"), says="would be counted twice"),
     changed("repair_twice", "never summed", ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = model.grad_weights.pop(layer)"), says="the gradient is missing micro-batch"),

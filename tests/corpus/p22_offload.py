@@ -16,6 +16,7 @@ TAKEN = "weight = model.weights[layer] if mb < last else model.weights.pop(layer
 DOWN = "            sends.append(model.pass_to(model.host, grad))\n"
 END = "    for send in sends:\n        await send\n    for layer"
 NEW = "        model.weights[layer] = await model.receive()\n"
+SUMS = "        sends.append(model.pass_to(model.host, model.grad_weights.pop(layer)))\n"
 ANSWER = "        model.set_final_weight(layer, model.weights[layer])\n"
 ON_DEVICE = (
     (WAIT, ""), (ADD, ""), (HOST, "    if model.is_host:\n        for mb in [last]:\n"),
@@ -54,6 +55,8 @@ MISTAKES = [
     changed("offload", "an update with the last micro-batch alone", (ADD, ""), says="the gradient is missing micro-batch 0"),
     changed("offload", "the host begins with the first layer", (ORDER, ORDER.replace("reversed(range(model.LAYERS))", "range(model.LAYERS)")), says="weight_grad is of layer 5"),
     changed("offload", "weights in another order than they come in", ("    for layer in reversed(range(model.LAYERS)):\n" + NEW, "    for layer in range(model.LAYERS):\n" + NEW), says="the weight is that of layer 5"),
+    changed("offload", "the weight of layer 0 comes from the device", ("            grad = model.grad_weights.pop(layer)\n", "            if layer == 0 and top:\n                model.weights[0] = await model.receive()\n            grad = model.grad_weights.pop(layer)\n"),
+            ("if mb < last else model", "if mb < last or (layer == 0 and top) else model"), (SUMS, SUMS + "        if layer == 0:\n            sends.append(model.pass_to(model.host, model.weights.pop(0)))\n"), base="offload_top_first", says="this host receives the weight of layer 0"),
     changed("offload", "the weight goes back before its update", (BACK, ""), (UPDATE, BACK + UPDATE), says="was not stored when rank 1 issued pass_to(0)"),
     changed("offload", "new weights are never received", (NEW, ""), says="nothing is stored in weights under 5"),
     changed("offload", "new weights are not handed in", (ANSWER, ""), says="no rank has set a final weight"),

@@ -35,6 +35,9 @@ RING = """        send = model.pass_to((model.rank + 1) % model.RANKS, acts["kv"
         del acts["theirs"]
 """
 
+EVERYWHERE = "keys of layer 0 are made on every rank"
+ALL = ("    inp = model.get_activation([0])\n", '    acts["all"] = inp = model.get_activation([0])\n')
+
 HONEST = [
     changed("context_parallel", "zigzag", (OWN, ZIGZAG)),
     changed("context_parallel", "the last slice on rank 0", (OWN, "model.get_activation([0]).shard(model.RANKS - 1 - model.rank, model.RANKS)")),
@@ -43,6 +46,7 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
+    changed("context_parallel", EVERYWHERE, ALL, ('        acts["whole"] = await', '        if layer == 0 and model.LAYERS > 1:\n            _, acts["whole"] = model.project(0, acts.pop("all"), weight)\n        else:\n            acts["whole"] = await'), base="zigzag_and_ahead", says="it projects slices 0-7 of 8"),
     changed("context_parallel", "own keys only", (GATHER, 'whole = acts["kv", layer]\n'), says="the queries have not attended to slice {0} of 4"),
     changed("context_parallel", "own keys only in the backward", (AGAIN, 'whole = acts.pop(("kv", layer))'), says="model.allgather(kv, 7) comes before backward_attend, too"),
     changed("context_parallel", "own keys, and then all", (ATTEND, ATTEND.replace("whole)", 'acts["kv", layer])') + ATTEND), (GATHER, 'whole = acts["whole"] = await model.allgather(acts["kv", layer], layer)\n'), says="these queries have attended to slice {0} of 4 before"),

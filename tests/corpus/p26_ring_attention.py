@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import changed
+from .p25_context_parallel import ALL, EVERYWHERE
 
 OWN = "inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))"
 BEGIN = "    inp = model.get_activation([0])\n"
@@ -59,6 +60,7 @@ MISTAKES = [
     changed("ring_attention", "final weights of rank 0 only", (ANSWER, "        if model.rank == 0:\n    " + ANSWER), says="ends without the final weight of layer 0"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("ring_attention", "the keys of one layer gathered", (FIRST, 'acts["kv"] = acts["kv", layer] if layer else await model.allgather(acts["kv", 0], 0)\n'), (LOOP, LOOP.replace("range(n)", "range(n if layer else 1)").replace("step < n - 1", "layer and step < n - 1")), says="it gathers keys and values of layer 0"),
+    changed("ring_attention", EVERYWHERE, ALL, (FIRST, FIRST + '        if layer == 0:\n            _, acts["kv"] = model.project(0, acts.pop("all"), weight)\n'), (LOOP, LOOP.replace("range(n)", "range(n if layer else 1)").replace("step < n - 1", "layer and step < n - 1")), says="it projects slices 0-7 of 8"),
     changed("ring_attention", "puzzle 25", base="zigzag_and_ahead", says="it gathers keys and values of layer 0"),
     changed("ring_attention", "slices turned into heads", base="ulysses", says="is solved without `alltoall`"),
     changed("ring_attention", "a layer updated on every second rank, and sent to its neighbor", (TAKE, TAKE + BY_TURNS), (ANSWER, ANSWER + SENDS), says="it moves the weight of layer 0"),

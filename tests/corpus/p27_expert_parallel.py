@@ -34,6 +34,7 @@ MISTAKES = [
     changed("expert_parallel", "each dense sum awaited at once", (SUM, "model.grad_weights[layer] = await model.allreduce(grad, layer)"), says="over the target: 38.44 ticks"),
     changed("expert_parallel", "states not kept", ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights[layer])\n        del model.opt_states[layer]"), says="ends without the updated optimizer state"),
     changed("expert_parallel", "dense weights handed in by rank 0 only", ("        model.set_final_weight(layer, model.weights[layer])", "        if model.experts(layer) or model.rank == 0:\n            model.set_final_weight(layer, model.weights[layer])"), says="ends without the final weight of layer 0"),
+    changed("expert_parallel", "eight layers, whatever their number", ("range(model.LAYERS)", "range(8)"), says="layer is out of range"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("expert_parallel", "experts gathered", base="experts_gathered", says="it moves the weight of experts, of layer 1"),
     changed("expert_parallel", "every rank has all experts, and no token travels", (LOAD, "piece = (0, 1)"), ("if model.experts(layer):", "if False:"), says="begins with the wrong part of the weight of layer 1"),
