@@ -56,9 +56,9 @@ MODULES = {name: path for package in PACKAGES for name, path in modules(package)
 
 
 @cache
-def graph() -> dict[str, set[str]]:
-    """What each module imports."""
-    return {name: imports(name, path) for name, path in MODULES.items()}
+def imported(name: str) -> set[str]:
+    """What a module imports."""
+    return imports(name, MODULES[name])
 
 
 def described(package: str) -> list[str]:
@@ -95,7 +95,7 @@ def test_a_newcomer_sees_at_most_a_dozen_names_at_each_level() -> None:
 @pytest.mark.parametrize("name", modules("lib"))
 def test_imports_inside_lib_only_go_down(name: str) -> None:
     below = READING_ORDER[: READING_ORDER.index(name)]
-    assert sorted(graph()[name] - set(below)) == []
+    assert sorted(imported(name) - set(below)) == []
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_imports_inside_lib_only_go_down(name: str) -> None:
 def test_a_package_never_imports_what_stands_above_it(package: str, never: tuple[str, ...]) -> None:
     assert modules(package)
     for name in modules(package):
-        others = graph()[name] - {"tools.published", "tools.foundry"}  # pages quote what has been measured
+        others = imported(name) - {"tools.published", "tools.foundry"}  # pages quote what has been measured
         assert [other for other in others if other.split(".")[0] in never] == [], name
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    checked = {name: graph()[name] & MODULES.keys() for name in [*modules("lib"), *modules("drawing")]}
+    checked = {name: imported(name) & MODULES.keys() for name in [*modules("lib"), *modules("drawing")]}
     assert set(TopologicalSorter(checked).static_order()) >= checked.keys()
 
 
