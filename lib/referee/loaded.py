@@ -17,10 +17,13 @@ from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
+from ..recording.of_few import ReplayOfFew
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
+from ..represent.everyone import OutcomeOfAll
 from ..running.execution import cause
+from ..running.few import may_stand
 from ..running.limits import collector_off, room, watchdog
 from ..running.noted import LIKELIEST
 from .known import Known, Recorded
@@ -89,6 +92,7 @@ class Loaded:
         self.runs = 0  # how many were asked for
         self.own = b""  # the digest of the run at a puzzle's own size
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
+        self.ran: dict[int, frozenset[int]] = {}  # of each run of few ranks, by its number, which these are
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
@@ -121,17 +125,17 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
+            recorded, outcome = self._run(name, size, printed, cost)
             self.own = recorded.digest
-            return self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
+            return outcome or self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
 
     def run_elsewhere(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[bytes, Outcome | None]:
         """Return a digest of a run at another size, and its outcome, or None if the same calls were right before, after
         the same ones at the puzzle's own size: what is allowed here depends on what was done there."""
         with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
+            recorded, outcome = self._run(name, size, printed, cost)
             digest = self.own + recorded.digest
-            return digest, None if digest in self.known.right else self._replayed(recorded)
+            return digest, None if digest in self.known.right else outcome or self._replayed(recorded)
 
     def noted(self, size: Size, rank: int) -> Outcome:
         """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see
@@ -139,6 +143,8 @@ class Loaded:
         learner's lines."""
         recorded = next(one for one in reversed(self.kept) if one.size == size)
         with self._timed(recorded.name):
+            if recorded.few and rank not in self.ran[recorded.number]:
+                recorded = self._recorded(recorded.name, size, [], recorded.cost)
             seconds = self._seconds(size)
             recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
             self._ask({"lines": [recorded.number, rank]}, seconds)
@@ -158,17 +164,31 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def _recorded(self, name: str, size: Size, printed: list[str], cost: str) -> Recorded:
-        """Return what a worker says of a run. Raise PuzzleError if it says nothing."""
+    def _run(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[Recorded, Outcome | None]:
+        """Return what a worker says of a run: if that is enough, of few ranks that stand for all, and with the outcome
+        that follows."""
+        if may_stand(machine_of(size, cost)):
+            recorded, outcome = self._recorded(name, size, [], cost, few=True), None
+            with suppress(PuzzleError, ProtocolError):  # of all ranks, another error may come first
+                outcome = self._replayed(recorded)
+                assert isinstance(outcome, OutcomeOfAll)
+                self.ran[recorded.number] = outcome.ran
+                printed.append("")  # what prints is not run by few
+                return recorded, outcome
+            self.kept.remove(recorded)
+        return self._recorded(name, size, printed, cost), None
+
+    def _recorded(self, name: str, size: Size, printed: list[str], cost: str, few: bool = False) -> Recorded:
+        """Return what a worker says of a run, of few ranks if it can. Raise PuzzleError if it says nothing."""
         try:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
             seconds = self._seconds(size)
             deadline = time.monotonic() + seconds + GRACE
-            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
+            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds, "few": few}, seconds)
             line = self._answer(name, seconds, deadline, MOST_BYTES)
-            self.kept[1:] = [Recorded(self.runs, name, size, cost, line, deadline)]
+            self.kept[1:] = [Recorded(self.runs, name, size, cost, line, deadline, few)]
             self.runs += 1
             return self.kept[-1]
         finally:
@@ -180,17 +200,23 @@ class Loaded:
         if (outcome := self.known.outcome(recorded, noted)) is not None:
             return outcome
         name, size, shape = recorded.name, recorded.size, machine_of(recorded.size, recorded.cost)
-        simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
+        of_size = size["layers"], size["batches"], size.get("train", TRAINED[0])
         with collector_off(cycles=True):  # it would look at each call of the recording again and again
             match parse(recorded.line):
                 case [None, "missing"]:
                     raise self._missing(name)
-                case [dict() | None as recording, str(), *_] as said:
-                    replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
+                case [dict() as recording, "few", list() as axes, list() as also] if recorded.few:
+                    seconds = recorded.deadline - time.monotonic()
+                    outcome = ReplayOfFew(shape, axes, also, noted).outcome(
+                        recording, *of_size, name, seconds, recorded.deadline
+                    )
+                case [dict() | None as recording, str(), *_] as said if not recorded.few:
+                    simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
+                    replay = Replay(simulator, *of_size)
                     outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
+                    outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
                 case _:
                     raise ProtocolError("something else")
-        outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
         if size == self.kept[0].size:
             self.known.keep(recorded, outcome, noted)
         return outcome
