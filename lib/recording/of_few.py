@@ -14,14 +14,12 @@ from functools import partial
 from typing import cast
 
 from ..machine.cost import Shape
-from ..machine.lives import WatchedSimulator
 from ..machine.mesh import Mesh
 from ..machine.simulator import LocalSimulator
-from ..record.operations import Values
 from ..represent.coordinate import MOST, Place
 from ..represent.everyone import OutcomeOfAll
 from ..represent.follow import unclear
-from ..represent.links import Represented, simulator_of_few
+from ..represent.links import simulator_of_few
 from ..represent.symmetry import Symmetry, Unlike
 from ..running.limits import watchdog
 from .replay import Replay
@@ -42,32 +40,23 @@ class ReplayOfFew:
         sizes = [Symmetry.grid_of(mesh).axes[axis] for axis in names]
         self.symmetry = symmetry = Symmetry(mesh, names, [_place(one, sizes) for one in also], shape.cost, 0)
         symmetry.values.proving = True
-        self.shape = Shape(mesh, shape.cost, shape.experts)
-        self.noted = None if noted is None else self._noting(noted)
-        self.simulator = simulator_of_few(self.shape, symmetry, strict=True)
-
-    def _noting(self, rank: int) -> WatchedSimulator:
-        symmetry = self.symmetry
-        if rank not in symmetry.run:
+        if noted is not None and noted not in symmetry.run:
             raise ProtocolError("no rank of the recording")
-        values, network = cast(Values, symmetry.values), partial(Represented, symmetry)
-        return WatchedSimulator(self.shape, rank, values=values, network=network)
+        self.simulator = simulator_of_few(Shape(mesh, shape.cost, shape.experts), symmetry, True, noted)
 
     def outcome(
         self, recording: object, layers: int, batches: int, train: str, name: str, seconds: float, deadline: float
     ) -> OutcomeOfAll:
         """Return the outcome of all ranks, within so many seconds, which are over at the deadline. Raise PuzzleError
         where anything fails or is not proved, and otherwise as ``Replay.play``."""
-        simulator = cast(LocalSimulator, self.noted or self.simulator)
         with watchdog(seconds):
-            replay = Replay(simulator, layers, batches, train)
+            replay = Replay(cast(LocalSimulator, self.simulator), layers, batches, train)
             replay.play(recording, deadline)
             outcome = replay.outcome(name, partial(OutcomeOfAll, symmetry=self.symmetry))
-            if self.noted is not None:
-                outcome.peak = self.noted.peak  # of what was proved before
-            else:
-                self._prove()
-        assert isinstance(outcome, OutcomeOfAll)
+            self._prove()
+            assert isinstance(outcome, OutcomeOfAll)
+            outcome.final_states  # noqa: B018 (Unlike is raised here where they do not follow)
+        outcome.peak = getattr(self.simulator, "peak", None)
         return outcome
 
     def _prove(self) -> None:

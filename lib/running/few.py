@@ -190,14 +190,21 @@ def timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings:
     return done
 
 
-def proved(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> Run | None:
-    """Run few ranks, where it is proved what all others do. None where it is not, or would save nothing."""
+def proved(
+    fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, noted: int | None = None
+) -> Run | None:
+    """Run few ranks, where it is proved what all others do. None where it is not, or would save nothing. ``noted``: a
+    rank with notes on its tensors (see ``machine.lives``)."""
 
     def run_of_all(few: OfFew) -> Run:
         with collector_off():
-            return Proved(name_of(fn), few.models, work.train, few.symmetry, partial(few.whole, settings))
+            done = Proved(name_of(fn), few.models, work.train, few.symmetry, partial(few.whole, settings))
+        if noted is not None:
+            [lines] = [model.lines() for model in few.models if model._rank == noted]
+            done.peak = few.simulator.peak._replace(lines=tuple([str(line or "") for line in lines]))
+        return done
 
-    return by_few(fn, shape, work, settings, run_of_all)
+    return by_few(fn, shape, work, settings, run_of_all, partial(simulator_of_few, noted=noted), noted or 0)
 
 
 T = TypeVar("T")
@@ -209,14 +216,15 @@ def by_few(
     work: Workload,
     settings: Settings,
     gives: Callable[[OfFew], T],
-    simulator: NewSimulator = simulator_of_few,
+    simulator: NewSimulator,
+    least: int = 0,
 ) -> T | None:
     """Run few ranks, where it is proved what all others do, and return what the run ``gives``. None where it is not, or
-    would save nothing. ``simulator`` makes that of these ranks."""
+    would save nothing. ``simulator`` makes that of these ranks; ``least`` is among them."""
     if settings.order or not settings.strict or not may_stand(shape) or not only_its_model(fn):
         return None
     timeout = settings.timeout and settings.timeout * PART
-    few = OfFew(frozen(fn), shape, work, replace(settings, timeout=timeout), simulator, proving=True)
+    few = OfFew(frozen(fn), shape, work, replace(settings, timeout=timeout), simulator, least)
     axes = [axis for axis, size in Symmetry.grid_of(shape.mesh).axes.items() if size > WHOLE_AXIS]
     unasked = witnessed.set(None)  # what goes wrong here is nobody's mistake
     try:
@@ -239,8 +247,8 @@ def by_few(
 
 
 class OfFew:
-    """A function that few ranks run for all. ``simulator`` makes theirs; ``proving``: whether nothing counts but a
-    proof."""
+    """A function that few ranks run for all. ``simulator`` makes theirs. With ``least``, a rank that is among them,
+    nothing counts but a proof, and as few as possible are run."""
 
     def __init__(
         self,
@@ -249,10 +257,10 @@ class OfFew:
         work: Workload,
         settings: Settings,
         simulator: NewSimulator = simulator_of_few,
-        proving: bool = False,
+        least: int | None = None,
     ) -> None:
-        self.fn, self.shape, self.work, self.settings, self.proving = fn, shape, work, settings, proving
-        self.new_simulator = simulator
+        self.fn, self.shape, self.work, self.settings = fn, shape, work, settings
+        self.new_simulator, self.least, self.proving = simulator, least, least is not None
 
     def train(self, axes: Sequence[str]) -> None:
         """Run some ranks that stand for all on these axes, and those that are seen to differ."""
@@ -260,7 +268,7 @@ class OfFew:
         while True:
             own = Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts)
             self.few = Shape(own, self.shape.cost, self.shape.experts)
-            self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost, least=0 if self.proving else None)
+            self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost, self.least)
             symmetry.values.proving = self.proving
             if self.proving and len(symmetry.run) > mesh.ranks * HALF:
                 raise Unlike("more than half of them would be run")
