@@ -108,7 +108,7 @@ while frame:
     frame = frame.f_back
 print(json.dumps(sorted(seen)))
 """
-    keys = ["alone", "cost", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
+    keys = ["alone", "cost", "few", "file", "folder", "hidden", "home", "mechanism", "name", "room", "root", "size"]
     keys += ["tasks", "text", "timeout", "view"]
     assert json.loads(printed_by(told, mechanism)) == keys
 

@@ -55,7 +55,7 @@ from lib.recording.replay import Replay
 from lib.referee.loaded import Submission
 from lib.referee.referee import Referee
 from lib.running.execution import execute
-from lib.running.noted import noted_by_few
+from lib.running.noted import LIKELIEST
 from lib.running.run import Settings, train_on
 from lib.running.sweep import sweep
 from lib.running.workload import Workload
@@ -257,9 +257,9 @@ def uses_of_proved(figures: Figures) -> None:
     compose, puzzle = import_module("solutions.p24_compose").compose, puzzles()["compose"]
 
     def at(machine: Size, rank: int | None = None) -> Run:
-        if rank is not None and (noted := noted_by_few(compose, whole[0], rank)) is not None:
-            return noted
-        done = run(compose, **machine, cost=cost_named(puzzle.cost), _watched=rank)
+        if rank == LIKELIEST:
+            return whole[0]
+        done = run(compose, **machine, cost=cost_named(puzzle.cost), _watched=LIKELIEST)
         whole.append(done)
         return done
 

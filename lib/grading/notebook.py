@@ -26,7 +26,7 @@ from ..record.table import OPERATIONS
 from ..record.training import FORWARD
 from ..running.execution import name_of
 from ..running.limits import TIMEOUT
-from ..running.noted import LIKELIEST, MANY, noted_by_few, without_notes
+from ..running.noted import LIKELIEST, noted_by_few, without_notes
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
@@ -95,8 +95,7 @@ def grade(
         if size != spec.size:
             return run(fn, **size, cost=cost, timeout=timeout, _watched=rank)
         if rank is None:
-            likeliest = LIKELIEST if size["ranks"] < MANY else None  # with more, few may be run, without notes
-            done = run(fn, **size, cost=cost, timeout=timeout, _watched=likeliest)
+            done = run(fn, **size, cost=cost, timeout=timeout, _watched=LIKELIEST)
             whole[:] = [done]
         else:
             [done] = whole

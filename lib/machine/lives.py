@@ -108,7 +108,6 @@ class WatchedTensor(TensorState):
 class WatchedRank(RankState):
     """A rank whose tensors have notes."""
 
-    __slots__ = ("lives", "of_call", "loose", "inner_spans", "inner_open", "workspaces")
     tensor_type = WatchedTensor
 
     def __init__(self, *arguments: Any) -> None:
@@ -166,13 +165,16 @@ class WatchedSimulator(LocalSimulator):
     """A simulator that notes what ``watched``, a rank, does with its tensors. ``peak``: after the run, what that rank
     held when its memory was highest. ``how``: as for a LocalSimulator."""
 
+    others: type[RankState] = RankState
+    noted: type[WatchedRank] = WatchedRank
+
     def __init__(self, shape: Shape, watched: int, strict: bool = True, **how: Any) -> None:
         super().__init__(shape, graded=True, strict=strict, **how)
         self.watched = watched
         self.peak = Peak(watched, 0, ())
 
     def open(self, rank: int, layers: int, batches: int) -> RankState:
-        self.rank_type = WatchedRank if rank == self.watched else RankState
+        self.rank_type = self.noted if rank == self.watched else self.others
         return super().open(rank, layers, batches)
 
     def store(self, rank: RankState, tensor: TensorState) -> None:

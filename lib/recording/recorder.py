@@ -17,6 +17,9 @@ from ..machine.interface import AnySimulator, Token
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator, second_model
 from ..record.operations import NO_OPTIONS, Options
+from ..represent.follow import Scribe
+from ..represent.links import SimulatorOfFew, WatchedRank, WatchedTensor
+from ..represent.symmetry import Symmetry
 from ..running.limits import TimeIsUp
 from .replay import MOST, Replay
 from .verbs import VERBS
@@ -29,18 +32,26 @@ QUESTIONS = (
 )  # fmt: skip
 
 
-class RecordedTensor(TensorState):
-    """A tensor whose calls (shard, combine and add) are recorded."""
+class Recorded:
+    """What records the calls of a tensor: shard, combine and add. ``carried_out_by``: the class that has its own."""
 
     __slots__ = ()
+    carried_out_by: type[TensorState]
+    rank: Any
 
     def _recorded(self, verb: str, *arguments: Any) -> TensorState:
-        rank = cast(RecordedRank, self.rank)
-        return rank.recorder.record(verb, rank, self, *arguments)  # type: ignore[no-any-return]
+        return self.rank.recorder.record(verb, self.rank, self, *arguments)  # type: ignore[no-any-return]
 
     shard: Any = partialmethod(_recorded, "shard")
     combine: Any = partialmethod(_recorded, "combine")
     add: Any = partialmethod(_recorded, "add")
+
+
+class RecordedTensor(Recorded, TensorState):
+    """A tensor whose calls are recorded."""
+
+    __slots__ = ()
+    carried_out_by = TensorState
 
 
 class RecordedRank(RankState):
@@ -57,9 +68,36 @@ class RecordedSimulator(LocalSimulator):
     rank_type = RecordedRank
 
 
+class RecordedTensorOfFew(Recorded, WatchedTensor):
+    """Such a tensor of a rank that stands for others."""
+
+    __slots__ = ()
+    carried_out_by = WatchedTensor
+
+
+class RecordedRankOfFew(WatchedRank):
+    """A rank that stands for others, and whose tensors are recorded."""
+
+    __slots__ = ("recorder",)
+    tensor_type = RecordedTensorOfFew
+    recorder: Recorder
+
+
+class RecordedSimulatorOfFew(SimulatorOfFew):
+    """A simulator of such ranks."""
+
+    rank_type = RecordedRankOfFew
+
+
 def recorder_for(shape: Shape, layers: int, batches: int) -> Recorder:
     """Return a recorder of a run on a machine of this shape."""
     return Recorder(RecordedSimulator(shape, graded=True), layers, batches)
+
+
+def recorder_of_few(layers: int, batches: int, shape: Shape, symmetry: Symmetry, strict: bool) -> Scribe:
+    """Return what records a run in which some ranks stand for all others, and writes down what these call."""
+    recorder = Recorder(RecordedSimulatorOfFew(shape, symmetry, strict), layers, batches)
+    return Scribe(recorder, symmetry.first)
 
 
 class Recorder(Replay):
@@ -68,7 +106,7 @@ class Recorder(Replay):
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
         super().__init__(simulator, layers, batches)
         for rank in self.ranks:
-            cast(RecordedRank, rank).recorder = self
+            cast(RecordedRank | RecordedRankOfFew, rank).recorder = self
         self.recorded: list[list[Any]] = []
         self.failed: dict[int, PuzzleError] = {}  # by place among the calls
         self.inside = False  # whether a call is being carried out
@@ -114,7 +152,7 @@ class Recorder(Replay):
         self.inside = True
         self.recorded.append([verb, rank.rank, coroutine, *written])
         try:
-            result = self.act(verb, self.ranks[rank.rank], coroutine, written)
+            result = self.act(verb, self.by_number[rank.rank], coroutine, written)
         except PuzzleError as error:
             self.failed[len(self.recorded) - 1] = error
             self.failures += 1
@@ -148,7 +186,7 @@ class Recorder(Replay):
         if rank in self.opened:
             raise second_model(rank)
         self.opened.add(rank)
-        return self.ranks[rank]
+        return self.by_number[rank]
 
     def compute(
         self, rank: RankState, kind: str, layer: Any, operands: Sequence[Token], options: Options = NO_OPTIONS

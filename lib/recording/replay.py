@@ -11,7 +11,6 @@ from typing import Any
 from ..basics.errors import Deadlock, PuzzleError, witnessed
 from ..machine.check import TRAINED
 from ..machine.in_flight import InFlight
-from ..machine.lives import WatchedTensor
 from ..machine.mesh import Axis
 from ..machine.outcome import Outcome
 from ..machine.rank_state import RankState, TensorState, made_by_hand
@@ -47,7 +46,8 @@ class Replay:
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int, train: str = TRAINED[0]) -> None:
         """``train``: what is to be trained (see ``machine.check``)."""
         self.simulator, self.layers, self.train = simulator, layers, train
-        self.ranks = [simulator.open(rank, layers, batches) for rank in range(simulator.mesh.everyone)]
+        self.ranks = [simulator.open(rank, layers, batches) for rank in simulator.mesh.running]
+        self.by_number = {state.rank: state for state in self.ranks}
         self.tensors: list[TensorState] = []
         self.calls: list[InFlight] = []
         self.pieces = self.failures = 0
@@ -102,10 +102,9 @@ class Replay:
         verb, rank, coroutine, *arguments = call
         if len(arguments) != len(self.acts[verb][1]) or not (coroutine is None or type(coroutine) is int):
             raise ProtocolError(f"other arguments than those of {verb}")
-        # As verbs.at has it, without the call.
-        if type(rank) is not int or not 0 <= rank < len(self.ranks):
+        if type(rank) is not int or (state := self.by_number.get(rank)) is None:
             raise ProtocolError("no rank")
-        return self.act(verb, self.ranks[rank], coroutine, arguments)
+        return self.act(verb, state, coroutine, arguments)
 
     def act(self, verb: str, state: RankState, coroutine: int | None, arguments: Sequence[Any]) -> Any:
         """Return the result of a call of a rank, whose arguments are as they are written. Raise as ``carry_out``."""
@@ -240,8 +239,9 @@ class Replay:
 
     # -- what comes of it ------------------------------------------------------------------------------------------
 
-    def outcome(self, name: str) -> Outcome:
-        """Return the outcome of the run. Raise PuzzleError for what was wrong in it, or is unfinished."""
+    def outcome(self, name: str, of: Callable[..., Outcome] = Outcome) -> Outcome:
+        """Return the outcome of the run. Raise PuzzleError for what was wrong in it, or is unfinished. ``of`` makes it
+        of what an Outcome is made of, here that of the ranks in the recording."""
         if self.errors:
             raise presentable(cause(self.errors))
         for state in self.ranks:
@@ -254,7 +254,7 @@ class Replay:
             if tensor.rank is not None:
                 stored[tensor.rank.rank] += [tensor] * tensor.stored  # as often as it is in a dictionary
         states = [self.simulator.final_state(state, stored[state.rank]) for state in self.ranks]
-        outcome = Outcome(name, self.simulator.shape, states, self.simulator.finish_logs(self.ranks), self.train)
+        outcome = of(name, self.simulator.shape, states, self.simulator.finish_logs(self.ranks), self.train)
         self._let_go()
         return outcome
 
@@ -268,7 +268,7 @@ class Replay:
 
 def _methods(tensor: TensorState) -> type[TensorState]:
     """Return the class whose methods carry out what is done with a tensor: a recorder's own would record it again."""
-    return WatchedTensor if isinstance(tensor, WatchedTensor) else TensorState
+    return getattr(tensor, "carried_out_by", type(tensor))
 
 
 def _of_a_rank(tensor: TensorState) -> TensorState:

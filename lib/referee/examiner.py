@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
+from ..course.outlines import figures_elsewhere
 from ..grading.answers import answer_in
 from ..grading.commandline import called
 from ..grading.fitting import fitting
@@ -45,12 +46,14 @@ def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
     puzzle = attempt.puzzle
     printed: list[str] = []
     digests: list[bytes] = []  # of the runs at other sizes
+    sizes = [there.size for there in figures_elsewhere(puzzle)]
     begun = time.perf_counter()
 
     def run(size: Size) -> Outcome | None:
         if not printed:
             return code.run(puzzle.name, size, printed, puzzle.cost)
-        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost)
+        following = next(iter(sizes[sizes.index(size) + 1 :]), None)
+        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost, following)
         digests.append(digest)
         return outcome
 

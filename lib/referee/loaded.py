@@ -17,10 +17,13 @@ from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
+from ..recording.of_few import ReplayOfFew
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
 from ..recording.wire import CHARACTER, LONGEST, ProtocolError, parse
+from ..represent.everyone import OutcomeOfAll
 from ..running.execution import cause
+from ..running.few import may_stand
 from ..running.limits import collector_off, room, watchdog
 from ..running.noted import LIKELIEST
 from .known import Known, Recorded
@@ -89,13 +92,17 @@ class Loaded:
         self.runs = 0  # how many were asked for
         self.own = b""  # the digest of the run at a puzzle's own size
         self.kept: list[Recorded] = []  # the first run and the last one, which may be looked at once more
+        self.ahead: tuple[int, dict[str, Any]] | None = None  # number and task of a run asked for before its turn
+        self.early = b""  # and its answer, if that had to be heard before its turn
+        self.ran: dict[int, frozenset[int]] = {}  # of each run of few ranks, by its number, which these are
         task = {
             "file": submission.file, "text": submission.text, "folder": submission.folder, "timeout": timeout,
             "hidden": [str(PACKAGE.parent / "solutions"), str(PACKAGE.parent / "tests")],
         }  # fmt: skip
         try:
             self.worker = start(submission.folder)
-            self._ask(task, timeout)
+            self.watch(timeout)
+            self._send(task)
             match parse(self._answer("", timeout, time.monotonic() + timeout + GRACE, LONGEST_LOADED)):
                 case ["loaded", list() as defines, [str(), str(), str()] as notes]:
                     self.defines = [name for name in puzzles() if name in defines]
@@ -121,17 +128,23 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
+            recorded, outcome = self._run(name, size, printed, cost)
             self.own = recorded.digest
-            return self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
+            return outcome or self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
 
-    def run_elsewhere(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[bytes, Outcome | None]:
+    def run_elsewhere(
+        self, name: str, size: Size, printed: list[str], cost: str, following: Size | None = None
+    ) -> tuple[bytes, Outcome | None]:
         """Return a digest of a run at another size, and its outcome, or None if the same calls were right before, after
-        the same ones at the puzzle's own size: what is allowed here depends on what was done there."""
+        the same ones at the puzzle's own size: what is allowed here depends on what was done there. ``following``: the
+        size that is likely to be next."""
         with self._timed(name):
-            recorded = self._recorded(name, size, printed, cost)
+            recorded, outcome = self._run(name, size, printed, cost)
+            if following is not None:  # the worker runs it while this one is replayed: a third less to wait for
+                task = self._task(name, following, cost, may_stand(machine_of(following, cost)))
+                self.ahead = self._begin(task), task
             digest = self.own + recorded.digest
-            return digest, None if digest in self.known.right else self._replayed(recorded)
+            return digest, None if digest in self.known.right else outcome or self._replayed(recorded)
 
     def noted(self, size: Size, rank: int) -> Outcome:
         """Return the outcome of the last run at this size once more, with notes on what a rank held at its peak (see
@@ -139,9 +152,12 @@ class Loaded:
         learner's lines."""
         recorded = next(one for one in reversed(self.kept) if one.size == size)
         with self._timed(recorded.name):
+            if recorded.few and rank not in self.ran[recorded.number]:
+                recorded = self._recorded(recorded.name, size, [], recorded.cost)
             seconds = self._seconds(size)
+            self._hear_ahead(seconds)
             recorded = recorded._replace(deadline=time.monotonic() + seconds + GRACE)
-            self._ask({"lines": [recorded.number, rank]}, seconds)
+            self._send({"lines": [recorded.number, rank]})
             lines = _lines(parse(self._answer(recorded.name, seconds, recorded.deadline, MOST_BYTES)))
             outcome = copy.copy(self._replayed(recorded, rank))
             assert outcome.peak is not None
@@ -158,18 +174,36 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def _recorded(self, name: str, size: Size, printed: list[str], cost: str) -> Recorded:
-        """Return what a worker says of a run. Raise PuzzleError if it says nothing."""
+    def _run(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[Recorded, Outcome | None]:
+        """Return what a worker says of a run: if that is enough, of few ranks that stand for all, and with the outcome
+        that follows, with notes on the rank that is asked for most often."""
+        if may_stand(machine_of(size, cost)):
+            recorded, outcome = self._recorded(name, size, [], cost, few=True), None
+            with suppress(PuzzleError, ProtocolError, TimeoutError):  # of all ranks, another error may come first
+                outcome = self._replayed(recorded, LIKELIEST)
+                assert isinstance(outcome, OutcomeOfAll)
+                self.ran[recorded.number] = outcome.ran
+                printed.append("")  # what prints is not run by few
+                return recorded, outcome
+            self.kept.remove(recorded)
+        return self._recorded(name, size, printed, cost), None
+
+    def _recorded(self, name: str, size: Size, printed: list[str], cost: str, few: bool = False) -> Recorded:
+        """Return what a worker says of a run, of few ranks if it can. Raise PuzzleError if it says nothing."""
         try:
             if self.failed is not None:
                 self.failed.place = Place(detail=name)
                 raise self.failed
-            seconds = self._seconds(size)
+            seconds, task = self._seconds(size), self._task(name, size, cost, few)
             deadline = time.monotonic() + seconds + GRACE
-            self._ask({"name": name, "size": size, "cost": cost, "timeout": seconds}, seconds)
-            line = self._answer(name, seconds, deadline, MOST_BYTES)
-            self.kept[1:] = [Recorded(self.runs, name, size, cost, line, deadline)]
-            self.runs += 1
+            if self.ahead is not None and self.ahead[1] == task:
+                (number, _), line, self.ahead, self.early = self.ahead, self.early, None, b""
+                self.watch(seconds)
+            else:
+                self._hear_ahead(seconds)
+                number, line = self._begin(task), b""
+            line = line or self._answer(name, seconds, deadline, MOST_BYTES)
+            self.kept[1:] = [Recorded(number, name, size, cost, line, deadline, few)]
             return self.kept[-1]
         finally:
             printed.append(self.worker.printed(self.begun) if self.worker else "")
@@ -180,17 +214,23 @@ class Loaded:
         if (outcome := self.known.outcome(recorded, noted)) is not None:
             return outcome
         name, size, shape = recorded.name, recorded.size, machine_of(recorded.size, recorded.cost)
-        simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
+        of_size = size["layers"], size["batches"], size.get("train", TRAINED[0])
         with collector_off(cycles=True):  # it would look at each call of the recording again and again
             match parse(recorded.line):
                 case [None, "missing"]:
                     raise self._missing(name)
-                case [dict() | None as recording, str(), *_] as said:
-                    replay = Replay(simulator, size["layers"], size["batches"], size.get("train", TRAINED[0]))
+                case [dict() as recording, "few", list() as axes, list() as also] if recorded.few:
+                    seconds = recorded.deadline - time.monotonic()
+                    outcome = ReplayOfFew(shape, axes, also, noted).outcome(
+                        recording, *of_size, name, seconds, recorded.deadline
+                    )
+                case [dict() | None as recording, str(), *_] as said if not recorded.few:
+                    simulator = LocalSimulator(shape, graded=True) if noted is None else WatchedSimulator(shape, noted)
+                    replay = Replay(simulator, *of_size)
                     outcome = self._judged(recording, said[1:], replay, name, recorded.deadline)
+                    outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
                 case _:
                     raise ProtocolError("something else")
-        outcome.peak = simulator.peak if isinstance(simulator, WatchedSimulator) else None
         if size == self.kept[0].size:
             self.known.keep(recorded, outcome, noted)
         return outcome
@@ -213,9 +253,27 @@ class Loaded:
             return PuzzleError(f"there is no function {name}", got=self.notes.about(lacking=True), fix=fix, line="")
         return Missing()
 
-    def _ask(self, task: dict[str, Any], seconds: float) -> None:
-        assert self.worker is not None
+    def _task(self, name: str, size: Size, cost: str, few: bool) -> dict[str, Any]:
+        return {"name": name, "size": size, "cost": cost, "timeout": self._seconds(size), "few": few}
+
+    def _begin(self, task: dict[str, Any]) -> int:
+        """Ask for a run. Return its number."""
+        self._send(task)
+        self.runs += 1
+        return self.runs - 1
+
+    def _hear_ahead(self, seconds: float) -> None:
+        """Hear what was asked for ahead, if anything, since its answer comes first. Then something else may be asked
+        for, which takes so many seconds."""
+        if self.ahead is not None and not self.early:
+            _, task = self.ahead
+            self.watch(seconds + task["timeout"])
+            deadline = time.monotonic() + task["timeout"] + GRACE
+            self.early = self._answer(task["name"], task["timeout"], deadline, MOST_BYTES)
         self.watch(seconds)
+
+    def _send(self, task: dict[str, Any]) -> None:
+        assert self.worker is not None
         with suppress(OSError):  # it may end meanwhile, over 10 MiB of code: that is found out at its answer
             self.worker.wire.send(task, time.monotonic() + PATIENCE)
 

@@ -10,8 +10,10 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import lib
 
@@ -20,12 +22,14 @@ from ..course.specs import machine_of
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..recording.recorder import Recorder, recorder_for
+from ..recording.recorder import Recorder, recorder_for, recorder_of_few
 from ..recording.safe import pack_error
 from ..recording.wire import Wire
 from ..running.execution import execute, left_over
+from ..running.few import OfFew, by_few
 from ..running.limits import TimeIsUp, alarm
-from ..running.run import check_function
+from ..running.run import Settings, check_function
+from ..running.workload import Workload
 from . import namespaces
 from .defined import defined
 from .seccomp import refuse_processes
@@ -109,23 +113,25 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
         wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
-    runs: list[list[Model]] = []  # the ranks of each run, which know their lines
+    runs: list[dict[int, Model]] = []  # the ranks of each run, which know their lines
     while True:
         asked = wire.receive()
         wire.send(_lines(runs, *asked["lines"]) if "lines" in asked else _run(names, asked, runs))
 
 
-def _lines(runs: list[list[Model]], run: int, rank: int) -> list[str]:
+def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str]:
     """Return the learner's line of each record of a rank in one of the runs."""
     return [str(line or "") for line in runs[run][rank].lines()]
 
 
-def _run(names: dict[str, Any], task: dict[str, Any], runs: list[list[Model]]) -> list[Any]:
+def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any]:
     """Run a function at a size. Return what has been called, and how it ended."""
-    runs.append([])
+    runs.append({})
     if task["name"] not in names:
         return [None, "missing"]
     _limit_next(task["timeout"])
+    if task["few"]:
+        return _run_few(names[task["name"]], task, runs) or [None, "all"]
     recorder: Recorder | None = None
     try:
         fn = names[task["name"]]
@@ -134,13 +140,33 @@ def _run(names: dict[str, Any], task: dict[str, Any], runs: list[list[Model]]) -
         shape = machine_of(size, task["cost"])
         recorder = recorder_for(shape, size["layers"], size["batches"])
         dist = Dist.of(shape, recorder.as_simulator)
-        runs[-1] = models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
+        models = [Model(rank, dist, size["layers"], size["batches"]) for rank in range(shape.mesh.everyone)]
+        runs[-1] = dict(enumerate(models))
         execute(fn, models, task["timeout"])
         if (left := left_over(models)) is not None:
             raise left
         return [recorder.recording(), "done"]
     except BaseException as error:
         return [recorder and recorder.recording(), "failed", pack_error(_puzzle_error(error, task["name"]))]
+
+
+def _run_few(fn: Any, task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any] | None:
+    """Run a function on few ranks that stand for all others. Return what these have called, and which they are. None
+    where it cannot be seen that the others do the same, or where anything goes wrong: then all are run."""
+    size = task["size"]
+    work = Workload(size["layers"], size["batches"])
+
+    def recording(few: OfFew) -> list[Any]:
+        runs[-1] = {model._rank: model for model in few.models}
+        recorder = cast(Recorder, few.simulator.simulator)
+        return [recorder.recording(), "few", [*few.symmetry.axes], sorted(map(list, few.also))]
+
+    try:
+        check_function(fn)
+        simulator = partial(recorder_of_few, work.layers, work.batches)
+        return by_few(fn, machine_of(size, task["cost"]), work, Settings(task["timeout"]), recording, simulator)
+    except BaseException:
+        return None
 
 
 def _puzzle_error(error: BaseException, name: str = "") -> PuzzleError:

@@ -63,6 +63,8 @@ GIVEN: dict[str, Callable[..., What]] = {
 
 TAKES = ("get_activation", "fake_grad")
 """The verbs that are given micro-batches."""
+CUTS = (*LOADS, "shard")
+"""The verbs that are given the number of a piece."""
 
 
 def _computes(of: Named, kind: str, layer: Any, operands: Sequence[Any], options: Options = NO_OPTIONS) -> What:
@@ -95,9 +97,10 @@ class Made(NamedTuple):
 
 
 class Script:
-    """What one rank has called, in order."""
+    """What one rank has called, in order. ``batches``: how many micro-batches there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
         self.entries: list[Entry] = []
         self.tensors: list[tuple[Labels, Elements]] = []
         self.calls: list[Any] = []
@@ -146,7 +149,7 @@ class Scribe:
         state = self.simulator.open(rank, layers, batches)
         state.script = None
         if rank in self.first:
-            state.script = self.scripts[rank] = Script()
+            state.script = self.scripts[rank] = Script(batches)
         return state
 
     def _written(self, verb: str, act: Callable[..., Any], rank: Any, *given: Any) -> Any:
@@ -399,7 +402,27 @@ def unclear(symmetry: Symmetry, scripts: dict[int, Script]) -> str:
                 moves |= {there - here for here, there in zip(one.numbers, two.numbers, strict=True)}
     if any(len(moves) > 1 for moves in deals.values()):
         return "micro-batches are dealt to the ranks in more than one way"
+    for rank in symmetry.first:
+        if symmetry.stands_for(rank, symmetry.axes)[0] == rank and (verb := _outside(symmetry, rank, scripts)):
+            return f"{verb} is given a number on some ranks that is none of its kind"
     return crossing(symmetry, scripts)
+
+
+def _outside(symmetry: Symmetry, first: int, scripts: dict[int, Script]) -> str:
+    """Return a verb that is given no micro-batch, or no piece, on some of the ranks that stand behind the first one; or
+    an empty text. Numbers move on by steps, so they are least and largest at the ends of the axes."""
+    own, seconds = scripts[first], [scripts[second].entries for second in symmetry.seconds(first)]
+    ends = [size - 1 for size in symmetry.survey.sizes if size > 1]
+    for at, entry in enumerate(own.entries):
+        if entry.verb in TAKES or entry.verb in CUTS:
+            total = own.batches if entry.verb in TAKES else entry.what[1]
+            others = [other[at].numbers for other in seconds]
+            for here, *there in zip(entry.numbers, *others, strict=True):
+                moves = [(number - here) * end for number, end in zip(there, ends, strict=True)]
+                back, forth = (sum(move for move in moves if (move > 0) is far) for far in (False, True))
+                if here + back < 0 or here + forth >= total:
+                    return entry.verb
+    return ""
 
 
 def _of_the_same_pieces(first: Script, second: Script, numbers: Sequence[int]) -> bool:

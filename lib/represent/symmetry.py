@@ -97,8 +97,9 @@ def other_slices(one: str, two: str, reason: str = CAUSAL) -> Unlike:
 
 class Symmetry:
     """Which ranks of a mesh are run, and for whom they stand. ``axes``: those of which only a few ranks are run.
-    ``also``: more places on these axes that are run. ``least``: a rank with which as few as possible are run, none of
-    them only to see that it does the same. Raises Unlike where some of a host's devices would be run only."""
+    ``also``: more places on these axes that are run. ``least``: a rank with which as few as possible are run; then
+    ``checks`` are those that would be run besides only to see that they do the same. Raises Unlike where some of a
+    host's devices would be run only."""
 
     def __init__(
         self,
@@ -112,8 +113,10 @@ class Symmetry:
         self.axes = tuple(axes)
         sizes = [self.grid.axes[axis] for axis in self.axes]
         few = [{*range(size)} if size <= WHOLE_AXIS else {0, 1, size // 2, size - 1} for size in sizes]
+        checks = {*product(*few)}
         if least is not None:
-            few, also = [{0, 1} & {*range(size)} for size in sizes], [self.place_of(least)]
+            few = [{0, 1} & {*range(size)} for size in sizes]
+            also = [*also, self.place_of(least)]
         for place in also:
             for on_axis, at in zip(few, place, strict=True):
                 on_axis.add(at)
@@ -125,6 +128,7 @@ class Symmetry:
         ]:
             raise Unlike(f"ranks {', '.join(map(str, beside[0]))} have one host, and only some of them would be run")
         self.run = frozenset(devices | {host for host, own in mesh.beside.items() if devices.issuperset(own)})
+        self.checks = frozenset(rank for rank in range(mesh.ranks) if self.place_of(rank) in checks - run_places)
         self._paths: dict[tuple[Axis, int], list[tuple[int, Steps]]] = {}
         self._allowed: set[tuple[int, int]] = set()
         self._watched: dict[int, Questions] = {}

@@ -3,6 +3,9 @@
 A run that nobody has asked to represent anything is as a run of all ranks, or is one. So few are run only of a function
 that does nothing but work with its model (``effects``), and what they do has to be proved for all. Where anything is in
 the way of that, all are run from the beginning, and an error is that of all.
+
+Two ranks of an axis are run for such a proof: what others do follows from these, and a few more run the function beside
+what these have called, where not all of them have to.
 """
 
 from __future__ import annotations
@@ -12,19 +15,20 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import cast
+from typing import TypeVar, cast
 
 from ..basics.errors import PuzzleError, witnessed
 from ..learner.dist import Dist
 from ..learner.model import Model
-from ..machine.check import TRAINED, check_finals
+from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.interface import AnySimulator, FinalState
 from ..machine.mesh import Mesh
 from ..machine.simulator import new_simulator
 from ..record.events import Event
 from ..represent.coordinate import MOST
-from ..represent.follow import Following, Script, unclear
+from ..represent.everyone import OutcomeOfAll
+from ..represent.follow import Following, Scribe, Script, unclear
 from ..represent.links import simulator_of_few
 from ..represent.symmetry import WHOLE_AXIS, Symmetry, Unlike, axes_of, prices_differ
 from .effects import frozen, only_its_model
@@ -33,6 +37,8 @@ from .limits import collector_off
 from .trained import Run, Settings, train_on
 from .workload import Workload
 
+NewSimulator = Callable[[Shape, Symmetry, bool], Scribe]
+"""Makes the simulator of ranks that stand for others. The last argument is whether sets are checked."""
 MANY = 32
 """From so many ranks on, few of them are run where that is proved. With less, it would save nothing."""
 HALF = 1 / 2
@@ -41,6 +47,12 @@ PART = 1 / 2
 """So much of the time that a run may take is for few ranks. If it is not enough, all are run, and have all of it."""
 AT_ONCE = 64
 """So many ranks are run together beside what others have written down: what they keep is in memory until they end."""
+
+
+def may_stand(shape: Shape) -> bool:
+    """Return whether few ranks may stand for all on a machine: there are many, and what they do costs all the same."""
+    mesh = shape.mesh
+    return mesh.ranks >= MANY and not mesh.hosts and shape.cost.uneven is None and not prices_differ(shape.cost)
 
 
 class Timed(Run):
@@ -111,7 +123,7 @@ class Timed(Run):
         return super().fault if self.proved else ""
 
 
-class Proved(Run):
+class Proved(OutcomeOfAll, Run):
     """A run of all ranks, of which few were run, since it is proved what the others do. What these do not tell, such as
     the models of all, is that of another run in which nobody stands for anybody: ``again`` makes it, when it is first
     asked for."""
@@ -119,19 +131,10 @@ class Proved(Run):
     def __init__(
         self, name: str, models: Sequence[Model], train: str, symmetry: Symmetry, again: Callable[[], Run]
     ) -> None:
-        self._simulated, self._symmetry, self._again = [*models], symmetry, again
-        self._own_states = [model._final_state() for model in models]
-        dist = models[0].dist
-        super(Run, self).__init__(
-            name, Shape(dist._mesh, dist.cost, dist._experts), self._own_states, self._logs_of(models), train
-        )
-        del self.final_states  # of all ranks, when somebody asks
-        self._finals = None
-
-    def _logs_of(self, models: Sequence[Model]) -> list[Sequence[Event]]:
-        logs = super()._logs_of(models)
-        self._own = {model._rank: log for model, log in zip(models, logs, strict=True)}
-        return self._symmetry.logs(self._own)
+        self._simulated, self._again = [*models], again
+        dist, states = models[0].dist, [model._final_state() for model in models]
+        shape, logs = Shape(dist._mesh, dist.cost, dist._experts), self._logs_of(models)
+        OutcomeOfAll.__init__(self, name, shape, states, logs, train, symmetry=symmetry)
 
     @cached_property
     def whole(self) -> Run:
@@ -157,29 +160,6 @@ class Proved(Run):
         except Unlike:
             return self.whole.final_states
 
-    @property
-    def _of_each_kind(self) -> Iterable[Event]:
-        return chain.from_iterable(self._own.values())
-
-    @property
-    def _shares(self) -> tuple[Sequence[Event], int]:
-        first = sorted(self._symmetry.first)
-        return tuple(chain.from_iterable([self._own[rank] for rank in first])), len(first)
-
-    def verify(self) -> str:
-        """Do as ever. Final weights that are right are so by those of the ranks that were run."""
-        unasked = witnessed.set(None)
-        try:
-            check_finals(self._own_states, self.train, self._symmetry.finals)
-        except PuzzleError:
-            pass  # what is to be said of it may depend on all ranks
-        else:
-            if self.attempted:
-                return "Correct!"
-        finally:
-            witnessed.reset(unasked)
-        return super().verify()
-
 
 def time_few(
     fn: Callable[[Model], object],
@@ -201,39 +181,64 @@ def time_few(
 def timed(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, represent: object) -> Run:
     """Run some ranks that represent all others (see ``run``)."""
     axes = axes_of(shape.mesh, represent)
-    of_few = _OfFew(fn, shape, work, settings)
-    models = of_few.train(axes)
+    of_few = OfFew(fn, shape, work, settings)
+    of_few.train(axes)
     with collector_off():
-        done = Timed(name_of(fn), models, work.train, of_few.symmetry)
+        done = Timed(name_of(fn), of_few.models, work.train, of_few.symmetry)
     of_few.follow()
     done.conclude()
     return done
 
 
-def proved(fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings) -> Run | None:
-    """Run few ranks, where it is proved what all others do. None where it is not, or would save nothing."""
-    mesh = shape.mesh
-    if mesh.ranks < MANY or mesh.hosts or shape.cost.uneven is not None or settings.order or not settings.strict:
-        return None
-    if prices_differ(shape.cost) or not only_its_model(fn):
+def proved(
+    fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, noted: int | None = None
+) -> Run | None:
+    """Run few ranks, where it is proved what all others do. None where it is not, or would save nothing. ``noted``: a
+    rank with notes on its tensors (see ``machine.lives``)."""
+
+    def run_of_all(few: OfFew) -> Run:
+        with collector_off():
+            done = Proved(name_of(fn), few.models, work.train, few.symmetry, partial(few.whole, settings))
+        if noted is not None:
+            [lines] = [model.lines() for model in few.models if model._rank == noted]
+            done.peak = few.simulator.peak._replace(lines=tuple([str(line or "") for line in lines]))
+        return done
+
+    return by_few(fn, shape, work, settings, run_of_all, partial(simulator_of_few, noted=noted), noted or 0)
+
+
+T = TypeVar("T")
+
+
+def by_few(
+    fn: Callable[[Model], object],
+    shape: Shape,
+    work: Workload,
+    settings: Settings,
+    gives: Callable[[OfFew], T],
+    simulator: NewSimulator,
+    least: int = 0,
+) -> T | None:
+    """Run few ranks, where it is proved what all others do, and return what the run ``gives``. None where it is not, or
+    would save nothing. ``simulator`` makes that of these ranks; ``least`` is among them."""
+    if settings.order or not settings.strict or not may_stand(shape) or not only_its_model(fn):
         return None
     timeout = settings.timeout and settings.timeout * PART
-    of_few = _OfFew(frozen(fn), shape, work, replace(settings, timeout=timeout), proving=True)
-    axes = [axis for axis, size in Symmetry.grid_of(mesh).axes.items() if size > WHOLE_AXIS]
+    few = OfFew(frozen(fn), shape, work, replace(settings, timeout=timeout), simulator, least)
+    axes = [axis for axis, size in Symmetry.grid_of(shape.mesh).axes.items() if size > WHOLE_AXIS]
     unasked = witnessed.set(None)  # what goes wrong here is nobody's mistake
     try:
         while axes:
             try:
-                models = of_few.train(axes)
+                few.train(axes)
             except Unlike as error:
                 if error.along not in axes:
                     return None
                 axes.remove(error.along)
                 continue
-            with collector_off():
-                done = Proved(name_of(fn), models, work.train, of_few.symmetry, partial(of_few.whole, settings))
-            of_few.follow()
-            return None if of_few.symmetry.unproved() else done
+            given = gives(few)
+            few.follow()
+            return None if few.symmetry.unproved() else given
     except PuzzleError:
         pass  # if it is a mistake, all ranks make it, too
     finally:
@@ -241,33 +246,41 @@ def proved(fn: Callable[[Model], object], shape: Shape, work: Workload, settings
     return None
 
 
-class _OfFew:
-    """A function that few ranks run for all. ``proving``: whether nothing counts but a proof."""
+class OfFew:
+    """A function that few ranks run for all. ``simulator`` makes theirs. With ``least``, a rank that is among them,
+    nothing counts but a proof, and as few as possible are run."""
 
     def __init__(
-        self, fn: Callable[[Model], object], shape: Shape, work: Workload, settings: Settings, proving: bool = False
+        self,
+        fn: Callable[[Model], object],
+        shape: Shape,
+        work: Workload,
+        settings: Settings,
+        simulator: NewSimulator = simulator_of_few,
+        least: int | None = None,
     ) -> None:
-        self.fn, self.shape, self.work, self.settings, self.proving = fn, shape, work, settings, proving
+        self.fn, self.shape, self.work, self.settings = fn, shape, work, settings
+        self.new_simulator, self.least, self.proving = simulator, least, least is not None
 
-    def train(self, axes: Sequence[str]) -> list[Model]:
-        """Return the models of some ranks that stand for all on these axes, and of those that are seen to differ."""
+    def train(self, axes: Sequence[str]) -> None:
+        """Run some ranks that stand for all on these axes, and those that are seen to differ."""
         also, mesh = set[tuple[int, ...]](), self.shape.mesh
         while True:
             own = Mesh(mesh.ranks, mesh.axes, mesh.node_size, mesh.hosts)
             self.few = Shape(own, self.shape.cost, self.shape.experts)
-            self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost)
+            self.symmetry = symmetry = Symmetry(own, axes, also, self.shape.cost, self.least)
             symmetry.values.proving = self.proving
             if self.proving and len(symmetry.run) > mesh.ranks * HALF:
                 raise Unlike("more than half of them would be run")
-            self.simulator = simulator_of_few(self.few, symmetry, self.settings.strict)
+            self.simulator = self.new_simulator(self.few, symmetry, self.settings.strict)
             dist = Dist.of(self.few, cast(AnySimulator, self.simulator))
-            models = train_on(self.fn, dist, self.work, self.settings, symmetry)
+            self.models, self.also = train_on(self.fn, dist, self.work, self.settings, symmetry), frozenset(also)
             if not symmetry.survey.wanted:
-                return models
+                return
             also |= symmetry.survey.wanted
             if len(also) >= MOST:
                 symmetry.survey.take("more than a few answers to which rank it is")
-                return models
+                return
 
     def follow(self) -> None:
         """Let others run beside those that were run, where it was not seen that they do the same."""
@@ -294,8 +307,8 @@ def _follow(
     scripts: dict[int, Script],
 ) -> None:
     """Run ranks beside what the first ones have written down: all of them, where it was not seen that they do the same,
-    else the first ones again, this time with plain numbers. Raise Unlike if one does otherwise."""
-    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts]
+    else the first ones again, this time with plain numbers, and a few more. Raise Unlike if one does otherwise."""
+    others = [*range(shape.ranks)] if symmetry.unseen() else [*scripts, *sorted(symmetry.checks)]
     for start in range(0, len(others), AT_ONCE):
         dist = Dist.of(shape, cast(AnySimulator, Following(symmetry, scripts)))
         models = [Model(rank, dist, work.layers, work.batches) for rank in others[start : start + AT_ONCE]]

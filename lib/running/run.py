@@ -109,9 +109,9 @@ def run(
         return timed(fn, shape, work, settings, represent)
     if engine != "simulated":
         return _engine(engine).run(fn, shape, work.on(shape), settings)  # type: ignore[no-any-return]
-    if _watched is not None:
+    done = proved(fn, shape, work, settings, _watched) if represent is None else None
+    if done is None and _watched is not None:
         return _watching(fn, shape, work, settings, _watched)
-    done = proved(fn, shape, work, settings) if represent is None else None
     if done is None:
         dist = Dist.of(shape, new_simulator(shape, graded=True, strict=_strict))
         models = train_on(fn, dist, work, settings)
