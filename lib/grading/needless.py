@@ -155,7 +155,8 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         then = [one for one in computed if one.start >= call.end - NEARLY]
         if len(before) + len(then) < len(computed):
             continue  # something is computed meanwhile
-        said = f"rank {call.rank} computes nothing while {show_call(call.kind, call.layer)} is on its way"
+        what = show_call(call.kind, call.layers or call.layer)
+        said = f"rank {call.rank} computes nothing while {what} is on its way"
         updated = any(one.kind == UPDATE.kind and one.layer == call.layer for one in before)
         if call.tensor == "Weight" and not updated:
             if before and before[-1].layer != call.layer and before[-1].end <= call.issued + NEARLY:
