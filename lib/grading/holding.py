@@ -140,7 +140,11 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     given = [held for held in outcome.peak.held if held.made < 0 or events[held.made].kind in LOADS]
     fixed = {what_of(held) for held in given} | {MADE_AGAIN}  # as large as layers are, and as many
     grown += [group for group in holdings(outcome.peak.held) if group.what in fixed]
-    excess = Excess(outcome, outcome.peak, puzzle, beside=grown)
+    needed = [held for held in outcome.peak.held if _waits_for_its_backward(held, events)]
+    excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(needed)])
+    if not excess.memory:  # more of these than it would have to be, or too much of everything
+        firsts = [held for held in needed if events[held.made].kind == GET_ACTIVATION]
+        excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(firsts)])
     if waits := excess.waits_for_halves():
         return waits
     if not excess.memory or all(held.last == outcome.peak.at for held in excess.rows):
@@ -148,6 +152,12 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
     said = [excess.about(), excess.fix()]
     return most + " ".join(f"{one[0].upper()}{one[1:]}" for one in said if one).rstrip(".")
+
+
+def _waits_for_its_backward(held: Held, events: Sequence[Event]) -> bool:
+    """Return whether this is the input of a layer, which its backward reads next."""
+    read = held.following is not None and events[held.following].kind == BACKWARD.kind
+    return read and held.labels is not None and held.labels.kind == "Activation"
 
 
 def _unread(unread: Sequence[Held]) -> str:

@@ -75,6 +75,7 @@ class Missing(Origins):
                 or kept
                 or self._read_by_half(key)
                 or self._gradient_too_soon(key)
+                or (self._simulator.loss_elsewhere(self._rank) if self._name == "grad_activations" else "")
                 or own
                 or self._elsewhere(key, popped)
             )

@@ -58,6 +58,8 @@ class Storage(Missing):
                 f"model.{KINDS[type(thing[at]).__name__].store}[{written(key)}{beside[at]}]" for at in range(len(thing))
             ]
             return f"each in a place of its own: {', '.join(stores)} = ..."
+        if self._name == "grad_weights" and thing is None and (none := self._of_other_ranks(key)):
+            return none
         return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:

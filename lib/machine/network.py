@@ -13,7 +13,7 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
@@ -444,7 +444,7 @@ class Network:
                 if not call.awaited:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
                     problem = f"{what} was started and never awaited"
-                    fix = f"await model.{call.kind}(...), on the spot or later"
+                    fix = _awaited_in_turn(links, call) or f"await model.{call.kind}(...), on the spot or later"
                     return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():
                 if mailbox:
@@ -462,6 +462,24 @@ class Network:
         """Return the report of a machine in which nobody can go on. ``lines``: where each rank stands."""
         ended = frozenset(self.links) - lines.keys() if finished is None else finished
         return Stuck(self.mesh, self.links, self.mailboxes).report(lines, ended)
+
+
+def _awaited_in_turn(links: RankLinks, call: InFlight) -> str:
+    """Return what to do about a call that nobody awaits, where all others of its kind are awaited, after other work; or
+    an empty text."""
+    labels = links.rank.log[call.index].labels
+    if call.group is not None and labels is not None and labels.kind == "ActivationGrad" and labels.layer < 0:
+        return "it carries the gradient of the first input, which nobody needs: leave it out for layer 0"
+    ends = dict(zip(links.rank.fetched[1::2], links.rank.fetched[::2], strict=True))
+    same = [one for one in links.rank.log if isinstance(one, InFlight) and one.kind == call.kind and one is not call]
+    later = [one for one in same if ends.get(one.index, 0) > one.index + 1]
+    if not later or any(not one.awaited for one in same):
+        return ""
+    layers = [one.layer for one in later if type(one.layer) is int]
+    which = f" (of {numbered('layer', layers)})" if layers and not call.sends else ""
+    others = f"others{which} are" if len(later) > 1 else f"another{which} is"
+    late = f"{others} awaited after other work, in a later turn"
+    return f"{late}: await this one, too, after the loop; or make no such call in the last turn"
 
 
 def _left(call: InFlight, error: PuzzleError) -> PuzzleError:
