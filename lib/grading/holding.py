@@ -22,6 +22,8 @@ from ..record.table import stream_of
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 
 GET_ACTIVATION = "get_activation"  # what gives the first input
+WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
+"""Where things are that no dictionary of the learner holds, in words."""
 MADE_AGAIN = "inner activations that a backward makes again"
 
 
@@ -105,9 +107,8 @@ def peak_in_words(outcome: Outcome) -> str:
     peak = outcome.peak
     if peak is None:
         return ""
-    return (
-        f"rank {peak.rank} holds {_listed(_counted(one.number, one.what) for one in holdings(peak.held))} at its peak"
-    )
+    held = [_counted(one.number, one.what) + WHERE.get(one.memory, "") for one in holdings(peak.held)]
+    return f"rank {peak.rank} holds {_listed(held)} at its peak"
 
 
 def unread_in_words(outcome: Outcome) -> str:
@@ -244,8 +245,7 @@ class Excess:
         if self.known and len(self.there) == 1:
             others = str(self.known)
         named = _counted(self.number, self.what)
-        where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
-        holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, {self._beside()}"
+        holds = f"rank {self.peak.rank} holds {named}{WHERE.get(self.memory, '')} at its peak, {self._beside()}"
         said = [f"{holds}the {self.goal}'s program {others}.", self.about(), self.fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 

@@ -112,6 +112,8 @@ class Missing(Origins):
         top = self._rank.layers - 1
         if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
             return f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        if adapter := self._adapter_there(key):
+            return adapter
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -181,6 +183,11 @@ class Missing(Origins):
             return (
                 f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
             )
+        if labels.kind == "ActivationGrad" and not self._of_key(key) and to is None:
+            done = (simulator.has_run(rank, one, labels.layer) for one in (BACKWARD.kind, BACKWARD_INPUT.kind))
+            if any(labels.batches <= one for one in done):
+                read = f"{there}, and the backward of that layer has read it"
+                return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
 
@@ -299,6 +306,14 @@ class Missing(Origins):
         whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
         shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "
         return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
+
+    def _adapter_there(self, key: Hashable) -> str:
+        """Return that the adapter of a layer is stored under the layer alone, where it has another key; or nothing."""
+        for layer in key if isinstance(key, tuple) and words_of(key) else ():
+            if type(layer) is int and layer in self and self[layer]._token.labels.adapter:
+                there = f"the adapter of layer {layer} is in model.{self._name}[{layer}], in place of its own weight"
+                return f"{there}: give it a key of its own, model.{self._name}[{written(key)}] = ..."
+        return ""
 
     def _under_another_key(self, key: Hashable) -> str:
         """Return where what a key usually means is stored instead, or an empty text."""

@@ -308,6 +308,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if where.operation == "set_final_weight" and not tensor.labels.step:
         fix = "this is not the weight that model.update gives; set that: "
         return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
+    twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
+    if twice and (cut := rank.cut_again(tensor.labels)):
+        return cut
     if what == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"

@@ -543,6 +543,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
                 dense = every.replace("a layer", "a layer without experts")
                 fix_for = {**fix_for, "whole": every, "experts_sharded": dense}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
+        if grad.adapter and weight.is_whole() and rank.is_cut(layer):
+            whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
+            cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
     fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
