@@ -110,6 +110,10 @@ ROWS = [
     # What cuts in place of a sum, and shares of no layer.
     Row(wrong("zero2", "gradients are cut by hand", ("grad = await model.scatterreduce(grad, layer)", "grad = grad.shard(model.rank, model.RANKS)")), ("shard cuts, and sums nothing over the ranks: in place of it grad = await model.scatterreduce(grad, 0)",), ("allreduce",)),
     Row(own("eight stages", ("stages = model.RANKS // model.BATCHES", "stages = 8")), ("model.LAYERS // stages would be 0 here, 4 // 8: a stage has model.LAYERS // stages layers, and there are 4 stages",)),
+    Row(wrong("pipeline_fsdp", "each output is sent", ("            if layer == last and stage < 3:\n", "            if stage < 3:\n")), ("If this rank runs layer 1, too, it sends nothing here: pass_to comes after its last layer",)),
+    Row(sliced("None for the loss of others", ("= model.loss(inp)", "= model.loss(inp) if model.rank == 3 else None")), ("only rank 3 calls model.loss, and rank 0 has run layer 7, too",)),
+    Row(changed("lora", "one adapter for all layers", ("model.load_adapter(layer)", "model.load_adapter(0)")), ("Or does each turn of a loop load layer 0?",)),
+    Row(own("as many stages as ranks", ("stages = model.RANKS // model.BATCHES", "stages, deep = model.RANKS, model.LAYERS"), ("share = model.LAYERS // stages", "share = deep // stages")), ("deep // stages would be 0 here, 4 // 16",)),
     Row(own("backwards without that of the first layer", (OURS, OURS.replace("first <= layer", "first < layer"))), ("If that is meant here, backward(3, ...) has to run first, on this rank",)),
 ]  # fmt: skip
 

@@ -107,8 +107,9 @@ def _judged(
 
 def _in_its_source(error: PuzzleError, source: str) -> str:
     """Return what to write, by what a program's text shows: of a call that is there, and has not been reached."""
-    if str(error.problem).startswith(NOT_FINISHED):
-        return not_reached(error.problem, source) or error.fix
+    problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
+    if problem.startswith(NOT_FINISHED):
+        return not_reached(problem, source) or error.fix
     return below_a_rank(error.fix, source)
 
 
@@ -148,7 +149,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
         try:
             fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
         except PuzzleError as error:
-            error.fix = without_adapter(outcome) * (error.problem == WRONG_VALUE) or error.fix
+            if WRONG_VALUE in str(error):
+                error.fix = without_adapter(outcome) or error.fix
             raise
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
     fitting(puzzle, check_layout)(puzzle.layout, size, outcome.final_states, updates)

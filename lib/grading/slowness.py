@@ -338,7 +338,7 @@ class Slowness:
     def _piece_only(self, kind: str) -> str:
         """Return what sums and cuts at once, where gradients are summed as a whole, and the goal's program only ever
         has pieces of the sums; or an empty text."""
-        known = {verb for verb, _ in self.known}
+        known = {verb for verb, tensor, _ in solution_calls(self.puzzle, self.goal) if tensor == "WeightGrad"}
         tensors = {(event.tensor, bool(event.layers)) for event in self.outcome.events if event.kind == kind}
         if kind != ALLREDUCE.kind or kind in known or SCATTERREDUCE.kind not in known:
             return ""

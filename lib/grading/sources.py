@@ -126,19 +126,28 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     stuck = str(getattr(error, "problem", "")).startswith("deadlock")  # from a shell it comes as a plain PuzzleError
     tree = _parsed(source if stuck else "")
     known = {f"model.{name.upper()}": size[name] for name in ("ranks", "layers", "batches")}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and (value := _value(node.value, known)) is not None:
-            known[ast.unparse(node.targets[0])] = value
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and _value(node, known) == 0:
-            own, by = _value(node.left, known), _value(node.right, known)
-            if own == size["layers"]:
-                would = f"{ast.unparse(node)} would be 0 here, {own} // {by}"
-                stages = (
-                    f"there are {STAGES} stages" if four_stages.__name__ in puzzle.rules else "there are fewer stages"
-                )
-                return f"{would}: a stage has model.LAYERS // stages layers, and {stages}"
+    all_layers = {"model.LAYERS"}  # and what else stands for them
+    for name, given in _assigned(tree):
+        if (value := _value(given, known)) is not None:
+            known[name] = value
+            all_layers |= {name} if ast.unparse(given) in all_layers else set()
+    shares = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)]
+    for node in shares:
+        if ast.unparse(node.left) in all_layers and _value(node, known) == 0:
+            would = f"{ast.unparse(node)} would be 0 here, {size['layers']} // {_value(node.right, known)}"
+            stages = f"there are {STAGES} stages" if four_stages.__name__ in puzzle.rules else "there are fewer stages"
+            return f"{would}: a stage has model.LAYERS // stages layers, and {stages}"
     return ""
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a program assigns, each with what it is given."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if len(names) == len(given):
+                yield from ((ast.unparse(name), one) for name, one in zip(names, given, strict=True))
+            case ast.Assign(targets=[name], value=one):
+                yield ast.unparse(name), one
 
 
 def _value(node: ast.expr, known: Mapping[str, int]) -> int | None:

@@ -220,6 +220,10 @@ class Origins(dict[Hashable, Any]):
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+            if simulator.has_loaded(rank, layer):
+                back += (
+                    f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
+                )
             updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
             return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":

@@ -632,7 +632,8 @@ class RankState(Asked):
             fix = "load all of it once, and cut the piece from it, tensor.shard(...)"
         elif self.mesh.ranks > 1 and 1 < len(self.layers_loaded()) < self.layers:
             own = numbered("layer", self.layers_loaded())
-            fix = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far. If they do not: {fix}"
+            twice = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far"
+            fix = f"{twice}. Or does each turn of a loop load layer {labels.layer}? If not: {fix}"
         gather = (
             f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
         )
