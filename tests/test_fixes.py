@@ -15,7 +15,7 @@ from lib.course.layouts import Size
 from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
 from lib.grading.fitting import fitting
-from lib.grading.judge import written_out
+from lib.grading.sources import written_out
 from lib.grading.verdict import FAIL
 from tests.answers import learned
 from tests.corpus import Program, changed, of_each_puzzle, whole
@@ -2391,7 +2391,9 @@ ROWS += [
             "as many slices as layers",
             ("shard(model.rank, model.RANKS)\n", "shard(model.rank, model.LAYERS)\n"),
         ),
-        ("together they are all of it, each tensor.shard(model.rank, model.RANKS)",),
+        (
+            "it is cut in 8, and there are 4 ranks: cut as many slices as there are ranks, tensor.shard(model.rank, model.RANKS)",
+        ),
     ),
     Row(
         changed("hierarchical", "gathered across", (ACROSS, ACROSS.replace("allreduce", "allgather"))),

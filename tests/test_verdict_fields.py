@@ -15,8 +15,9 @@ from lib.basics.errors import Place
 from lib.course.outlines import solution_work
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
-from lib.grading.judge import judge, written_out
+from lib.grading.judge import judge
 from lib.grading.slowness import Slowness
+from lib.grading.sources import written_out
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
 from lib.record.chain import chain_of
 from lib.record.score import work

@@ -8,7 +8,7 @@ needless     calls that could be made, or awaited, at another time
 ordering     in which order the ranks of a pipeline work, beside the program of a goal
 slowness     what makes a run slow, beside the program of a goal
 fitting      what to write instead, where that depends on the puzzle
-unawaited    coroutines of a learner's own that nobody awaits
+sources      what the text of a program shows: coroutines that nobody awaits, numbers
 judge        right or not, at its own size and others; layout, rules, targets
 standing     how a run stands to the puzzle of its name, for pictures
 page         a verdict to be read: a table for notebooks, a text

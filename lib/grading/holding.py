@@ -23,6 +23,8 @@ from ..record.table import stream_of
 from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 
 GET_ACTIVATION = "get_activation"  # what gives the first input
+WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
+"""Where things are that no dictionary of the learner holds, in words."""
 MADE_AGAIN = "inner activations that a backward makes again"
 
 
@@ -106,9 +108,8 @@ def peak_in_words(outcome: Outcome) -> str:
     peak = outcome.peak
     if peak is None:
         return ""
-    return (
-        f"rank {peak.rank} holds {_listed(_counted(one.number, one.what) for one in holdings(peak.held))} at its peak"
-    )
+    held = [_counted(one.number, one.what) + WHERE.get(one.memory, "") for one in holdings(peak.held)]
+    return f"rank {peak.rank} holds {_listed(held)} at its peak"
 
 
 def unread_in_words(outcome: Outcome) -> str:
@@ -141,7 +142,11 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     given = [held for held in outcome.peak.held if held.made < 0 or events[held.made].kind in LOADS]
     fixed = {what_of(held) for held in given} | {MADE_AGAIN}  # as large as layers are, and as many
     grown += [group for group in holdings(outcome.peak.held) if group.what in fixed]
-    excess = Excess(outcome, outcome.peak, puzzle, beside=grown)
+    needed = [held for held in outcome.peak.held if _waits_for_its_backward(held, events)]
+    excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(needed)])
+    if not excess.memory:  # more of these than it would have to be, or too much of everything
+        firsts = [held for held in needed if events[held.made].kind == GET_ACTIVATION]
+        excess = Excess(outcome, outcome.peak, puzzle, beside=[*grown, *holdings(firsts)])
     if waits := excess.waits_for_halves():
         return waits
     if not excess.memory or all(held.last == outcome.peak.at for held in excess.rows):
@@ -149,6 +154,12 @@ def growth_in_words(outcome: Outcome, home: Outcome, puzzle: Puzzle, growth: Fra
     most = f"it holds more than at its own size, in proportion: {_counted(excess.number, excess.what)}. "
     said = [excess.about(), excess.fix()]
     return most + " ".join(f"{one[0].upper()}{one[1:]}" for one in said if one).rstrip(".")
+
+
+def _waits_for_its_backward(held: Held, events: Sequence[Event]) -> bool:
+    """Return whether this is the input of a layer, which its backward reads next."""
+    read = held.following is not None and events[held.following].kind == BACKWARD.kind
+    return read and held.labels is not None and held.labels.kind == "Activation"
 
 
 def _unread(unread: Sequence[Held]) -> str:
@@ -239,8 +250,7 @@ class Excess:
         if self.known and len(self.there) == 1:
             others = str(self.known)
         named = _counted(self.number, self.what)
-        where = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
-        holds = f"rank {self.peak.rank} holds {named}{where.get(self.memory, '')} at its peak, {self._beside()}"
+        holds = f"rank {self.peak.rank} holds {named}{WHERE.get(self.memory, '')} at its peak, {self._beside()}"
         said = [f"{holds}the {self.goal}'s program {others}.", self.about(), self.fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 

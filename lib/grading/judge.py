@@ -1,6 +1,5 @@
 """The verdict on a function: layout, rules, time and memory at the puzzle's own size and at others."""
 
-import ast
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,13 +13,13 @@ from ..course.bounds import bounds_of
 from ..course.held import check_held
 from ..course.layouts import Size, check_layout
 from ..course.outlines import SolutionFigures, figures_elsewhere, solution_figures
-from ..course.rules import RULES, STAGES, four_stages, one_at_a_time, one_micro_batch
+from ..course.rules import RULES, one_at_a_time, one_micro_batch
 from ..course.sizes import show_size
 from ..course.specs import Puzzle, cost_named, subject_of
 from ..course.used import check_used, wastes
 from ..learner.model import written
 from ..machine.advice.rounds import first_round, round_in_words, rounds_of
-from ..machine.check import TRAINED, check_finals
+from ..machine.check import TRAINED, WRONG_VALUE, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
 from ..record.breakdown import idle_of, time_parts
@@ -37,7 +36,7 @@ from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness
-from .unawaited import never_awaited
+from .sources import below_a_rank, never_awaited, no_share, not_reached, one_layer_only, written_out
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
@@ -84,7 +83,7 @@ def _judged(
             raise
     except PuzzleError as error:
         error = in_unit(_broken_before(error, puzzle), puzzle)
-        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or error.fix
+        error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
@@ -99,7 +98,8 @@ def _judged(
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:
             error = in_unit(error, puzzle)
-            error.fix = never_awaited(source()) or error.fix
+            only = never_awaited(source()) or one_layer_only(puzzle, size, source())
+            error.fix = only or _in_its_source(error, source())
             too = error.too if isinstance(error, OverLimit) else ""
             elsewhere = f"right at its own size, but not with {show_size(size)}"
             message = f"{elsewhere}{written_out(puzzle, source(), size)}\n{error}"
@@ -108,6 +108,17 @@ def _judged(
         verdict = replace(verdict, held_at=(*verdict.held_at, show_size(size)))
     verdict = replace(verdict, status=PASS, right=True, message=praise(outcome, puzzle))
     return explained(verdict, outcome, "star", watch) if puzzle.star and not verdict.starred else verdict
+
+
+def _in_its_source(error: PuzzleError, source: str) -> str:
+    """Return what to write, by what a program's text shows: of a call that is there, and has not been reached."""
+    problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
+    if problem.startswith(NOT_FINISHED):
+        return not_reached(problem, source) or error.fix
+    return below_a_rank(error.fix, source)
+
+
+NOT_FINISHED = "the function is not finished yet"
 
 
 def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None) -> Verdict:
@@ -137,15 +148,29 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
-        raise PuzzleError(f"the function is not finished yet: {half_done}", line="")
+        raise PuzzleError(f"{NOT_FINISHED}: {half_done}", line="")
     check_features(outcome, puzzle, watch)
     if not proved:
-        fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
+        try:
+            fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
+        except PuzzleError as error:
+            if WRONG_VALUE in str(error):
+                error.fix = without_adapter(outcome) or error.fix
+            raise
     updates = {(event.rank, event.layer) for event in outcome.events if event.kind == UPDATE.kind}
     fitting(puzzle, check_layout)(puzzle.layout, size, outcome.final_states, updates)
     for rule in puzzle.rules:
         RULES[rule](outcome)
     check_held(outcome)
+
+
+def without_adapter(outcome: Outcome) -> str:
+    """Return which operation was run without the adapter of its layer, where adapters are trained; or an empty text."""
+    for event in outcome.events:
+        if event.kind in (FORWARD.kind, BACKWARD.kind) and outcome.train != TRAINED[0] and "adapter" not in event.words:
+            took = f"{show_call(event.kind, event.layer)} has run without its adapter"
+            return f"{took}: model.{event.kind}({event.layer}, ..., adapter=adapter)"
+    return ""
 
 
 FEATURE_NAMES = {
@@ -236,67 +261,6 @@ def comes_next(outcome: Outcome) -> str:
 
 
 EVERYWHERE = "do the same at every size, whatever model.RANKS, model.LAYERS and model.BATCHES are"
-LONGEST = 100_000  # characters of a program that is searched for numbers
-
-
-def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> str:
-    """Return what is asked of a program that is good at its own size only, where a number of that size stands in its
-    ``source``; nothing of numbers if that is not known, as all may be general. ``there``: a size
-    at which it is not, if that is known; axes that are as long as each other there are not taken for each other."""
-    size = puzzle.size
-    own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
-    own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
-    own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
-    numbers = _numbers(source)
-    some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
-    found = max(own & numbers, default=0) or max(some, default=0)
-    if each := _numbers_of_ranks(source, size["ranks"]):
-        return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
-    axes_there = {1, 2} if there is None else {*(there.get("mesh") or {}).values()}
-    several = len(size.get("mesh") or ()) > 1 < len(axes_there)
-    if not found:
-        return " (is the size of one axis taken where that of another is meant?)" * several
-    such = f", such as {found},"
-    axes = ", or the size of one axis where another is" * several
-    return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
-
-
-def _nodes(source: str) -> list[ast.AST]:
-    """Return all nodes of a program's source, or none where it cannot be read."""
-    try:
-        return [*ast.walk(ast.parse(source[:LONGEST]))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-
-
-def _numbers_of_ranks(source: str, ranks: int) -> str:
-    """Return a list or tuple of as many different whole numbers as there are ranks, as it stands in a program; or an
-    empty text."""
-    for node in _nodes(source):
-        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == ranks > 2:
-            values = {one.value for one in node.elts if isinstance(one, ast.Constant) and type(one.value) is int}
-            if len(values) == ranks:
-                return ast.unparse(node)
-    return ""
-
-
-SHARE = "model.LAYERS // model.RANKS"
-
-
-def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
-    """Return what to write in place of a share of the layers for each rank, in a program that hangs where there are
-    fewer layers than ranks; or an empty text."""
-    layers, ranks = puzzle.size["layers"], puzzle.size["ranks"]
-    stuck = str(getattr(error, "problem", "")).startswith("deadlock")  # from a shell it comes as a plain PuzzleError
-    if not stuck or layers >= ranks or SHARE not in source:
-        return ""
-    return f"{SHARE} would be 0 here, {layers} // {ranks}: a stage has model.LAYERS // stages layers"
-
-
-def _numbers(source: str) -> set[int]:
-    """Return the whole numbers from 2 up that stand in a program's source."""
-    nodes = _nodes(source)
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
 
 
 class OverLimit(PuzzleError):

@@ -19,7 +19,7 @@ from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past.work_done import dealt
 from ..record.chain import MESSAGES, Chain
-from ..record.collectives import ALLGATHER
+from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import LISTS
@@ -236,7 +236,7 @@ class Slowness:
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
                     which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
-                    yield compared + (once or which or self._of_first_input(kind))
+                    yield compared + (once or which or self._of_first_input(kind) or self._piece_only(kind))
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -298,6 +298,8 @@ class Slowness:
         if kind == ALLGATHER.kind and any(tensor == "OptState" for tensor, _ in more):
             said += ": update this rank's pieces of weight and state, which needs none of these"
             said += ", and gather what that gives" * any(tensor == "Weight" for tensor, _ in left)
+        if kind == ALLGATHER.kind and [*more] == [("ActivationGrad", self.outcome.layers - 1)] and not left:
+            said += ": model.loss gives each rank all of that gradient, so leave out its cut and its gather"
         return said
 
     @staticmethod
@@ -336,11 +338,23 @@ class Slowness:
             if makes_weight_grads(event.kind):
                 batches[event.rank].add(event.batches)
         own = max(map(len, batches.values()), default=1)
+        known = known or sum(one.times for (verb, _), one in self.known.items() if sums(verb))
         calls = Counter((event.rank, event.layer) for event in self.outcome.events if event.kind == kind)
         each = max(calls.values(), default=0) >= own > known
         if not sums(kind) or own < 2 or (times != own * known and not each):
             return ""
         return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
+
+    def _piece_only(self, kind: str) -> str:
+        """Return what sums and cuts at once, where gradients are summed as a whole, and the goal's program only ever
+        has pieces of the sums; or an empty text."""
+        known = {verb for verb, tensor, _ in solution_calls(self.puzzle, self.goal) if tensor == "WeightGrad"}
+        tensors = {(event.tensor, bool(event.layers)) for event in self.outcome.events if event.kind == kind}
+        if kind != ALLREDUCE.kind or kind in known or SCATTERREDUCE.kind not in known:
+            return ""
+        call = f"await model.{SCATTERREDUCE.kind}(grad, layer"
+        piece = f": each rank needs its piece of the sum only, {call}) in place of each of these"
+        return piece if tensors == {("WeightGrad", False)} and not self.outcome.mesh else ""
 
     def _whole_gradients(self, kind: str) -> bool:
         """Return whether whole gradients go over the slow links in every call of a collective."""
@@ -357,7 +371,21 @@ class Slowness:
             for (kind, across), own in self.done.items()
             if kind in in_stream("collective") and own.times > self.known.get((kind, across), Effort(0, 0.0)).times
         ]
-        return f"one call takes several layers: model.{more[0]}([grad, ...], [layer, ...])" if more else ""
+        if not more:
+            return self._too_long_lists()
+        return f"one call takes several layers: model.{more[0]}([grad, ...], [layer, ...])"
+
+    def _too_long_lists(self) -> str:
+        """Return that a call takes more layers than one of the goal's program, as it makes fewer calls; or nothing."""
+        for (kind, across), own in self.done.items():
+            ours = self.known.get((kind, across), Effort(0, 0.0)).times
+            if kind in in_stream("collective") and 0 < own.times < ours:
+                takes = max(len(event.layers) for event in self.outcome.events if event.kind == kind)
+                fewer = (
+                    f"{self._times(kind, across, own.times)}, the {self.goal} has {ours}: a call takes up to {takes}"
+                )
+                return f"{fewer} layers, and begins only when the last of them is there, so let it take fewer"
+        return ""
 
     def instead(self) -> Iterator[str]:
         """Yield the communication that the goal's program has, and this one has not."""

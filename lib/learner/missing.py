@@ -78,6 +78,7 @@ class Missing(Origins):
                 or kept
                 or self._read_by_half(key)
                 or self._gradient_too_soon(key)
+                or (self._simulator.loss_elsewhere(self._rank) if self._name == "grad_activations" else "")
                 or own
                 or self._elsewhere(key, popped)
             )
@@ -120,6 +121,8 @@ class Missing(Origins):
             if (labels.kind, labels.layer) == ("Activation", top + 1) and labels.batches <= parts:
                 output = f"the output of layer {top}, {numbered('micro-batch', labels.batches)}, is under another key"
                 return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
+        if adapter := self._adapter_there(key):
+            return adapter
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -205,6 +208,11 @@ class Missing(Origins):
             return (
                 f"{there}: a key for all layers has that of the last one only, and each backward reads its own, {own}"
             )
+        if labels.kind == "ActivationGrad" and not self._of_key(key) and to is None:
+            done = (simulator.has_run(rank, one, labels.layer) for one in (BACKWARD.kind, BACKWARD_INPUT.kind))
+            if any(labels.batches <= one for one in done):
+                read = f"{there}, and the backward of that layer has read it"
+                return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
 
@@ -327,6 +335,14 @@ class Missing(Origins):
         whole = f"here each rank loads every layer: {into} = model.load_weights({layer})"
         shard = f"here each rank loads its shard of every layer: {into} = model.load_weights({layer}, model.rank, "
         return {"whole": whole, "states_sharded": whole, "sharded": f"{shard}model.RANKS)"}
+
+    def _adapter_there(self, key: Hashable) -> str:
+        """Return that the adapter of a layer is stored under the layer alone, where it has another key; or nothing."""
+        for layer in key if isinstance(key, tuple) and words_of(key) else ():
+            if type(layer) is int and layer in self and self[layer]._token.labels.adapter:
+                there = f"the adapter of layer {layer} is in model.{self._name}[{layer}], in place of its own weight"
+                return f"{there}: give it a key of its own, model.{self._name}[{written(key)}] = ..."
+        return ""
 
     def _under_another_key(self, key: Hashable) -> str:
         """Return where what a key usually means is stored instead, or an empty text."""

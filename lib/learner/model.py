@@ -497,6 +497,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         line = f", received in {self._line(at)}" if self._line(at) else ""
         if KINDS[wanted].by_batch and not KINDS[type(operand).__name__].by_batch:
             right = f"let that rank send the {wanted}, and no {type(operand).__name__}"
+        elif wanted != type(operand).__name__ and not right:
+            right = f"let that rank send the {wanted} in place of this"
         if {wanted, type(operand).__name__} == {"KeysValues", "KeysValuesGrad"}:
             right = "keys and values come from there, and their gradient, too: receive them in the order in which that "
             right += "rank sends them"

@@ -123,6 +123,15 @@ class Origins(dict[Hashable, Any]):
         first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"
         return f"{FIRST}: {first}, so ask whether there is one, model.grad_weights.get({layer})"
 
+    def _of_other_ranks(self, key: Hashable) -> str:
+        """Return what a rank does without a gradient of a layer that it has not run, while it has run others; or an
+        empty text."""
+        own = self._layers_run()
+        if type(key) is not int or not own or key in own or not 0 <= key < self._rank.layers:
+            return ""
+        none = f"this rank has not run layer {key}, and stores nothing for it; if it joins the sum of that layer, it"
+        return f"{none} brings model.fake_grad({key}, [])"
+
     def _of_lower_stage(self, batches: frozenset[int]) -> str:
         """Return, as the end of a sentence, where the gradient comes from of a stage of this rank that is not the last
         one, and that has not gone back yet; or an empty text."""
@@ -195,7 +204,7 @@ class Origins(dict[Hashable, Any]):
                     f"{BACKWARD.kind}({layer}, ...) reads the gradient of its output, which is stored under the layer "
                 )
                 reads += f"above, model.{self._name}[{written(key)}], and gives that of its input"
-                return f"{reads}. If another layer's backward is meant here, {BACKWARD.kind}({layer}, ...) comes first"
+                return f"{reads}. If that is meant here, {BACKWARD.kind}({layer}, ...) has to run first, on this rank"
         return ""
 
     def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
@@ -215,6 +224,10 @@ class Origins(dict[Hashable, Any]):
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+            if simulator.has_loaded(rank, layer):
+                back += (
+                    f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
+                )
             updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
             return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":
@@ -322,7 +335,9 @@ class Origins(dict[Hashable, Any]):
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
         if name == "grad_weights" and (started := simulator.unawaited(rank, "WeightGrad", layer)):
-            return f"{started}: await what it has returned, and store what that gives, model.grad_weights[{layer}]"
+            twice = f". Or is layer {layer} left over in the list of another call?" if key in self._gone else ""
+            store = f"store what that gives, model.grad_weights[{layer}]"
+            return f"{started}: await what it has returned, and {store}{twice}"
         if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
@@ -387,6 +402,8 @@ class Origins(dict[Hashable, Any]):
         if layer == rank.layers and own and own[-1] < layer - 1:
             other = simulator.sent_to(rank, "Activation", own[-1] + 1, NONE)
             if other is not None:
+                if missing := simulator.run_by_nobody(rank):
+                    return missing
                 ends = f"the layers of this rank end with layer {own[-1]}, whose output went to rank {other}"
                 return (
                     f"{ends}: only a rank that runs layer {layer - 1} calls model.loss, and others receive a gradient"

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from ..basics.arguments import describe, forgotten_await
-from ..basics.errors import PuzzleError
+from ..basics.errors import Fix, PuzzleError
 from ..record.kinds import KINDS, SAVED
 from .missing import Missing, MissingTensor
 from .origins import written
@@ -28,8 +28,11 @@ class Storage(Missing):
             if type(tensor) is Saved:
                 problem = f"inner activations are not stored in {self._name}"
                 fix = f"model.{KINDS[SAVED].store}[layer, micro_batch, 'saved'] = saved"
-            fix = fix or self._fix_for(key, tensor)
-            raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=fix)
+            plain = fix or self._fix_for(key, tensor)
+            last: Fix = plain
+            if self._name == "grad_activations" and tensor is None:
+                last = lambda: self._simulator.loss_elsewhere(self._rank) or plain  # noqa: E731
+            raise PuzzleError(problem, where=self._place(key), got=describe(tensor), fix=last)
         old = _get(self, key)
         if old is tensor:
             return
@@ -58,6 +61,8 @@ class Storage(Missing):
                 f"model.{KINDS[type(thing[at]).__name__].store}[{written(key)}{beside[at]}]" for at in range(len(thing))
             ]
             return f"each in a place of its own: {', '.join(stores)} = ..."
+        if self._name == "grad_weights" and thing is None and (none := self._of_other_ranks(key)):
+            return none
         return FIRST if self._name == "grad_weights" else "what an operation gives, or a message brought: a tensor"
 
     def pop(self, key: Hashable, default: Any = _MISSING) -> Any:

@@ -208,7 +208,12 @@ class WatchedSimulator(LocalSimulator):
 
 
 def _held_at(rank: WatchedRank, at: int, spans: Sequence[Span]) -> Iterator[Held]:
-    """Yield what the sample at this place in the log is made of."""
+    """Yield what the sample at this place in the log is made of; not what takes no memory, as a gradient of no
+    micro-batches does."""
+    return (held for held in _all_held_at(rank, at, spans) if held.elements)
+
+
+def _all_held_at(rank: WatchedRank, at: int, spans: Sequence[Span]) -> Iterator[Held]:
     newest: dict[tuple[object, ...], int] = {}
     for life in rank.lives:
         which, step = life.version

@@ -308,6 +308,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if where.operation == "set_final_weight" and not tensor.labels.step:
         fix = "this is not the weight that model.update gives; set that: "
         return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
+    twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
+    if twice and (cut := rank.cut_again(tensor.labels)):
+        return cut
     if what == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"
@@ -629,7 +632,8 @@ class RankState(Asked):
             fix = "load all of it once, and cut the piece from it, tensor.shard(...)"
         elif self.mesh.ranks > 1 and 1 < len(self.layers_loaded()) < self.layers:
             own = numbered("layer", self.layers_loaded())
-            fix = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far. If they do not: {fix}"
+            twice = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far"
+            fix = f"{twice}. Or does each turn of a loop load layer {labels.layer}? If not: {fix}"
         gather = (
             f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
         )

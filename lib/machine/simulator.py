@@ -34,6 +34,7 @@ from .advice.sought import Sought, sought_before
 from .advice.stages import (
     BOTH_ENDS,
     first_gradient,
+    loss_elsewhere,
     not_at_both_ends,
     own_gradient,
     own_input,
@@ -306,7 +307,7 @@ class LocalSimulator:
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
-                fix=lambda: ALONE if self.mesh.ranks == 1 else (rank.goes_to(labels) if labels else "") or KEPT,
+                fix=lambda: self._alone() or (rank.goes_to(labels) if labels else "") or KEPT,
                 fix_for={
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
@@ -383,6 +384,7 @@ class LocalSimulator:
     summed_by = staticmethod(RankState.summed_by)
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
+    loss_elsewhere = staticmethod(loss_elsewhere)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
@@ -421,6 +423,12 @@ class LocalSimulator:
                 error.fix_for = {DEALT: f"{start}{dealt}", IN_A_V: in_a_v, "stages": f"{start}{share}"}
             raise
 
+    def _alone(self) -> str:
+        """Return what to do about a message to itself where there is one device, or an empty text."""
+        if self.mesh.ranks > 1:
+            return ""
+        return "model.host is the number of the host: model.pass_to(model.host, ...)" if self.mesh.hosts else ALONE
+
     def _other_rank(
         self, name: str, other: int, rank: RankState, operation: str, tensor: TensorState | None = None
     ) -> int:
@@ -449,6 +457,7 @@ class LocalSimulator:
                 at = len(rank.log)
                 error.fix = lambda: (
                     sought_before(rank, at, other)
+                    or loss_elsewhere(rank)
                     or rank.round_the_ring(other)
                     or once_more_round(rank, other)
                     or rank.needs_no_message()

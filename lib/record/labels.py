@@ -285,6 +285,8 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
     if part.extra.of != 1:
         fix_for["partial=True"] = f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
+    if part.kind == first.kind == "Activation" and part.batches != first.batches:
+        fix_for["alltoall"] = f"{fix}; to the experts of a layer it goes by await model.alltoall(..., {first.layer})"
     return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
 
 

@@ -233,6 +233,14 @@ class Rank(Protocol):
     def run_by_none(self, layer: int, batches: frozenset[int]) -> frozenset[int]:
         """Return those of these micro-batches that no rank has carried through a layer, as far as is known."""
 
+    def not_gone_back(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have carried these micro-batches forward through a layer, and none of them back, or that
+        no rank has run the layer; or an empty text."""
+
+    def left_between(self, sender: int, labels: Labels, layer: int) -> str:
+        """Return that no rank has run the layers between an activation with these labels, from the rank before, and the
+        layer that reads it; or an empty text."""
+
     def has_fewest(self, none: frozenset[int]) -> str:
         """Return how many micro-batches each rank has, where some have less than others, or an empty text."""
 
@@ -252,11 +260,21 @@ class Rank(Protocol):
     def share_slices(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have projected the same slices of a sequence, or an empty text where no two have."""
 
+    def has_not_come(self, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether no gradient of a layer's weight of any of these micro-batches has come as a message."""
+
     def came_once(self, labels: Labels) -> bool:
         """Return whether a tensor with these labels has come as a message, and not again."""
 
     def has_copy(self, layer: int) -> bool:
         """Return whether this rank has loaded all of the weight of a layer."""
+
+    def cut_again(self, slices: Labels) -> str:
+        """Return what to do about slices of a sequence that are cut in another number than there are ranks, or an empty
+        text."""
+
+    def weights_cut_again(self, partial: Labels) -> str:
+        """Return what to do about partial sums of which there are more than ranks, or an empty text."""
 
     def cut_along(self, piece: Labels) -> str:
         """Return the two arguments that cut a piece out of what a rank has loaded, as code, or an empty text."""

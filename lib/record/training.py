@@ -47,7 +47,7 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
         where = rank.place("forward", layer, inp.batches)
         named_right(rank, where, layer, {"input": inp.layer, "weight": weight.layer})
         weight_fits(rank, where, layer, weight, partial)
-        _is_whole("input", where, inp)
+        _is_whole(rank, "input", where, inp)
         if inp.layer != layer:
             given = f"what forward({layer - 1}, ...) gives" if layer else "what get_activation gives"
             problem, expected = f"the input is that of layer {inp.layer}", f"an Activation with layer={layer}: {given}"
@@ -81,8 +81,8 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
     if "adapter" in more:
         _adapter_fits(rank, where, layer, more["adapter"], partial)
     weight_fits(rank, where, layer, weight, partial)
-    _is_whole("input", where, inp)
-    _is_whole("gradient", where, grad)
+    _is_whole(rank, "input", where, inp)
+    _is_whole(rank, "gradient", where, grad)
     if inp.layer != layer:
         problem = f"the input is that of layer {inp.layer}"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
@@ -185,6 +185,8 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         return f"the input is for layer 0, which is on rank {first}; {wanted}" if first is not None else wanted or own
     if kind == labels.kind == "Activation" and (nobodys := rank.nobodys(labels.layer)):
         return f"it came from rank {came[0]}; {nobodys}"
+    if kind == labels.kind == "Activation" and (left := rank.left_between(came[0], labels, layer)):
+        return f"it came from rank {came[0]}, and {left}"
     if labels.kind == "ActivationGrad" and labels.layer < 0:
         sent = f"rank {came[0]} has sent what backward(layer 0) gives, the gradient of the first input"
         return f"{sent}: nobody needs it, so leave out that pass_to"
@@ -210,35 +212,39 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     return f"it came from rank {came[0]}; {wanted or own}"
 
 
-def _for_a_slice(name: str, where: Place, layer: int) -> tuple[str, dict[str, Fix]]:
+def _for_a_slice(rank: Rank, name: str, where: Place, labels: Labels) -> tuple[str, dict[str, Fix]]:
     """Return what to write instead of a slice where the whole sequence is needed, and in some puzzles."""
+    layer = labels.layer
     call = f"await model.allgather(..., {layer})"
     fix = f"gather the slices of all ranks of the group: {call}; together they are all of it, each "
     fix += "tensor.shard(model.rank, model.RANKS)"
     if name == "input" and where.operation != LOSS.kind:
         fix += ". The weight is not gathered: partial=True takes this rank's piece"
     uncut = "leave activations uncut: each rank trains on whole micro-batches of its own, model.get_activation([...])"
+    if labels.kind == "ActivationGrad" and labels.layer == labels.layers - 1:
+        fix = "model.loss gives each rank all of this gradient: leave out its .shard(...)"
     whole = f"activations stay whole here: no cuts, and sums come of await model.allreduce(..., {layer})"
     steps = f"a slice goes through a layer in steps: att, kv = model.project({layer}, inp, weight) is the first"
     if name == "gradient" or where.operation == BACKWARD.kind:
         steps = "a slice goes back in steps: att_grad = model.backward_rest(layer, inp, grad, weight, att) is the first"
     if where.operation == LOSS.kind:
         steps = "model.loss(out, sliced=True) takes a slice, and gives a slice"
-    fix_for: dict[str, Fix] = {"project": steps, SLICES: fix, "partial=True": whole}
+    fix_for: dict[str, Fix] = {"project": steps, SLICES: lambda: rank.cut_again(labels) or fix, "partial=True": whole}
     fix_for |= dict.fromkeys(("whole", "sharded", "states_sharded", "replica_sharded"), uncut)
     return fix, fix_for
 
 
-def _is_whole(name: str, where: Place, labels: Labels) -> None:
+def _is_whole(rank: Rank, name: str, where: Place, labels: Labels) -> None:
     """Raise PuzzleError for a sum that lacks partial sums, and for slices of a sequence."""
     if labels.of != 1:
         call = f"await model.allreduce(..., {labels.layer})"
         problem, got = f"the {name} is not the whole sum", f"partial sum {show_set(labels.parts)} of {labels.of}"
         fix = f"add up what all ranks of the group have computed with their pieces of the weight: {call}"
+        fix = rank.weights_cut_again(labels) or fix
         raise PuzzleError(problem, where=where, expected="all partial sums, added up", got=got, fix=fix)
     if labels.total != 1:
         problem, got = f"the {name} is a slice of the sequence", f"slice {show_set(labels.shards)} of {labels.total}"
-        fix, fix_for = _for_a_slice(name, where, labels.layer)
+        fix, fix_for = _for_a_slice(rank, name, where, labels)
         raise PuzzleError(problem, where=where, expected="the whole sequence", got=got, fix=fix, fix_for=fix_for)
 
 
@@ -327,7 +333,7 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more
     if (inp.total != 1 and not sliced) or inp.extra.of != 1:
-        _is_whole("input", rank.place("loss", None, inp.batches), inp)
+        _is_whole(rank, "input", rank.place("loss", None, inp.batches), inp)
 
 
 def _partial(labels: Labels, weight: Labels) -> Labels:
@@ -537,6 +543,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
                 dense = every.replace("a layer", "a layer without experts")
                 fix_for = {**fix_for, "whole": every, "experts_sharded": dense}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
+        if grad.adapter and weight.is_whole() and rank.is_cut(layer):
+            whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
+            cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
     fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
@@ -607,6 +616,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     name where it has called none."""
     if verb := rank.reduced(layer, grad.batches):
         return not_in_place(verb)
+    if not rank.ran_nothing() and (idle := rank.not_gone_back(layer, missing)):
+        return idle
     if verb := rank.reduced_alone(layer, grad.batches):
         if idle := rank.ran_nothing():
             stage = "is it a stage that is not there? With several pipelines, model.rank % stages is the stage"
@@ -620,10 +631,17 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return f"{fix}and add it to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
     if undone := missing & rank.has_run(FORWARD.kind, layer):
         return _backward_to_come(rank, layer, missing, undone)
+    if rank.is_host and rank.has_not_come(layer, missing):
+        first = f"those of {numbered('micro-batch', missing)} for layer {layer} have not been received by then"
+        return (
+            f"{first}: receive one message of the device for each layer and each micro-batch, and update after the last"
+        )
     if rank.is_host:
         fix = "gradients come from the devices, one message for each micro-batch: keep the gradient of the first "
         return fix + f"micro-batch, add those of the others to it, model.grad_weights[{layer}] + grad, and then update"
     if none := rank.run_by_none(layer, missing):
+        if alone := rank.sum_of_some():
+            return alone
         ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
         if not rank.others_have(layer):
             return f"{ran}: {SUM_FIRST}"
@@ -641,6 +659,9 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
         return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
     if rank.others_have(layer):
+        if rank.owns_piece(grad) and not rank.is_cut(layer) and not rank.axes_of_layers():
+            both = f"grad = await model.scatterreduce(grad, {layer}) of the whole gradient sums and cuts"
+            return f"shard cuts, and sums nothing over the ranks: in place of it {both}"
         verb, layers = rank.never_reduced()
         if layer in layers:
             which = f"layer {layer} was" if len(layers) == 1 else f"{show_layers(layers)} were"

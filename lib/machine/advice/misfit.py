@@ -462,7 +462,17 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     if one.kind == two.kind:
         order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
         return f"{_below_a_condition(one, two)}{order}"
-    return (
-        "every rank takes part in every collective of its group, in the same order; one that has nothing to add to a "
-        "sum brings model.fake_grad(layer, [])"
-    )
+    for call, other in ((one, two), (two, one)):
+        of_grad = sums(call.kind) and call.labels is not None and call.labels.kind == "WeightGrad" and not call.layers
+        layer = call.layer if of_grad else None
+        if layer is not None and other.rank.with_gradients(layer) and not other.rank.summed_by(layer):
+            past = f"rank {other.rank.rank} has computed its gradient of layer {layer}, and goes on without that sum"
+            return f"{past}: is a condition above it true on some ranks only? {EACH_IN_ORDER}"
+    which = f"{show_call(*one.what)}, or above {show_call(*two.what)},"
+    return f"is a condition above {which} true on some ranks only? {EACH_IN_ORDER}"
+
+
+EACH_IN_ORDER = (
+    "Every rank takes part in every collective of its group, in the same order; one that has nothing to add to a sum "
+    "brings model.fake_grad(layer, [])"
+)

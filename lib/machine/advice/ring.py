@@ -59,10 +59,13 @@ def back_to_first(rank: Asked, labels: Labels) -> str:
     first = [one.rank for one in rank.ranks.values() if labels.batches <= one.has_run(FORWARD.kind, 0)]
     if len(first) != 1 or first[0] >= rank.rank:
         return ""
-    ring = (
-        f"layer {labels.layer} is left, and no rank comes after this one: where layers go round a ring, the next stage"
-    )
-    return f"{ring} is the first of this pipeline again, await model.pass_to({first[0]}, ...)"
+    left = f"layer {labels.layer} is left, and no rank comes after this one"
+    ring = "where layers go round a ring, the next stage is the first of this pipeline again, await "
+    ring += f"model.pass_to({first[0]}, ...)"
+    if rank.layers_loaded() != {*range(rank.layers)}:
+        return f"{left}: {ring}"
+    so_far = f"which has run {numbered('layer', rank.layers_run())} so far"
+    return f"{left}, {so_far}: each stage runs model.LAYERS // stages layers; or, {ring}"
 
 
 def other_way(rank: Asked, labels: Labels, receiver: object) -> str:

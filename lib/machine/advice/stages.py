@@ -46,6 +46,17 @@ def run_by_nobody(rank: Asked) -> str:
     return f"{none}. If layer {top + 1} is for another rank, pass on to it what forward({top}, ...) has given"
 
 
+def loss_elsewhere(rank: Asked) -> str:
+    """Return which other ranks call the loss, where this one has run the last layer, and calls none; or an empty
+    text."""
+    calls = [number for number, one in sorted(rank.ranks.items()) if one.has_run(LOSS.kind, rank.layers)]
+    if rank.rank in calls or not calls or not rank.has_run(FORWARD.kind, rank.layers - 1):
+        return ""
+    there, last = numbered("rank", calls), rank.layers - 1
+    only = f"only {there} call{'s' * (len(calls) == 1)} model.loss, and rank {rank.rank} has run layer {last}, too"
+    return f"{only}: is a condition above that call true on {there} alone? Each rank that runs the last layer makes it"
+
+
 def first_gradient(rank: Asked) -> str:
     """Return that the loss makes the first gradient on this rank, where it has run the last layer on a micro-batch
     whose backward is still to come; or an empty text."""

@@ -18,7 +18,7 @@ from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
-from .stages import BOTH_ENDS, not_all_loaded, not_at_both_ends
+from .stages import BOTH_ENDS, loss_elsewhere, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
@@ -331,6 +331,7 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             last = call.rank.layers - 1
             if call.rank.has_run(FORWARD.kind, last) - call.rank.has_run(LOSS.kind, last + 1):
                 makes = f"rank {rank} has run the last layer, {last}: model.loss makes the first gradient there"
+                makes = loss_elsewhere(call.rank) or makes
                 none = [one.rank for one in call.rank.ranks.values() if not one.layers_run() and not one.is_host]
                 too = f"; {numbered('rank', none)} {'has' if len(none) == 1 else 'have'} run no layer: are all layers "
                 return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)

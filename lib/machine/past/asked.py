@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from itertools import combinations
 
 from ...basics.errors import show_axis, show_set
-from ...record.collectives import SCATTERREDUCE
+from ...record.collectives import ALLGATHER, SCATTERREDUCE
 from ...record.labels import Labels, experts_of, same_pieces, within
 from ...record.table import sums
 from ..mesh import Axis
@@ -87,6 +87,30 @@ class Asked(SumsMade):
             if axis not in loaded and (size, self.mesh.index(self.rank, axis)) == (cut, place):
                 return f"(model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)}))"
         return ""
+
+    def cut_again(self, slices: Labels) -> str:
+        """Return what to do about slices of a sequence, brought to a gather or not, that are cut in another number than
+        there are ranks; or an empty text."""
+        same = [one for one in self.log if one.labels is not None and one.group is not None]
+        same = [one for one in same if (one.labels.kind, one.labels.layer) == (slices.kind, slices.layer)]
+        gathered = [one.labels.total for one in same if one.kind == ALLGATHER.kind]
+        total, ranks = gathered[-1] if gathered else slices.total, self.mesh.ranks
+        if self.mesh.axes or total in (1, ranks):
+            return ""
+        if total == ranks**2 and any(one.kind == SCATTERREDUCE.kind for one in same):
+            call = f"model.{SCATTERREDUCE.kind}(..., {slices.layer})"
+            return f"{call} gives each rank its slice already: leave out .shard(...) of what it gives"
+        if total == ranks**2:
+            return f"it is cut twice, in {ranks} slices and each of these in {ranks}: leave out one of the .shard(...)"
+        cut = "cut as many slices as there are ranks, tensor.shard(model.rank, model.RANKS)"
+        return f"it is cut in {total}, and there {_are(ranks)}: {cut}"
+
+    def weights_cut_again(self, partial: Labels) -> str:
+        """Return what to do about partial sums of which there are more than ranks, or an empty text."""
+        if self.mesh.axes or partial.of in (1, self.mesh.ranks):
+            return ""
+        pieces = f"the weight is cut in {partial.of}, and there {_are(self.mesh.ranks)}, each with one piece of it"
+        return f"{pieces}: model.load_weights(layer, model.rank, model.RANKS), and no .shard(...) after that"
 
     def cut_of(self, layer: int) -> str:
         """Return over which ranks reduce-scatters have cut the gradient of a layer, and over which ones its weight is
@@ -277,3 +301,7 @@ class Asked(SumsMade):
         others = [one for one in self.ranks.values() if one is not self]
         known = len(others) + 1 == self.mesh.everyone
         return not known or any(one.has_loaded(layer) or one.with_gradients(layer) for one in others)
+
+
+def _are(ranks: int) -> str:
+    return "is 1 rank" if ranks == 1 else f"are {ranks} ranks"

@@ -27,6 +27,9 @@ class Unawaited:
 
     def to_await(self) -> str:
         """Return what to write: which of such calls are awaited, and when, or how many are left."""
+        labels = self.call.labels
+        if self.call.group is not None and labels is not None and labels.kind == "ActivationGrad" and labels.layer < 0:
+            return "it carries the gradient of the first input, which nobody needs: leave it out for layer 0"
         write = f"await model.{self.call.kind}(...), on the spot or later"
         if not self.done and len(self.left) > 1:
             return f"{write}: of {len(self.left)} such calls on this rank none is awaited: keep what each gives"

@@ -10,6 +10,7 @@ from ...basics.errors import numbered
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
 from ...record.shards import NONE
+from ...record.training import FORWARD
 from ..mesh import Axis
 from .awaited import Unawaited
 from .work_done import WorkDone
@@ -64,7 +65,7 @@ class SumsMade(WorkDone):
         never awaited, with which ones like it it has; or nothing."""
         for record in reversed(self.log):
             left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
-            if left and (record.labels.kind, record.layer) == (kind, layer):
+            if left and record.labels.kind == kind and layer in (record.layers or [record.layer]):
                 started = f"model.{record.kind}(..., {layer}) was started on this rank, and never awaited"
                 beside = Unawaited(self.log, self.fetched, record).awaited
                 return started + f", while {beside}" * bool(beside)
@@ -94,6 +95,29 @@ class SumsMade(WorkDone):
                 only = f"only {numbered('rank', some)} call{'s' * (len(some) == 1)} model.{verb}(..., {layer})"
                 return f"{only}: is a condition above it true there alone? {EVERY_RANK}"
         return ""
+
+    def not_gone_back(self, layer: int, batches: frozenset[int]) -> str:
+        """Return which ranks have carried these micro-batches forward through a layer, and none of them back, or that
+        no rank of a pipeline has run the layer; or an empty text."""
+        ran = {rank: one.has_run(FORWARD.kind, layer) for rank, one in sorted(self.ranks.items())}
+        if len(ran) < self.mesh.everyone or not self.summed_by(layer):
+            return ""
+        idle = [rank for rank, own in ran.items() if own & batches and not self.ranks[rank].with_gradients(layer)]
+        if idle and batches <= NONE.union(*[ran[rank] for rank in idle]):
+            have = f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'} run forward({layer}, ...), and not"
+            none = f"brought no gradient of {numbered('micro-batch', batches)} to the sum"
+            return f"{have} the backward of layer {layer}, and {none}: is a condition above that backward false there?"
+        return "" if any(ran.values()) else self.not_in_stages()
+
+    def not_in_stages(self) -> str:
+        """Return which layers no rank has run, where ranks run different ones; or an empty text."""
+        run = [one.layers_run() for one in self.ranks.values() if not one.is_host]
+        left = {*range(self.layers)}.difference(*run)
+        if not left or all(own == run[0] for own in run):
+            return ""
+        return (
+            f"no rank has run {numbered('layer', left)}: each stage runs model.LAYERS // stages layers, at every size"
+        )
 
     def not_brought(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought another gradient of a layer than the one of these micro-

@@ -164,9 +164,11 @@ class WorkDone:
 
     def runs_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return which ranks have all carried one of these micro-batches through a layer, and which ranks should; an
-        empty text where no micro-batch has gone through it on several ranks, or where these have different experts."""
+        empty text where no micro-batch has gone through it on several ranks. Of a layer with experts, to which tokens
+        come from all ranks, the others tell it."""
         if experts_of(layer, self.experts):
-            return ""
+            dense = [one for one in range(self.layers) if not experts_of(one, self.experts)]
+            return next(filter(None, (self.runs_too(one, batches) for one in dense)), "")
         for batch in sorted(batches):
             ran = [rank for rank, one in sorted(self.ranks.items()) if batch in one.has_run(FORWARD.kind, layer)]
             if len(ran) > 1:
@@ -394,6 +396,17 @@ class WorkDone:
         )
         return f"{here}: receive for the first of this rank's layers only, and only where a rank comes before"
 
+    def left_between(self, sender: int, labels: Labels, layer: int) -> str:
+        """Return that no rank has run the layers between an activation with these labels, from the rank before, and the
+        layer that reads it, though both ranks have loaded them; or an empty text."""
+        left = range(labels.layer, layer)
+        ran = [one for one in left if self.run_by_none(one, labels.batches) != labels.batches]
+        own = all(self.has_loaded(one) and not self.has_run(FORWARD.kind, one) for one in left)
+        if not left or ran or not own or self.rank != sender + 1:
+            return ""
+        ends = f"does rank {sender} end too soon, or does this one begin too late? A stage has model.LAYERS // stages"
+        return f"no rank has run {numbered('layer', left)}: {ends} layers"
+
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
@@ -401,6 +414,11 @@ class WorkDone:
     def come_in(self) -> list[tuple[int, Labels]]:
         """Return the tensors that have come as messages, in order, each with its sender."""
         return [(one.peer, one.labels) for one in self.log if one.kind == RECEIVE.kind and one.labels is not None]
+
+    def has_not_come(self, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether no gradient of a layer's weight of any of these micro-batches has come as a message."""
+        came = [one.batches for _, one in self.come_in() if (one.kind, one.layer) == ("WeightGrad", layer)]
+        return not batches & NONE.union(*came)
 
     def came_once(self, labels: Labels) -> bool:
         """Return whether a tensor with these labels has come as a message, and not again."""

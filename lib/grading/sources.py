@@ -1,0 +1,300 @@
+"""What the text of a program shows: coroutines that nobody awaits, in which nothing is done, numbers of one size only,
+and conditions that are true for one layer of a stage only, or on one rank."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from ..basics.errors import PuzzleError
+from ..course.layouts import Size
+from ..course.rules import STAGES, four_stages, own_layers
+from ..course.specs import Puzzle
+from ..record.collectives import ALLGATHER
+from ..record.table import in_stream
+from ..record.training import BACKWARD, FORWARD
+
+LONGEST = 100_000  # characters of a program that is searched
+LONGEST_CALL = 60  # characters of a call that are shown
+
+
+def never_awaited(source: str) -> str:
+    """Return what to write for a call of a coroutine function that a program defines, where what it gives is dropped,
+    or only kept in a list that nobody reads; an empty text where there is none.
+
+    >>> never_awaited("async def sums(n): ...\\nasync def ddp(model):\\n    sums(3)")
+    'await sums(3): it is called and never awaited, and a coroutine that nobody awaits does nothing'
+    >>> never_awaited("async def sums(n): ...\\nasync def ddp(model):\\n    await sums(3)")
+    ''
+    """
+    tree = _parsed(source)
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+    names -= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    does_nothing = "a coroutine that nobody awaits does nothing"
+    for call in _dropped(tree, names):
+        return f"await {_shown(call)}: it is called and never awaited, and {does_nothing}"
+    for call, kept in _only_kept(tree, names):
+        gather = f"await asyncio.gather(*{kept})"
+        return f"{_shown(call)} is put into {kept}, and never awaited: {gather} after that, since {does_nothing}"
+    return ""
+
+
+def _parsed(source: str) -> ast.Module:
+    """Return a program as a tree, which is empty where it cannot be read."""
+    try:
+        return ast.parse(source[:LONGEST])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _shown(call: ast.Call) -> str:
+    """Return a call as it is written, or its name alone where that is long."""
+    text = ast.unparse(call)
+    return text if len(text) <= LONGEST_CALL else f"{ast.unparse(call.func)}(...)"
+
+
+def _is_call(node: ast.AST, names: set[str]) -> bool:
+    """Return whether this is a call of one of these functions."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _dropped(tree: ast.Module, names: set[str]) -> Iterator[ast.Call]:
+    """Yield the calls of these functions that are a statement by themselves."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_call(node.value, names):
+            yield node.value
+
+
+def _only_kept(tree: ast.Module, names: set[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls of these functions whose results are appended to a list that is read nowhere, each with the name
+    of that list."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=kept), attr="append"), args=[ast.Call() as call]):
+                if _is_call(call, names) and not _is_read(tree, kept):
+                    yield call, kept
+
+
+def _is_read(tree: ast.Module, name: str) -> bool:
+    """Return whether a list is used for anything but to append to it."""
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
+    reads = [node for node in uses if isinstance(node.ctx, ast.Load)]
+    appends = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "append"]
+    return len(reads) > sum(_names(node.value, name) for node in appends)
+
+
+def _names(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+# -- numbers of one size ----------------------------------------------------------------------------------------------
+
+
+def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> str:
+    """Return what is asked of a program that is good at its own size only, where a number of that size stands in its
+    ``source``; nothing of numbers if that is not known, as all may be general. ``there``: a size
+    at which it is not, if that is known; axes that are as long as each other there are not taken for each other."""
+    size = puzzle.size
+    own = {size["ranks"], size["layers"], size["batches"], *(size.get("mesh") or {}).values()}
+    own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
+    own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
+    numbers = _numbers(source)
+    some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
+    found = max(own & numbers, default=0) or max(some, default=0)
+    if each := _numbers_of_ranks(source, size["ranks"]):
+        return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
+    axes_there = {1, 2} if there is None else {*(there.get("mesh") or {}).values()}
+    several = len(size.get("mesh") or ()) > 1 < len(axes_there)
+    if not found:
+        return " (is the size of one axis taken where that of another is meant?)" * several
+    such = f", such as {found},"
+    axes = ", or the size of one axis where another is" * several
+    return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"
+
+
+def _numbers_of_ranks(source: str, ranks: int) -> str:
+    """Return a list or tuple of as many different whole numbers as there are ranks, as it stands in a program; or an
+    empty text."""
+    for node in ast.walk(_parsed(source)):
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == ranks > 2:
+            values = {one.value for one in node.elts if isinstance(one, ast.Constant) and type(one.value) is int}
+            if len(values) == ranks:
+                return ast.unparse(node)
+    return ""
+
+
+def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
+    """Return what to write in place of a share of the layers that is 0 at the puzzle's own size, as there are fewer
+    layers than what they are divided by, in a program that hangs; or an empty text."""
+    size = puzzle.size
+    stuck = str(getattr(error, "problem", "")).startswith("deadlock")  # from a shell it comes as a plain PuzzleError
+    tree = _parsed(source if stuck else "")
+    known = {f"model.{name.upper()}": size[name] for name in ("ranks", "layers", "batches")}
+    all_layers = {"model.LAYERS"}  # and what else stands for them
+    for name, given in _assigned(tree):
+        if (value := _value(given, known)) is not None:
+            known[name] = value
+            all_layers |= {name} if ast.unparse(given) in all_layers else set()
+    shares = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)]
+    for node in shares:
+        if ast.unparse(node.left) in all_layers and _value(node, known) == 0:
+            would = f"{ast.unparse(node)} would be 0 here, {size['layers']} // {_value(node.right, known)}"
+            stages = f"there are {STAGES} stages" if four_stages.__name__ in puzzle.rules else "there are fewer stages"
+            return f"{would}: a stage has model.LAYERS // stages layers, and {stages}"
+    return ""
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a program assigns, each with what it is given."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if len(names) == len(given):
+                yield from ((ast.unparse(name), one) for name, one in zip(names, given, strict=True))
+            case ast.Assign(targets=[name], value=one):
+                yield ast.unparse(name), one
+
+
+def _value(node: ast.expr, known: Mapping[str, int]) -> int | None:
+    """Return what a quotient or a product of known names and numbers is, if it is one."""
+    match node:
+        case ast.Constant(value=int() as value):
+            return int(value)
+        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mult() as sign, right=right):
+            one, other = _value(left, known), _value(right, known)
+            if one is None or not other:
+                return None
+            return one // other if isinstance(sign, ast.FloorDiv) else one * other
+    return known.get(ast.unparse(node))
+
+
+def _numbers(source: str) -> set[int]:
+    """Return the whole numbers from 2 up that stand in a program's source."""
+    nodes = ast.walk(_parsed(source))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
+
+
+# -- conditions that are true for one layer only -----------------------------------------------------------------------
+
+
+def one_layer_only(puzzle: Puzzle, size: Size, source: str) -> str:
+    """Return what to write in place of a condition below which all forwards of a program stand, or all its backwards,
+    and which is true for one layer of a stage only, at a ``size`` where stages have several, while they have one at the
+    puzzle's own; or an empty text."""
+    fours, in_a_row = four_stages.__name__ in puzzle.rules, own_layers.__name__ in puzzle.rules and not size.get("mesh")
+    stages, home = (STAGES if fours else one["ranks"] for one in (size, puzzle.size))
+    if not (fours or in_a_row) or size["layers"] <= stages or puzzle.size["layers"] != home:
+        return ""
+    tree = _parsed(source)
+    turns = {one.id for node in ast.walk(tree) if isinstance(node, ast.For) for one in _names_in(node.target)}
+    for verb in (FORWARD.kind, BACKWARD.kind):
+        found = [*_tests_above(tree, verb, turns, ())]
+        if found and all(found):
+            several = f"one layer of a stage only, and here a stage has {size['layers'] // stages}"
+            whole = (
+                "first <= layer <= last, where these are the first and the last of its model.LAYERS // stages layers"
+            )
+            return f"{found[0]} for {several}: run all of them, {whole}".replace(ABOVE, f"above model.{verb}")
+    return ""
+
+
+ABOVE = "above it"
+Tests = tuple[tuple[str, str], ...]
+"""Conditions that are true for one layer only: for each the name of the layer, and what is said of it."""
+
+
+def _tests_above(node: ast.AST, verb: str, turns: Set[str], above: Tests) -> Iterator[str]:
+    """Yield for each call ``model.verb`` in a tree the innermost condition above it that is true for one layer only, in
+    words; an empty text where there is none. ``turns``: the names that loops set."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=called), args=[ast.Name(id=layer), *_]) if (
+            called == verb
+        ):
+            yield next((said for name, said in reversed(above) if name == layer), "")
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=called)) if called == verb:
+            yield ""
+    for name, field in ast.iter_fields(node):
+        below = above
+        if name == "body" and isinstance(node, ast.If):
+            below = (*above, *_of_one_layer(node.test, ast.Eq, turns))
+        for child in field if isinstance(field, list) else [field]:
+            if isinstance(child, ast.AST):
+                yield from _tests_above(child, verb, turns, below)
+            if isinstance(child, ast.If) and isinstance(child.body[-1], ast.Continue) and not child.orelse:
+                below = (*below, *_of_one_layer(child.test, ast.NotEq, turns))
+
+
+def _of_one_layer(test: ast.expr, sign: type[ast.cmpop], turns: Set[str]) -> Tests:
+    """Return the parts of a condition in which a layer is compared with a single other one."""
+    joined = ast.And if sign is ast.Eq else ast.Or
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, joined) else [test]
+    found = list[tuple[str, str]]()
+    for part in parts:
+        if not isinstance(part, ast.Compare) or not isinstance(part.ops[0], sign) or len(part.ops) > 1:
+            continue
+        for one, other in ((part.left, part.comparators[0]), (part.comparators[0], part.left)):
+            plain = all(isinstance(each, PLAIN) for each in ast.walk(other)) and not isinstance(other, ast.Constant)
+            if isinstance(one, ast.Name) and plain and not turns & {each.id for each in _names_in(other)}:
+                said = f"`{ast.unparse(part)}` {ABOVE} is {'true' if sign is ast.Eq else 'false'}"
+                found.append((one.id, said))
+    return tuple(found)
+
+
+def _names_in(tree: ast.AST) -> list[ast.Name]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+
+
+PLAIN = ast.Name | ast.Attribute | ast.BinOp | ast.Constant | ast.operator | ast.expr_context
+"""What stands in a sum or a product of names and numbers."""
+
+
+# -- collectives below a condition of a rank ---------------------------------------------------------------------------
+
+GATHERS = "gather it again"
+"""What an error says of a gather without its name."""
+
+
+def below_a_rank(fix: str, source: str) -> str:
+    """Return that a collective which a fix asks for stands in a program below a condition of a rank, before that fix;
+    or the fix alone."""
+    known = "`if` of a rank" in fix or "condition above" in fix
+    tree = _parsed("" if known else source)
+    for verb in in_stream("collective"):
+        if f"model.{verb}(" in fix or (verb == ALLGATHER.kind and GATHERS in fix):
+            for node in (one for one in ast.walk(tree) if isinstance(one, ast.If)):
+                if _is_of_a_rank(node.test) and _calls(node.body, verb) and not _calls(node.orelse, verb):
+                    below = f"a model.{verb}(...) stands below `if {ast.unparse(node.test)}`"
+                    return f"{below}, and every rank of its group has to call it. Else {fix}"
+    return fix
+
+
+def _is_of_a_rank(test: ast.expr) -> bool:
+    """Return whether a condition depends on the number of a rank."""
+    names = {each.id for each in _names_in(test)} | {
+        each.attr for each in ast.walk(test) if isinstance(each, ast.Attribute)
+    }
+    return "rank" in names
+
+
+def _calls(body: Sequence[ast.stmt], verb: str) -> bool:
+    """Return whether ``model.verb`` of all ranks is called in these statements."""
+    nodes = [node for one in body for node in ast.walk(one) if isinstance(node, ast.Call)]
+    found = [node for node in nodes if isinstance(node.func, ast.Attribute) and node.func.attr == verb]
+    return any("axis" not in {word.arg for word in node.keywords} for node in found)
+
+
+# -- what is not reached -----------------------------------------------------------------------------------------------
+
+
+def not_reached(problem: str, source: str) -> str:
+    """Return what to do about an operation that comes next, as a problem says, and that stands in a program, so that it
+    was not reached; or an empty text."""
+    for verb in in_stream("compute"):
+        called = [node.func for node in ast.walk(_parsed(source)) if isinstance(node, ast.Call)]
+        if f"comes model.{verb}(" in problem and any(
+            isinstance(one, ast.Attribute) and one.attr == verb for one in called
+        ):
+            empty = (
+                f"model.{verb} stands in the program, and is not reached: is what the loop above it goes through empty?"
+            )
+            return (
+                f"{empty} A list that is cleared is empty wherever it is kept; one that waits to be full may never be"
+            )
+    return ""
