@@ -47,7 +47,7 @@ AT_ONCE = """        grad = await model.%s(grad, layer)
 """
 UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])\n        model.set_final_weight(layer, model.weights[layer])\n"
 SUM = "        grad = await model.allreduce(grad, layer)\n"
-AFTER_WORK = ("are awaited after other work, in a later turn: await this one, too, after the loop",)
+AFTER_WORK = ("after the loop, and go on with it as with the others: those of layers",)
 SECOND_GATHER = "        weight = await model.allgather(model.weights[layer], layer)\n        grad,"
 CUT = ".shard(model.rank, model.RANKS)"
 GIVEN = "gives each rank its slice already: leave out .shard(...)"
