@@ -190,7 +190,7 @@ class Worker:
         self.wire.close()
         if self.status is None:
             self.server.say(END)
-            self.status = self.server.hear(CLEARING)
+            self.status = self.server.hear(2 * CLEARING)  # by the supervisor, and then by the server
         if self.status is None:  # somebody has ended the process that would have said it
             self.server.close()
             self.status = 128 + signal.SIGKILL
