@@ -7,6 +7,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ import pytest
 
 from lib import PuzzleError
 from lib.course.specs import puzzles
-from lib.referee import loaded, sandbox
+from lib.referee import examiner, loaded, sandbox
 from lib.referee import referee as module
+from lib.referee.examiner import Examiner
+from lib.referee.fork_server import END
 from lib.referee.loaded import Loaded, Missing, Submission
 from lib.referee.referee import Referee
 from lib.referee.sandbox import MECHANISMS, Worker, available, view
@@ -202,10 +206,36 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 def test_limits_hold(mechanism: str) -> None:
     code = """
 import resource
-print([resource.getrlimit(limit)[1] for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)])
-print(os.getsid(0) != int(open('/proc/self/stat').read().rpartition(')')[2].split()[1]))
+for name in ("AS", "FSIZE", "NOFILE", "CORE", "NPROC", "CPU"):
+    print(resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[name != "CPU"])
 """
-    assert printed_by(code, mechanism).startswith(f"[{2 << 30}, {1 << 20}, 64]")
+    *fixed, tasks, seconds = map(int, printed_by(code, mechanism).split())
+    assert fixed == [2 << 30, 1 << 20, 64, 0] and tasks > sandbox.MORE_TASKS and 20 <= seconds <= 30
+
+
+def test_a_worker_that_is_cut_off_has_no_rights_and_little_room(apart: str, sociable: None) -> None:
+    """Nor has a program that it starts, as where the system does not keep it from that."""
+    code = """
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapPrm", "CapEff", "NoNewPrivs"))])
+found = os.statvfs(os.environ["TMPDIR"])
+print(found.f_blocks * found.f_frsize)
+if not ctypes.CDLL(None).fork():
+    words = [b"grep", b"-c", b"^CapEff:.0*$", b"/proc/self/status"]
+    ctypes.CDLL(None).execve(b"/bin/grep", (ctypes.c_char_p * 5)(*words), (ctypes.c_char_p * 1)())
+os.wait()
+"""
+    zero = "0" * 16
+    assert sorted(printed_by(code, apart).splitlines()) == sorted([f"{[zero, zero, '1']}", str(sandbox.ROOM), "1"])
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc, and holds to a limit of memory")
+def test_who_judges_has_so_much_memory_at_most() -> None:
+    with closing(Examiner(20.0, [])) as judge:
+        judge.ask(Submission("x.py", HONEST))
+        assert judge.process is not None and judge.line.poll(sandbox.PATIENCE)
+        limits = Path(f"/proc/{judge.process.pid}/limits").read_text()
+    assert re.search(rf"Max address space +{examiner.MEMORY} ", limits)
 
 
 def test_cut_off_from_files_network_and_processes(apart: str, tmp_path: Path) -> None:
@@ -355,10 +385,13 @@ def test_a_worker_that_does_not_hear_its_task_to_the_end_is_not_the_graders_faul
 ) -> None:
     begin = Worker.begin
 
-    def once(self: Worker, probe: bool) -> bool:
-        return begin(self, probe) and self.end() != 0
+    def ends(self: Worker, sought: list[str]) -> bool:
+        ready = begin(self, sought)
+        self.server.say(END)
+        self.status = self.server.hear(sandbox.PATIENCE)
+        return ready
 
-    monkeypatch.setattr(Worker, "begin", once)
+    monkeypatch.setattr(Worker, "begin", ends)
     with pytest.raises(PuzzleError, match="the process ended before"):
         Referee(20.0).run(Submission("x.py", HONEST + "#" * (1 << 20)), "basic", BASIC.size, [])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lib.grading.submission import load
-from lib.referee.worker import CHARACTERS, Printed
+from lib.referee.worker import MOST_PRINTED, Printed
 
 KINDS = "class Config:\n    depth: int\n\nkind = Config.__annotations__['depth']\n"
 
@@ -126,23 +127,34 @@ def test_an_outcome_that_a_function_uses_is_named(uses: str) -> None:
 # -- where it prints ----------------------------------------------------------------------------------------
 
 
-def test_what_is_printed_to_is_a_stream() -> None:
-    kept = io.StringIO()
-    stream = Printed(kept)
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file that is printed to."""
+    monkeypatch.setattr(Printed, "left", MOST_PRINTED)
+    yield tmp_path / "printed"
+
+
+def printing_to(kept: Path) -> io.TextIOWrapper:
+    return io.TextIOWrapper(Printed(kept, "w"), "utf-8", "surrogateescape", write_through=True)
+
+
+def test_what_is_printed_to_is_a_stream(kept: Path) -> None:
+    stream = printing_to(kept)
     print("one", file=stream, flush=True)
     stream.writelines(["two\n", "three\n"])
     stream.reconfigure(line_buffering=True, encoding="utf-8")
     assert stream.buffer.write(b"four \xff\n") == 7
     stream.buffer.flush()
-    assert kept.getvalue() == "one\ntwo\nthree\nfour \ufffd\n"
+    stream.close()
+    print("five", file=stream)
+    assert kept.read_bytes() == b"one\ntwo\nthree\nfour \xff\nfive\n"
     assert (stream.encoding, stream.isatty(), stream.writable(), stream.readable()) == ("utf-8", False, True, False)
-    with pytest.raises(io.UnsupportedOperation):
-        stream.fileno()
+    io.FileIO.close(stream.buffer)  # type: ignore[arg-type]
 
 
-def test_after_so_much_nothing_is_kept() -> None:
-    kept = io.StringIO()
-    stream = Printed(kept)
-    assert stream.write("x" * (CHARACTERS - 1)) == CHARACTERS - 1
+def test_after_so_much_nothing_is_kept(kept: Path) -> None:
+    stream = printing_to(kept)
+    assert stream.write("x" * (MOST_PRINTED - 1)) == MOST_PRINTED - 1
     assert stream.write("yyy") == stream.buffer.write(b"zzz") == 3
-    assert len(kept.getvalue()) == CHARACTERS and kept.getvalue().endswith("xy")
+    assert len(kept.read_bytes()) == MOST_PRINTED and kept.read_bytes().endswith(b"xy")
+    io.FileIO.close(stream.buffer)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ data parallel who cuts a whole weight to a shard before the first operation, and
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from operator import le
 from typing import NamedTuple
 
 from ..basics.errors import Place, PuzzleError
@@ -70,10 +69,9 @@ def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_S
         steps[span.first] += span.elements
         steps[span.last + 1] -= span.elements
     slots, own = (SLOT[kind], IN_FLIGHT, INBOX) if kind == "Weight" else (SLOT[kind],), SLOT[kind]
-    needed = [*accumulate(steps)]
-    if all(map(le, needed, [event.held[own] for event in log])):
-        return  # most often
-    for event, least in zip(log, needed, strict=False):
+    for event, least in zip(log, accumulate(steps), strict=False):
+        if least <= event.held[own]:
+            continue  # most often, and what is on its way need not be looked at
         if least > (held := sum([event.held[slot] for slot in slots])) and event.kind not in MARKS:
             word, show = KINDS[kind].word, outcome.size_unit.describe
             until = "the last backward of its layer" if kind == "Weight" else "the end"

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from ..basics.errors import PuzzleError
 from ..course.layouts import Size
 from ..course.outlines import figures_elsewhere
+from ..course.specs import Puzzle
 from ..grading.answers import answer_in
 from ..grading.commandline import called
 from ..grading.fitting import fitting
@@ -30,7 +31,7 @@ from ..grading.verdict import ERROR, FAIL, TODO, Verdict
 from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .attempts import Attempt, Found
-from .loaded import GRACE, Loaded, Missing, Submission
+from .loaded import GRACE, LATE, Loaded, Missing, Submission
 from .referee import Referee
 
 LONGEST = 10_000  # characters of a message at most: it may repeat what the code has named, sent and raised
@@ -39,44 +40,6 @@ SPARE = GRACE + 1.0  # seconds more than a run may take, after which the examine
 PATIENCE = 2.0  # seconds in which it ends by itself what it is about
 DIED = "the grader failed: the process that judges has ended, often because memory ran out"
 FORK = multiprocessing.get_context("fork")
-
-
-def verdict_on(attempt: Attempt, code: Loaded) -> Verdict:
-    """Return the verdict on one attempt, whose file is loaded: ERROR if the grader itself fails."""
-    puzzle = attempt.puzzle
-    printed: list[str] = []
-    digests: list[bytes] = []  # of the runs at other sizes
-    sizes = [there.size for there in figures_elsewhere(puzzle)]
-    begun = time.perf_counter()
-
-    def run(size: Size) -> Outcome | None:
-        if not printed:
-            return code.run(puzzle.name, size, printed, puzzle.cost)
-        following = next(iter(sizes[sizes.index(size) + 1 :]), None)
-        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost, following)
-        digests.append(digest)
-        return outcome
-
-    try:
-        verdict = judge(puzzle, fitting(puzzle, run), code.noted, partial(_source, code, puzzle.name))
-        code.known.right.update(digests[: len(verdict.held_at)])
-    except Missing:
-        message = f"not attempted yet: {code.submission.file} defines no function {puzzle.name}"
-        verdict = Verdict(puzzle, TODO, message)
-    except Exception as error:
-        verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
-    seconds, said = time.perf_counter() - begun, "".join(printed[:1])
-    verdict = replace(verdict, file=code.submission.file, printed=said, seconds=seconds)
-    wrong = verdict.error and verdict.error.shown(LONGEST)
-    return replace(verdict, message=shown(verdict.message, LONGEST), error=wrong)
-
-
-def _source(code: Loaded, name: str) -> str:
-    """Return the function of a puzzle in a learner's file, with what it needs; nothing if it is not found."""
-    try:
-        return answer_in([text for _, text in sources(code.submission.file, code.submission.text)], name)
-    except (PuzzleError, ValueError, RecursionError, MemoryError):
-        return ""
 
 
 class Judge:
@@ -92,28 +55,34 @@ class Judge:
         try:
             self.code = code = self.referee.load(submission)
         except Exception as error:
-            return Found([], incomplete=f"the grader failed: {type(error).__name__}: {error}")
+            return Found([], incomplete=_failure(error))
         failed = shown(str(code.failed), LONGEST) if code.failed else ""
         return Found(code.defines, failed, code.notes.failed)
 
     def verdict(self, attempt: Attempt) -> Verdict:
-        """Return the verdict on an attempt, with what to type for a hint."""
+        """Return the verdict on an attempt, with what to type for a hint: ERROR if the grader itself fails."""
         puzzle, submission, trouble = attempt
-        if trouble:
-            verdict = _failed(attempt, FAIL, trouble)
-        elif submission is None:
-            verdict = Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
-        else:
-            try:
+        begun, printed = time.perf_counter(), list[str]()
+        try:
+            if trouble:
+                verdict = Verdict(puzzle, FAIL, trouble)
+            elif submission is None:
+                verdict = Verdict(puzzle, TODO, "not attempted yet: there is no file of it")
+            else:
                 if self.code is None or self.code.submission != submission:
                     self.close()
                     self.code = self.referee.load(submission)
-                verdict = verdict_on(attempt, self.code)
-            except Exception as error:
-                verdict = _failed(attempt, ERROR, f"the grader failed: {type(error).__name__}: {error}")
-            finally:
-                self.close()  # so that no puzzle finds what another has left
-        return replace(verdict, next_hint=f"{called()} grade --hint {puzzle.name}")
+                verdict = _judged(puzzle, self.code, printed)
+        except Missing:
+            verdict = Verdict(puzzle, TODO, f"not attempted yet: {_file(attempt)} defines no function {puzzle.name}")
+        except Exception as error:
+            verdict = Verdict(puzzle, ERROR, _failure(error))
+        seconds = time.perf_counter() - begun
+        self.close()  # so that no puzzle finds what another has left
+        wrong = verdict.error and verdict.error.shown(LONGEST)
+        verdict = replace(verdict, message=shown(verdict.message, LONGEST), error=wrong, file=_file(attempt))
+        hint = f"{called()} grade --hint {puzzle.name}"
+        return replace(verdict, printed="".join(printed[:1]), seconds=seconds, next_hint=hint)
 
     def close(self) -> None:
         """End the worker that has the file."""
@@ -122,8 +91,38 @@ class Judge:
             self.code = None
 
 
-def _failed(attempt: Attempt, status: str, why: str) -> Verdict:
-    return Verdict(attempt.puzzle, status, why, file=getattr(attempt.submission, "file", ""))
+def _judged(puzzle: Puzzle, code: Loaded, printed: list[str]) -> Verdict:
+    """Return the verdict on a puzzle in a file that is loaded, and append what each run has printed to ``printed``."""
+    digests: list[bytes] = []  # of the runs at other sizes
+    sizes = [there.size for there in figures_elsewhere(puzzle)]
+
+    def run(size: Size) -> Outcome | None:
+        if not printed:
+            return code.run(puzzle.name, size, printed, puzzle.cost)
+        following = next(iter(sizes[sizes.index(size) + 1 :]), None)
+        digest, outcome = code.run_elsewhere(puzzle.name, size, printed, puzzle.cost, following)
+        digests.append(digest)
+        return outcome
+
+    verdict = judge(puzzle, fitting(puzzle, run), code.noted, partial(_source, code, puzzle.name))
+    code.known.right.update(digests[: len(verdict.held_at)])
+    return verdict
+
+
+def _source(code: Loaded, name: str) -> str:
+    """Return the function of a puzzle in a learner's file, with what it needs; nothing if it is not found."""
+    try:
+        return answer_in([text for _, text in sources(code.submission.file, code.submission.text)], name)
+    except (PuzzleError, ValueError, RecursionError, MemoryError):
+        return ""
+
+
+def _file(attempt: Attempt) -> str:
+    return getattr(attempt.submission, "file", "")
+
+
+def _failure(error: Exception) -> str:
+    return f"the grader failed: {type(error).__name__}: {error}"
 
 
 def _work(line: Connection, timeout: float, secret: Sequence[str]) -> None:
@@ -184,12 +183,13 @@ class Examiner:
                         self.seconds, self.begun = seconds, time.monotonic()
             if time.monotonic() < self.begun + self.seconds + SPARE:
                 return None
-            late = f"the run did not end within {self.seconds:g} seconds, and could not be interrupted"
-            answer = _failed(request, FAIL, late) if isinstance(request, Attempt) else Found([], late)
+            failed = LATE.format(self.seconds)
         except (EOFError, OSError):
-            answer = _failed(request, ERROR, DIED) if isinstance(request, Attempt) else Found([], incomplete=DIED)
+            failed = ""
         self.close()
-        return answer, ""
+        if isinstance(request, Submission):
+            return Found([], failed, "" if failed else DIED), ""
+        return Verdict(request.puzzle, FAIL if failed else ERROR, failed or DIED, file=_file(request)), ""
 
     def close(self) -> None:
         """End the process, and what it is about."""

@@ -1,13 +1,12 @@
 """A process that has imported lib already, from which workers are forked, one after the other.
 
 No code of a learner's runs in it. It has no environment, and is no fork of the grader, so it knows nothing of a run
-(the servers of multiprocessing know both). For each worker it forks a supervisor, which forks the worker, waits for its
-end or the grader's, and ends all that the worker has started. What a killed supervisor leaves behind is ended here.
+(the servers of multiprocessing know both). For each worker it forks a supervisor, which forks the worker, waits for the
+grader's word or end, and ends all that the worker has started. What a killed supervisor leaves behind is ended here.
 """
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
@@ -19,36 +18,31 @@ from . import namespaces, worker
 from .namespaces import ADOPT_ORPHANS, ON_PARENTS_DEATH, keep_private, prctl
 
 READY, FORK, END = b"r", b"f", b"e"
-GLANCE = 0.01  # seconds after which one looks again whether a process has ended
 
 
 def serve() -> None:
     """Do as the grader says, at the socket that the command line names, until it hangs up: FORK brings the worker's end
-    of the line and the file for what it prints, END ends that worker. Each is answered by a byte: its exit status, or
-    128 plus the number of a signal."""
+    of the line and the file for what it prints, END ends that worker. When all of it has ended, the answer is a byte:
+    its exit status, or 128 plus the number of a signal."""
     grader = socket.socket(fileno=int(sys.argv[2]))
     prctl(ADOPT_ORPHANS, 1)
     keep_private()  # what would change it could change the next student's worker
     gc.freeze()  # what is there is shared with all workers: no collector is to touch it
     grader.sendall(READY)
-    while True:
-        request, descriptors, _, _ = socket.recv_fds(grader, 1, 2)
-        if request == FORK:
+    while (heard := socket.recv_fds(grader, 1, 2))[0]:
+        if descriptors := heard[1]:  # else the END of one whose supervisor hears nothing any more
             supervisor = os.fork()
             if not supervisor:
                 _supervise(grader, *descriptors)
             for number in descriptors:
                 os.close(number)
-            status = _status(os.waitpid(supervisor, 0)[1])
-            _end_children()
+            status = _end_children(os.waitpid(supervisor, 0)[1])
             with suppress(OSError):  # it may have hung up meanwhile
                 grader.sendall(bytes([status]))
-        elif not request:
-            os._exit(0)
 
 
 def _supervise(grader: socket.socket, line: int, output: int) -> None:
-    """Start a worker, wait for its end or the grader's word, end all that is left of it, and exit as it did."""
+    """Start a worker, wait for the grader's word, end all that is left of it, and exit as it did."""
     status = 1
     keep_private(False)  # else it may not say who is who in its namespace
     try:
@@ -57,8 +51,6 @@ def _supervise(grader: socket.socket, line: int, output: int) -> None:
                 os.dup2(here, number)
         os.close(output)
         wire = Wire(socket.socket(fileno=line))
-        if grader in select.select([grader, wire.end], [], [])[0]:
-            return  # it has changed its mind
         place = wire.receive(longest=None)
         if place["mechanism"] == "namespaces":
             namespaces.leave(place["view"], place["root"], place["home"], place["room"])
@@ -71,45 +63,31 @@ def _supervise(grader: socket.socket, line: int, output: int) -> None:
             prctl(ON_PARENTS_DEATH, signal.SIGKILL)
             worker.main(wire, place)
         wire.close()  # so that the grader hears when the worker ends
-        status = _status(_ending(child, grader))
-        with suppress(OSError):
-            os.killpg(child, signal.SIGKILL)  # those of its session that outlived it, where they do not come here
-        _end_children()
+        grader.recv(1)
+        for target in (-child, child):  # its session as well: elsewhere than on Linux none of that comes here
+            with suppress(OSError):
+                os.kill(target, signal.SIGKILL)
+        status = _end_children(os.waitpid(child, 0)[1])
     except OSError as error:
         print(error.strerror, file=sys.stderr, flush=True)
     finally:
         os._exit(status)
 
 
-def _ending(child: int, grader: socket.socket) -> int:
-    """Return how a child ended, after the grader has said so or has gone."""
-    while not select.select([grader], [], [], GLANCE)[0]:
-        if (ended := os.waitpid(child, os.WNOHANG))[0]:
-            return ended[1]
-    _end(child)
-    return os.waitpid(child, 0)[1]
-
-
-def _status(ending: int) -> int:
-    code = os.waitstatus_to_exitcode(ending)
-    return code if code >= 0 else 128 - code
-
-
-def _end(process: int) -> None:
-    with suppress(OSError):
-        if (group := os.getpgid(process)) != os.getpgrp():
-            os.killpg(group, signal.SIGKILL)  # one that forks and ends may escape, its group not
-    with suppress(OSError):
-        os.kill(process, signal.SIGKILL)
-
-
-def _end_children() -> None:
-    """End all children until there are none: when one is gone, those that it has started come here."""
+def _end_children(ending: int) -> int:
+    """End all children until there are none: when one is gone, those that it has started come here. Return the exit
+    status of the one that has ended in this way, or 128 plus the number of a signal."""
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, os.WNOHANG)
             for child in _children():
-                _end(child)
+                with suppress(OSError):
+                    if (group := os.getpgid(child)) != os.getpgrp():
+                        os.killpg(group, signal.SIGKILL)  # one that forks and ends may escape, its group not
+                with suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(ending)
+    return code if code >= 0 else 128 - code
 
 
 def _children() -> list[int]:

@@ -32,6 +32,7 @@ from .sandbox import PACKAGE, PATIENCE, Worker
 AGAIN = 3
 """How much longer than in a notebook a run on a large machine may take: it is recorded, and replayed."""
 GRACE = 2.0  # seconds that a worker has, after its own time limit, to report that it was late, and that a replay has
+LATE = "the run did not end within {:g} seconds, and could not be interrupted"
 UNTAKEN = "these lines could not be taken"
 LACKING = re.compile(r"\b(Name|Key|Attribute|Index|UnboundLocal)Error\b")
 """Python's words for a name or a value that is missing."""
@@ -283,11 +284,10 @@ class Loaded:
         try:
             return self.worker.wire.receive_line(deadline, longest)
         except TimeoutError:
-            late = f"the run did not end within {seconds:g} seconds, and could not be interrupted"
             fix = "look for a loop, or a call of something outside Python, that never ends"
-            raise PuzzleError(late, where=name, fix=fix, line="") from None
-        except (EOFError, ConnectionError):
-            status = self.worker.end(GRACE)
+            raise PuzzleError(LATE.format(seconds), where=name, fix=fix, line="") from None
+        except (EOFError, OSError):
+            status = self.worker.end()
             got = f"exit status {status}" if status <= 128 else f"ended by signal {status - 128}"
             expected, fix = "the function returns on every rank", "a program of a puzzle does not end its process"
             gone = "the process ended before the function did"

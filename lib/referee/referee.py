@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,14 +12,13 @@ from ..machine.outcome import Outcome
 from ..recording.safe import shown
 from .known import Known
 from .loaded import Loaded, Submission
-from .sandbox import MECHANISMS, Worker, available
+from .sandbox import MECHANISMS, Worker, available, hidden
 
 TRIES, PAUSE = 3, 0.2  # how often to try to start a worker, and the seconds in between
 LAST_WORDS = 300  # bytes of the output of a worker that did not start, at most: at its end it says why
 
 decided: dict[tuple[str, ...], str] = {}
 """For several mechanisms the first that works here, tried once, before any code of a learner's is there."""
-deciding = threading.Lock()
 exposed: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 """By mechanism and what is secret: what a worker has found that it must not find."""
 
@@ -61,19 +59,18 @@ class Referee:
 
     def _mechanism(self) -> str:
         """Return the mechanism of all workers, chosen once: a later failure never leads to a weaker one."""
-        with deciding:
-            several = tuple(self.mechanisms)
-            if several not in decided:
-                decided[several] = next((one for one in several[:-1] if self._works(one)), several[-1])
-            self.mechanisms = [decided[several]]
-            if (self.mechanisms[0], self.secret) not in exposed and self.mechanisms[0] != "process":
-                self._works(self.mechanisms[0])
-            return self.mechanisms[0]
+        several = tuple(self.mechanisms)
+        if several not in decided:
+            decided[several] = next((one for one in several[:-1] if self._works(one)), several[-1])
+        self.mechanisms = [mechanism] = [decided[several]]
+        if (mechanism, self.secret) not in exposed and mechanism != "process":
+            self._works(mechanism)
+        return mechanism
 
     def _works(self, mechanism: str) -> bool:
         """Return whether a worker starts in an empty folder."""
         with tempfile.TemporaryDirectory(prefix="puzzle-") as folder:
-            worker, _ = self._try(mechanism, folder, probe=True)
+            worker, _ = self._try(mechanism, folder, hidden(folder, self.secret))
         if worker is not None:
             exposed[mechanism, self.secret] = worker.found
             worker.close()
@@ -91,8 +88,9 @@ class Referee:
             raise PuzzleError(problem, got=got, fix=fix, line="")
         raise RuntimeError(f"no worker could be started:\n{said}")
 
-    def _try(self, mechanism: str, folder: str | None, probe: bool = False) -> tuple[Worker | None, str]:
-        """Return a worker that is ready, or None, and what the last one that did not start has said."""
+    def _try(self, mechanism: str, folder: str | None, sought: Sequence[str] = ()) -> tuple[Worker | None, str]:
+        """Return a worker that is ready, or None, and what the last one that did not start has said. A worker that has
+        to look for files that are hidden (``sought``) gets no code."""
         said = ""
         for tried in range(TRIES):
             time.sleep(PAUSE if tried else 0)
@@ -103,7 +101,7 @@ class Referee:
                 continue
             ready = False
             try:
-                if ready := worker.begin(probe):
+                if ready := worker.begin(sought):
                     return worker, said
                 worker.end()
                 said = worker.printed(max(0, worker.written() - LAST_WORDS)).strip()

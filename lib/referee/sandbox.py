@@ -1,6 +1,5 @@
 """Starts a worker with as little around it as the platform allows, and ends all that is left of it."""
 
-import atexit
 import os
 import shutil
 import signal
@@ -118,20 +117,14 @@ class ForkServer:
 
 
 idle: list[ForkServer] = []
-"""Servers without a worker, for the next ones that lock themselves in. In bubblewrap each worker has its own."""
-
-
-@atexit.register
-def _close_idle() -> None:
-    while idle:
-        idle.pop().close()
+"""Servers without a worker, for the next ones that lock themselves in. In bubblewrap each worker has its own. They end
+when they hear that this process has ended."""
 
 
 def _server(output: int, wrapped: Sequence[str]) -> ForkServer:
     with suppress(IndexError):
         while not wrapped:
-            server = idle.pop()
-            if server.process.poll() is None:
+            if (server := idle.pop()).process.poll() is None:
                 return server
             server.close()
     return ForkServer(output, wrapped)
@@ -141,10 +134,9 @@ class Worker:
     """A worker process, its end of the line, and what it prints."""
 
     def __init__(self, mechanism: str, folder: str | None, secret: Sequence[str] = ()) -> None:
-        self.mechanism, self.folder, self.secret = mechanism, folder, secret
+        self.mechanism, self.view = mechanism, view(folder, secret)
         self.found: list[str] = []  # what it must not find, and has found, before it got any code
         self.status: int | None = None
-        self.view = view(folder, secret)
         in_use = any(Path(path).is_relative_to("/tmp") for path, _ in self.view)
         with ExitStack() as undo:
             self.root = tempfile.mkdtemp(prefix="puzzle-")
@@ -163,12 +155,11 @@ class Worker:
                 self.server.say(FORK, theirs.fileno(), written.fileno())
             self.undo = undo.pop_all()
 
-    def begin(self, probe: bool = False) -> bool:
-        """Let it lock itself in. Return whether it has. A ``probe`` gets no code: it looks for what is to be hidden."""
+    def begin(self, sought: Sequence[str] = ()) -> bool:
+        """Let it lock itself in, and look for files that it must not find. Return whether it has."""
         place = {
             "mechanism": self.mechanism, "view": self.view, "root": self.root, "home": self.home, "room": ROOM,
-            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE,
-            "hidden": hidden(self.folder, self.secret) if probe else [],
+            "tasks": self.server.tasks + MORE_TASKS, "alone": ALONE, "hidden": sought,
         }  # fmt: skip
         deadline = time.monotonic() + PATIENCE
         try:
@@ -193,14 +184,13 @@ class Worker:
             return shown(os.pread(self.output.fileno(), 4 * OUTPUT, start).decode(errors="replace"), OUTPUT)
         return ""
 
-    def end(self, patience: float = 0.0) -> int:
-        """Wait ``patience`` seconds for the process, then end it and all that it started. Return its exit status, with
-        128 plus the number for a signal."""
-        if self.status is None:
-            self.status = self.server.hear(patience) if patience else None
+    def end(self) -> int:
+        """Hang up, and end the process and all that it started. Return its exit status, with 128 plus the number for a
+        signal."""
+        self.wire.close()
         if self.status is None:
             self.server.say(END)
-            self.status = self.server.hear(CLEARING)
+            self.status = self.server.hear(2 * CLEARING)  # by the supervisor, and then by the server
         if self.status is None:  # somebody has ended the process that would have said it
             self.server.close()
             self.status = 128 + signal.SIGKILL

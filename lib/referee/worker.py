@@ -37,7 +37,7 @@ from .seccomp import refuse_processes
 LIMITS = {"AS": 2 << 30, "FSIZE": 1 << 20, "NOFILE": 64, "CORE": 0}
 """What the system allows this process: bytes of memory and of a file, open files, no core file."""
 MOST_LINKS = 500  # files of a learner's folder that can be opened by their names alone, at most
-CHARACTERS = 100_000  # how many may be printed
+MOST_PRINTED = 100_000  # bytes that may be printed
 
 REFUSED = (
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn", "subprocess.Popen",
@@ -108,8 +108,7 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
             names, *notes = load(task["file"], task["text"], path)
         if late:
             raise PuzzleError("the code did not load in time", line=late[0])
-        if isinstance(sys.stdout, Printed):
-            sys.stdout.raw_bytes.left = CHARACTERS  # whatever was printed so far
+        Printed.left = MOST_PRINTED  # whatever was printed so far
         wire.send(["loaded", defined(names), [*map(summary, notes)]])
     except BaseException as error:
         wire.send(["failed", pack_error(_puzzle_error(error))])
@@ -180,7 +179,7 @@ def _make_quiet(hidden: list[str]) -> None:
     """Switch off drawing, grading and running, limit what is printed, and refuse what no puzzle needs."""
     switch_off()
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(lib.__file__))]
-    sys.stdout = sys.stderr = Printed(sys.stdout)
+    sys.stdout = sys.stderr = io.TextIOWrapper(Printed(1, "w"), "utf-8", "surrogateescape", write_through=True)
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (as long as the process)
     folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in hidden)
 
@@ -194,31 +193,16 @@ def _make_quiet(hidden: list[str]) -> None:
     sys.addaudithook(look)
 
 
-class Printed(io.TextIOWrapper):
-    """A text stream that drops everything after so many characters."""
+class Printed(io.FileIO):
+    """The file below stdout and stderr, which drops everything after so many bytes."""
 
-    def __init__(self, stream: Any) -> None:
-        self.raw_bytes = PrintedBytes(stream)
-        super().__init__(self.raw_bytes, "utf-8", "surrogateescape", write_through=True)  # type: ignore[arg-type]
-
-
-class PrintedBytes(io.RawIOBase):
-    """The bytes below such a stream: what is written here is printed there."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.left = stream, CHARACTERS
+    left = MOST_PRINTED  # of all there are: they write to the same file
 
     def write(self, data: Any) -> int:
         data = bytes(data)
-        if self.left > 0:
-            text = data.decode(errors="replace")[: self.left]
-            self.stream.write(text)
-            self.stream.flush()
-            self.left -= len(text)
+        super().write(data[: Printed.left])
+        Printed.left -= min(len(data), Printed.left)
         return len(data)
-
-    def writable(self) -> bool:
-        return True
 
     def close(self) -> None:
         """Stay open: whoever closes it, it is that of the whole process."""
