@@ -212,7 +212,8 @@ class WorkDone:
         ):
             return ""
         share = f"this rank has carried {numbered('micro-batch', done)} through layer 0, which is its share"
-        if none := [layer for layer in self.layers_loaded() if not self.has_run(FORWARD.kind, layer)]:
+        none = [layer for layer in self.layers_loaded() if not self.has_run(FORWARD.kind, layer)]
+        if none and first == 1:  # others' micro-batches may come to these layers by another way, as in DualPipe
             none_yet = f"and it has run {numbered('layer', none)} on none of them, and asks for one more"
             return f"{share}, {none_yet}: do the forwards of each round go through all of its layers?"
         return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
