@@ -133,7 +133,7 @@ def near(program: Program) -> Verdict:
             patch.setattr(worker, alone, lambda _: None)
         judged = pool.submit(verdict_of, program, referee)
         wire = Wire(referee.theirs)
-        with suppress(EOFError):
+        with suppress(EOFError, ConnectionError):  # it may have been asked ahead for a run that nobody waits for
             worker._work(wire, wire.receive(longest=None))
         wire.close()
         return judged.result()

@@ -36,7 +36,9 @@ def both_notes(fn: Callable[[Model], Any], size: dict[str, Any], cost: Any = Non
     whole = run(fn, **size, cost=cost, represent=False)
     highest = peak_event(whole.device_events)
     assert highest is not None
-    few, again = noted_by_few(fn, whole, highest.rank), run(fn, **size, cost=cost, _watched=highest.rank)
+    few = noted_by_few(fn, whole, highest.rank)
+    again, first = [run(fn, **size, cost=cost, _watched=highest.rank, represent=how) for how in (False, None)]
+    assert (first.events, first.peak) == (again.events, again.peak)  # noted at once, of few where that is proved
     if few is not None:
         assert (few.time, few.memory, few.events) == (again.time, again.memory, again.events)
     return few.peak if few is not None else None, again.peak
@@ -54,7 +56,7 @@ def test_they_are_those_of_the_whole_machine(name: str) -> None:
 def test_of_any_rank(watched: int) -> None:
     size = SIZES["hpz"]
     few = noted_by_few(hybrid, run(hybrid, **size, represent=False), watched)
-    assert few is not None and few.peak == run(hybrid, **size, _watched=watched).peak
+    assert few is not None and few.peak == run(hybrid, **size, _watched=watched, represent=False).peak
 
 
 def test_with_one_rank_that_differs_they_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch) -> None:

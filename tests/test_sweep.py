@@ -266,11 +266,13 @@ def test_few_ranks_of_a_large_machine_give_the_figures_of_all(monkeypatch: pytes
     programs = [*PROGRAMS, wrong, loud, *[one_rank_differs(seed, 40).function() for seed in range(12)]]
     size: dict[str, Any] = {"ranks": [8, 40], "layers": 2, "batches": lambda ranks: [ranks, 2 * ranks]}
     known: list[bool] = []
-    by_few = module._by_few
-    monkeypatch.setattr(module, "only_its_model", lambda fn: fn is not loud)  # some read a table
-    monkeypatch.setattr(module, "_by_few", lambda *given: (found := by_few(*given), known.append(bool(found)))[0])
+    few_ranks, runs = import_module("lib.running.few"), import_module("lib.running.run")
+    monkeypatch.setattr(few_ranks, "only_its_model", lambda fn: fn is not loud)  # some read a table
+    monkeypatch.setattr(
+        runs, "proved", lambda *given: (found := few_ranks.proved(*given), known.append(found is not None))[0]
+    )
     few = sweep(programs, **size, processes=1)
-    monkeypatch.setattr(module, "_by_few", lambda *given: None)
+    monkeypatch.setattr(runs, "proved", lambda *given: None)
     whole = sweep(programs, **size, processes=1)
     for one, two in zip(few.trials, whole.trials, strict=True):
         assert (one.name, one.size, one.time, one.memory, one.error) == (

@@ -84,7 +84,7 @@ class Outcome:
         return self.device_events, self.ranks
 
     @property
-    def _shares(self) -> tuple[Sequence[Event], int]:
+    def shares(self) -> tuple[Sequence[Event], int]:
         """Records as ``typical`` has them, for shares that are exact."""
         return self.typical
 
@@ -145,7 +145,7 @@ class Outcome:
 
     def _spent(self) -> str:
         """Return where the time of all ranks goes, in lines that fit, or nothing if it takes no time."""
-        parts = time_parts(*self._shares, self.time)
+        parts = time_parts(*self.shares, self.time)
         whose = "devices" if self.hosts else "ranks"
         said = f"where the time of all {whose} goes: {in_words(parts).replace(' ', FIXED).replace(f',{FIXED}', ', ')}"
         return fill(said, max(line_width(), 40), subsequent_indent="    ").replace(FIXED, " ") + "\n" if parts else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, partialmethod
+from operator import attrgetter
 from typing import Any, cast
 
 from ..basics.errors import Deadlock, PuzzleError
@@ -102,6 +103,8 @@ def recorder_of_few(layers: int, batches: int, shape: Shape, symmetry: Symmetry,
 
 class Recorder(Replay):
     """The simulator that a learner's function runs beside (see ``machine.interface``), and what has been recorded."""
+
+    methods_of = staticmethod(attrgetter("carried_out_by"))
 
     def __init__(self, simulator: LocalSimulator, layers: int, batches: int) -> None:
         super().__init__(simulator, layers, batches)

@@ -51,7 +51,8 @@ class OutcomeOfAll(Outcome):
         return chain.from_iterable(self._own.values())
 
     @property
-    def _shares(self) -> tuple[Sequence[Event], int]:
+    def shares(self) -> tuple[Sequence[Event], int]:
+        """The records of the ranks from which the others follow (see ``Outcome``)."""
         first = sorted(self._symmetry.first)
         return tuple(chain.from_iterable([self._own[rank] for rank in first])), len(first)
 

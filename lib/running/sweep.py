@@ -20,10 +20,8 @@ from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
 from ..record.score import idle_share
-from .effects import only_its_model
 from .execution import name_of
-from .noted import MANY
-from .run import Run, check_function, run
+from .run import check_function, run
 
 SIZES = ("ranks", "layers", "batches", "mesh", "node_size", "experts")
 MOST = 2000  # runs of a sweep
@@ -175,24 +173,11 @@ def _trial(fn: Callable[[Any], object], size: dict[str, Any], how: Mapping[str, 
     name = name_of(fn)
     try:
         with redirect_stdout(io.StringIO()):  # of many runs at a time nobody could read what they print
-            given = {**size, "experts": size["experts"] or 0, **how}
-            done = _by_few(fn, given) or run(fn, **given, represent=None if size["mesh"] else False)
+            done = run(fn, **{**size, "experts": size["experts"] or 0, **how})
         done.verify()
     except PuzzleError as error:
         return Trial(name, size, error=str(error).split("\n", 1)[0])
-    return Trial(name, size, done.time, done.memory, idle_share(*done.typical, done.time))
-
-
-def _by_few(fn: Callable[[Any], object], given: dict[str, Any]) -> Run | None:
-    """Return a right run of a large machine, with few ranks that stand for all. None where that is not proved."""
-    if given["ranks"] < MANY or not only_its_model(fn):
-        return None
-    try:
-        done = run(fn, **given, represent=True)
-        done.verify()
-    except PuzzleError:
-        return None
-    return done
+    return Trial(name, size, done.time, done.memory, idle_share(*done.shares, done.time))
 
 
 _shared: list[Any] = []  # filled in forked processes, to which functions of a notebook cannot be sent
