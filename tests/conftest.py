@@ -143,12 +143,23 @@ test_a_run_of_many_ranks_tells_what_all_of_them_tell test_numbers_agree_with_tra
 test_every_process_finds_the_same_log_and_nobody_waits_for_ever
 test_no_other_module_touches_what_asyncio_keeps_private test_what_a_refusal_advises_gives_a_plan
 test_states_on_hosts_take_what_a_run_takes test_who_gives_little_time_hears_of_it_once
+test_a_limit_that_strikes_inside_our_code_leaves_a_log_that_can_be_read
+test_what_is_left_out_changes_neither_the_best_nor_the_front test_a_task_of_a_variant_has_its_figures
+test_putting_off_sends_gains_what_more_moves_of_work_do_not test_the_same_files_are_written_again
+test_what_a_slow_program_does_more_often_than_the_targets_is_told test_fsdp_may_keep_weights_in_4_bytes
+test_what_is_awaited_too_soon_in_a_ring_is_named_for_the_star test_chunks_of_different_sizes_take_what_a_run_takes
+test_every_mutant_that_changes_nothing_is_one_that_is_made
 """
 """Tests that take a second or more of processor time by themselves, in files that are quick."""
 
 
 AT_ONCE = {"at_a_shell", "cheats", "executed", "truth"}
 """Fixtures that make at once what all cases of a test look at, and choose by days what they make: all cases are run."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """``make quick`` need not import a file of which it runs nothing."""
+    return ("not long" in config.option.markexpr and collection_path.stem in LONG.split()) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
