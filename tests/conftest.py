@@ -99,9 +99,9 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     guard.check()
 
 
-LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_shell test_referee test_colab
-test_notebooks test_passes test_used test_whole_gradient test_fixes test_represent test_tasks test_fuzz test_peak
-test_slowness test_sizes test_recording test_browser test_browser_player"""
+LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_passes test_referee test_shell
+test_colab test_notebooks test_bounds test_fuzz test_tasks test_fixes test_represent test_used test_whole_gradient
+test_peak test_slowness test_sizes test_recording test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
 test_recording_floods test_page_figures test_recording test_whole_gradient test_drawing_picture test_drawing_compare
