@@ -40,25 +40,28 @@ collect_ignore = [
 """What has neither tests nor doctests need not be imported to find that out: some of it imports much of torch."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Nothing that is collected becomes garbage, and to look for some took a fifth of the time. Every other worker
-    imports the files of tests from the end: pytest rewrites each of them once, and two workers meet in the middle."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Nothing that is collected becomes garbage, and to look for some took a fifth of the time. Later the collector
+    seldom looks through all of it, which took a quarter of the time of some files."""
     gc.disable()
+    try:
+        _rewrite_from_the_end(session.config)
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.unfreeze()  # now it is old
+        gc.set_threshold(700, 10, 1000)
+        gc.enable()
+
+
+def _rewrite_from_the_end(config: pytest.Config) -> None:
+    """Every other worker imports the files of tests backwards: pytest rewrites each once, and workers meet halfway."""
     if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2:
         for path in sorted(HERE.rglob("test_*.py"), reverse=True):
-            with suppress(Exception, pytest.skip.Exception):  # what fails here is told when it is collected
-                importlib.import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """All that was collected is old for the collector, which seldom looks through it: that took a quarter of some
-    files' time."""
-    gc.freeze()
-    gc.unfreeze()
-    gc.set_threshold(700, 10, 1000)
-    gc.enable()
+            if not pytest_ignore_collect(path, config):
+                with suppress(Exception, pytest.skip.Exception):  # what fails here is told when it is collected
+                    importlib.import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 @pytest.fixture(scope="session")
