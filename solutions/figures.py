@@ -164,6 +164,8 @@ def recorded_buckets(row: str) -> list[int]:
     ]
 
 
+PATIENCE = 300
+"""Seconds for a run of a build, which ends what never ends. No page depends on how fast or busy a machine is."""
 _done: dict[Any, Run] = {}
 asked: list[Run] = []
 """The runs that were asked for, since this list was emptied."""
@@ -174,7 +176,7 @@ def once(function: Callable[..., Any], *sizes: Any, **options: Any) -> Run:
     key = _same(function, sizes, options)
     found = _done.get(key) if key else None
     if found is None:
-        found = lib.run(function, *sizes, **options)
+        found = lib.run(function, *sizes, **{"timeout": PATIENCE} | options)
     if key:
         _done[key] = found
     asked.append(found)
@@ -188,7 +190,9 @@ def taken(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
     """Return time and memory of such a run. At the many other sizes of a puzzle nothing else is kept of it."""
     key = _same(function, (), options)
     if key is None or key not in _taken:
-        done = (_done.get(key) if key else None) or lib.run(function, **options)
+        done = (_done.get(key) if key else None) or lib.run(
+            function, **{"timeout": PATIENCE} | options
+        )
         _taken[key] = done.time, done.memory
     return _taken[key]
 

@@ -40,25 +40,28 @@ collect_ignore = [
 """What has neither tests nor doctests need not be imported to find that out: some of it imports much of torch."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Nothing that is collected becomes garbage, and to look for some took a fifth of the time. Every other worker
-    imports the files of tests from the end: pytest rewrites each of them once, and two workers meet in the middle."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Nothing that is collected becomes garbage, and to look for some took a fifth of the time. Later the collector
+    seldom looks through all of it, which took a quarter of the time of some files."""
     gc.disable()
+    try:
+        _rewrite_from_the_end(session.config)
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.unfreeze()  # now it is old
+        gc.set_threshold(700, 10, 1000)
+        gc.enable()
+
+
+def _rewrite_from_the_end(config: pytest.Config) -> None:
+    """Every other worker imports the files of tests backwards: pytest rewrites each once, and workers meet halfway."""
     if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2:
         for path in sorted(HERE.rglob("test_*.py"), reverse=True):
-            with suppress(Exception, pytest.skip.Exception):  # what fails here is told when it is collected
-                importlib.import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """All that was collected is old for the collector, which seldom looks through it: that took a quarter of some
-    files' time."""
-    gc.freeze()
-    gc.unfreeze()
-    gc.set_threshold(700, 10, 1000)
-    gc.enable()
+            if not pytest_ignore_collect(path, config):
+                with suppress(Exception, pytest.skip.Exception):  # what fails here is told when it is collected
+                    importlib.import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 @pytest.fixture(scope="session")
@@ -99,9 +102,9 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     guard.check()
 
 
-LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_shell test_referee test_colab
-test_notebooks test_passes test_used test_whole_gradient test_fixes test_represent test_tasks test_fuzz test_peak
-test_slowness test_sizes test_recording test_browser test_browser_player"""
+LONGEST = """test_lab test_engine_processes test_corpus test_installed test_build test_passes test_referee test_shell
+test_colab test_notebooks test_bounds test_fuzz test_tasks test_fixes test_represent test_used test_whole_gradient
+test_peak test_slowness test_sizes test_recording test_browser test_browser_player"""
 """Files that take longest begin first: if one of them were the last, all workers but one would have nothing to do."""
 LONG = """test_corpus test_passes test_fuzz test_bounds test_chain test_represent test_plain_machine test_papers
 test_recording_floods test_page_figures test_recording test_whole_gradient test_drawing_picture test_drawing_compare
@@ -143,12 +146,23 @@ test_a_run_of_many_ranks_tells_what_all_of_them_tell test_numbers_agree_with_tra
 test_every_process_finds_the_same_log_and_nobody_waits_for_ever
 test_no_other_module_touches_what_asyncio_keeps_private test_what_a_refusal_advises_gives_a_plan
 test_states_on_hosts_take_what_a_run_takes test_who_gives_little_time_hears_of_it_once
+test_a_limit_that_strikes_inside_our_code_leaves_a_log_that_can_be_read
+test_what_is_left_out_changes_neither_the_best_nor_the_front test_a_task_of_a_variant_has_its_figures
+test_putting_off_sends_gains_what_more_moves_of_work_do_not test_the_same_files_are_written_again
+test_what_a_slow_program_does_more_often_than_the_targets_is_told test_fsdp_may_keep_weights_in_4_bytes
+test_what_is_awaited_too_soon_in_a_ring_is_named_for_the_star test_chunks_of_different_sizes_take_what_a_run_takes
+test_every_mutant_that_changes_nothing_is_one_that_is_made
 """
 """Tests that take a second or more of processor time by themselves, in files that are quick."""
 
 
 AT_ONCE = {"at_a_shell", "cheats", "executed", "truth"}
 """Fixtures that make at once what all cases of a test look at, and choose by days what they make: all cases are run."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """``make quick`` need not import a file of which it runs nothing."""
+    return ("not long" in config.option.markexpr and collection_path.stem in LONG.split()) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

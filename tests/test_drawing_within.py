@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from solutions.p13_one_f_one_b import one_f_one_b
 HIDDEN, EXPOSED = "traffic within layers, hidden by products", "and exposed"
 
 
+@cache
 def done(batches: int = 8, **given: Any) -> Run:
     cost = H100_DGX.cost(LLAMA_3_70B, tensor=8, sequence_parallel=True, **given)
     return run(one_f_one_b, ranks=4, layers=4, batches=batches, cost=cost, timeout=None)

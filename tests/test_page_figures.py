@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import lib
 from lib import Cost
 from solutions import build, figures
 
@@ -212,3 +214,10 @@ def test_every_page_is_checked() -> None:
     assert len(paths) >= 30
     for path in paths:
         build.check_figures(path, build.read_cells(path))
+
+
+def test_no_page_depends_on_how_fast_a_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lib, "run", lambda *_, timeout, **__: SimpleNamespace(time=timeout, memory=0))
+    assert figures.once(lambda model: model, 2).time == figures.PATIENCE
+    assert figures.taken(lambda model: model, ranks=2) == (figures.PATIENCE, 0)
+    assert figures.once(lambda model: model, 2, timeout=1).time == 1

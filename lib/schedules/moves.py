@@ -12,7 +12,7 @@ until after other work, as long as that helps, and nothing else moves.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -102,50 +102,69 @@ def one_by_one(task: Task) -> Rows:
 def by_rule(task: Task, rule: Rule) -> Rows | None:
     """Return rows that are made by the rule, or None if it gets stuck."""
     work, hop = task.prices.work, task.prices.send + task.prices.receive
-    forward = float(work[FORWARD])
     rows: Rows = [[] for _ in range(task.ranks)]
     clock: list[TimeUnits] = [0] * task.ranks
-    held, room = [0] * task.ranks, [*map(task.room, range(task.ranks))]
+    held = [0] * task.ranks
     next_up: list[dict[str, int]] = [dict.fromkeys((FORWARD, *task.back), 0) for _ in range(task.stages)]
     there: dict[Work, TimeUnits] = {(FORWARD, 0, mb): 0 for mb in range(task.batches)}
-
-    def possible(place: int) -> Iterator[tuple[float, TimeUnits, Work]]:
-        for stage in task.mine[place]:
-            for kind, mb in next_up[stage].items():
-                if mb == task.batches or (began := there.get((kind, stage, mb))) is None:
-                    continue
-                begins, rank = max(began, clock[place]), 0.0
-                if kind == FORWARD:
-                    lower = len(task.mine[place]) > 1 and stage == task.mine[place][0]
-                    if held[place] + 2 + rule.free[place] + rule.spare[place] * lower > room[place]:
-                        continue
-                    rank = forward * rule.ahead[place] * lower + 0.1
-                elif kind == BACKWARD_WEIGHT:
-                    rank = forward * rule.back[place] + 0.2
-                yield float(begins) + rank, begins, (kind, stage, mb)
+    possible = _what_is_possible(task, rule, next_up, there)
+    best = [possible(place, 0, 0) for place in range(task.ranks)]
 
     for _ in range(task.stages * task.batches * (1 + len(task.back))):
-        options = [(*min(found), place) for place in range(task.ranks) if (found := [*possible(place)])]
+        options = [(*one, place) for place, one in enumerate(best) if one]
         if not options:
             return None
         _, begins, (kind, stage, mb), place = min(options, key=lambda one: (one[1], one[0]))
         clock[place] = ends = begins + work[kind]
         rows[place].append((kind, stage, mb))
         next_up[stage][kind] += 1
+        after = stage  # where something is there now, besides
         if kind == FORWARD:
             held[place] += 1
             if stage + 1 < task.stages:
-                there[FORWARD, stage + 1, mb] = ends + hop * (task.rank_of[stage + 1] != place)
+                after = stage + 1
+                there[FORWARD, after, mb] = ends + hop * (task.rank_of[after] != place)
             else:
                 there[task.back[0], stage, mb] = ends + task.prices.loss
-            continue
-        held[place] += 1 if kind != task.back[-1] else -len(task.back)
-        if kind == task.back[0]:
-            if len(task.back) > 1:
-                there[BACKWARD_WEIGHT, stage, mb] = ends
-            if stage:
-                there[kind, stage - 1, mb] = ends + hop * (task.rank_of[stage - 1] != place)
+        else:
+            held[place] += 1 if kind != task.back[-1] else -len(task.back)
+            if kind == task.back[0]:
+                if len(task.back) > 1:
+                    there[BACKWARD_WEIGHT, stage, mb] = ends
+                if stage:
+                    after = stage - 1
+                    there[kind, after, mb] = ends + hop * (task.rank_of[after] != place)
+        for one in {place, task.rank_of[after]}:  # nothing else has changed for the other ranks
+            best[one] = possible(one, clock[one], held[one])
     return rows
+
+
+Option = tuple[float, TimeUnits, Work]
+"""A piece of work that a rank can do next: when it would begin, with what the rule adds to that, and when it can."""
+
+
+def _what_is_possible(
+    task: Task, rule: Rule, next_up: Sequence[Mapping[str, int]], there: Mapping[Work, TimeUnits]
+) -> Callable[[int, TimeUnits, int], Option | None]:
+    """Return what finds a rank's next piece of work, from when it is free and how many activations it holds."""
+    forward, room = float(task.prices.work[FORWARD]), [*map(task.room, range(task.ranks))]
+
+    def options(place: int, clock: TimeUnits, held: int) -> Iterator[Option]:
+        for stage in task.mine[place]:
+            for kind, mb in next_up[stage].items():
+                if mb == task.batches or (began := there.get((kind, stage, mb))) is None:
+                    continue
+                begins, rank = max(began, clock), 0.0
+                if kind == FORWARD:
+                    lower = len(task.mine[place]) > 1 and stage == task.mine[place][0]
+                    if held + 2 + rule.free[place] + rule.spare[place] * lower > room[place]:
+                        continue
+                    rank = forward * rule.ahead[place] * lower + 0.1
+                elif kind == BACKWARD_WEIGHT:
+                    rank = forward * rule.back[place] + 0.2
+                yield float(begins) + rank, begins, (kind, stage, mb)
+
+    return lambda place, clock, held: min(options(place, clock, held), default=None)
 
 
 def moved(
