@@ -51,7 +51,8 @@ PUZZLE = {
 #
 # The same machine, the same prices and the same pieces as in puzzle 9: all weights on every rank, each until the last
 # backward of its layer, of every optimizer state only shard `r` of `RANKS` on rank `r`, two micro-batches on each
-# rank. No state is ever sent, and no weight that is not for use. Now use less memory for the gradients.
+# rank. No state is ever sent, and no weight that is not for use. After the last backward of its layer a weight may
+# be cut to the piece that this rank updates: `shard` cuts it as it cuts a state. Now use less memory for the gradients.
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -159,6 +159,7 @@ TASKS = {
         ("No state is ever sent", "states_stay", LOOKED_AT),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
         ("Now use less memory", TARGET, "ZeRO-1: whole gradients"),
+        explains="After the last backward",
     ),
     "checkpointing": task(
         "nothing kept",
