@@ -550,3 +550,15 @@ def test_the_fields_of_the_json_are_those_that_are_documented(tmp_path: Path) ->
     assert whole == documented().keys()
     assert {frozenset(row) for row in results} == {frozenset(results[0])}
     assert f"| {told['version']}. It changes" in (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")
+
+
+def test_the_environment_may_name_the_file_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLM_TRAINING_PUZZLES_PROGRESS", str(tmp_path / "kept" / NAME))
+    keep([Verdict(puzzles()["ddp"], PASS, "", True, 1.0, 1)])
+    assert passed(tmp_path / "kept") == ["ddp"]
+
+
+def test_a_folder_in_the_place_of_the_file_is_named_as_such(tmp_path: Path) -> None:
+    a_folder(tmp_path / NAME)
+    note = keep([Verdict(puzzles()["ddp"], PASS, "", True, 1.0, 1)], tmp_path)
+    assert "it is a folder: give it another name; LLM_TRAINING_PUZZLES_PROGRESS names the folder that" in note

@@ -48,7 +48,8 @@ def kept_in(folder: Path | None = None) -> Path:
     """Return the folder where progress is kept: the one that the environment names, else ``folder``, else that of the
     script that runs, else the current one, which is a notebook's own."""
     if named := os.environ.get(FOLDER):
-        return Path(named)
+        path = Path(named)
+        return path.parent if path.name == NAME and not path.is_dir() else path  # whoever names the file itself
     if folder is not None:
         return folder
     main = sys.modules["__main__"]
@@ -89,7 +90,8 @@ class Progress:
         self.answers: dict[str, str] = {}
         try:
             if self.path.exists() and not self.path.is_file():
-                raise OSError(errno.EINVAL, "it is no file")
+                what = f"it is a folder: give it another name; {FOLDER} names the folder that {NAME} is in"
+                raise OSError(errno.EINVAL, what if self.path.is_dir() else "it is no file")
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             version = kept["version"]
         except FileNotFoundError:
