@@ -18,6 +18,7 @@ from ..course.outlines import (
 from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past.work_done import dealt
+from ..machine.uneven import better_shares
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
@@ -110,6 +111,23 @@ class Late(NamedTuple):
     between: tuple[Event, ...]  # what the sender has computed instead
 
 
+def shares_of(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return how else the ranks could share the batch, where each micro-batch is on one rank, all that run any layer
+    run the same ones, and the busiest of them could have less to do; or an empty text."""
+    carried: dict[int, set[int]] = {rank: set() for rank in range(outcome.ranks)}
+    layers = defaultdict[int, set[int | None]](set)
+    for event in outcome.events:
+        if event.kind == FORWARD.kind:
+            carried[event.rank] |= event.batches
+            layers[event.rank].add(event.layer)
+    apart = sum(map(len, carried.values())) == len(set[int]().union(*carried.values()))
+    if not apart or any(own != next(iter(layers.values())) for own in layers.values()):
+        return ""
+    uneven = cost_named(puzzle.cost).uneven
+    counts = {rank: len(batches) for rank, batches in carried.items()}
+    return better_shares(counts, dict(uneven.slow) if uneven is not None else {})
+
+
 class Slowness:
     """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one; ``lines_at``: finds the
     learner's lines at these places of a rank's log."""
@@ -132,7 +150,7 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
-        slow = self.on_the_slow_rank()
+        slow = shares_of(self.outcome, self.puzzle)
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
             self.all_on_each() or self.on_several() or self.on_few(),
@@ -176,23 +194,6 @@ class Slowness:
                     f"{numbered('rank', on)} all run layer {layer} on {numbered('micro-batch', same)}, where one rank "
                 )
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
-        return ""
-
-    def on_the_slow_rank(self) -> str:
-        """Return that a rank that is slower than the others has more micro-batches than one of these, with what to
-        write; or an empty text."""
-        uneven = cost_named(self.puzzle.cost).uneven
-        carried: dict[int, set[int]] = {rank: set() for rank in range(self.outcome.ranks)}
-        for event in self.outcome.events:
-            if event.kind == FORWARD.kind:
-                carried[event.rank] |= event.batches
-        counts = {rank: len(batches) for rank, batches in carried.items()}
-        fewest = min(counts, key=lambda rank: counts[rank])
-        for rank, factor in dict(uneven.slow if uneven is not None else ()).items():
-            if counts[rank] > counts[fewest]:
-                slow = f"rank {rank} is the slow one, a forward takes it {float(factor):g} times as long, and it has"
-                has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
-                return f"{has}: let the slow rank be the one that has {counts[fewest]}"
         return ""
 
     def on_few(self) -> str:

@@ -382,6 +382,7 @@ class LocalSimulator:
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
+    empty_share = staticmethod(RankState.empty_share)
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)
