@@ -7,9 +7,11 @@ import pytest
 
 from lib import grade
 from lib.grading.verdict import FAIL
-from tests.corpus import Program, changed
+from tests.answers import ANSWERS
+from tests.corpus import Program, changed, whole
 from tests.corpus.mistakes import MINE
-from tests.test_corpus import LONG, function
+from tests.corpus.p24_compose import GATHER, PIECE, STATE, SUM
+from tests.test_corpus import LONG, function, near
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -51,6 +53,73 @@ ROWS = [
     Row(straggler("none for the slow rank", "range(model.rank - 1, model.BATCHES, model.RANKS - 1) if model.rank else []"), ("There are 43 for 4 ranks, so give each rank some: " + FAIR,), ("fake_grad",)),
     Row(changed("repair_straggler", "by speed", ("    mine = " + MINE + "\n", BY_SPEED)), ("with 3 ranks, 3 layers, 5 micro-batches", "rank 0 is the slow one", "it has 2 micro-batches, rank 1 has 1: let the slow rank be the one that has 1"), ("whatever model.RANKS",)),
 ]  # fmt: skip
+
+
+# -- sums that the experts need not, pieces of the state, several micro-batches at once -------------------------------
+
+OF_EXPERTS = "        if not model.experts(layer):\n            grad = await model.allreduce(grad, layer)\n"
+UPDATE_WITH = "update with what model.backward_expert gives"
+
+
+def experts(name: str, *lines: str) -> Program:
+    """The solution of R10 with these lines in place of the sum."""
+    return changed("repair_experts", name, (OF_EXPERTS, "".join(f"        {line}\n" for line in lines)))
+
+
+MISSING = "model.fake_grad(layer, [b for b in range(model.BATCHES) if b != model.rank])"
+ROWS += [
+    Row(experts("an axis of experts", 'grad = await model.allreduce(grad, layer, axis="expert" if model.experts(layer) else None)'), ("no sum is needed", UPDATE_WITH), ("leave out axis", "give it one")),
+    Row(experts("an axis of experts, and a scatter", "if model.experts(layer):", '    grad = await model.scatterreduce(grad, layer, axis="expert")', "else:", "    grad = await model.allreduce(grad, layer)"), ("no sum is needed", UPDATE_WITH), ("leave out axis",)),
+    Row(experts("an axis for all others", 'if not model.experts(layer):', '    grad = await model.allreduce(grad, layer, axis="data")'), ("leave out axis, and all ranks take part",), ("no sum is needed",)),
+    Row(experts("the others are made up", "if model.experts(layer):", f"    grad = grad + {MISSING}", "else:", "    grad = await model.allreduce(grad, layer)"), ("their gradient lacks nothing: leave what is made up out", UPDATE_WITH), ("fake_grad(layer, [])",)),
+    Row(experts("the others are made up for all", f"grad = grad + {MISSING}"), ("their gradient lacks nothing: leave what is made up out",)),
+]  # fmt: skip
+WHOLE = changed(
+    "compose",
+    "whole states",
+    (STATE, "state"),
+    (SUM, SUM.replace("scatterreduce", "allreduce")),
+    (PIECE, "piece = model.weights[layer]"),
+    (GATHER, "model.weights[layer] = piece"),
+)
+
+
+def thick(name: str, *edits: tuple[str, str]) -> Program:
+    """Puzzle 24 with thick stages, with these edits."""
+    source = ANSWERS["compose"]
+    for old, new in edits:
+        assert old in source, f"{name}: {old!r} is not in the program"
+        source = source.replace(old, new)
+    return whole("compose", name, source)
+
+
+FOUR = [("get_activation([b])", "get_activation(b)"), ("    todo = list(range(copy, model.BATCHES, copies))\n", "    todo = list(range(copy, model.BATCHES, copies))\n    todo = [tuple(todo[i : i + 4]) for i in range(0, len(todo), 4)]\n")]  # fmt: skip
+BY_Z = [
+    ('stage = model.axis_index("y") * model.axis_size("z") + model.axis_index("z")', 'stage, stages = model.axis_index("z"), model.axis_size("z")'),
+    ('    stages = model.axis_size("y") * model.axis_size("z")\n', ""),
+    ('copy, copies = model.axis_index("x"), model.axis_size("x")', 'y, ys = model.axis_index("y"), model.axis_size("y")\n    copy, copies = model.axis_index("x") * ys + y, model.axis_size("x") * ys'),
+    ('l, axis="x")\n        piece = model', 'l, axis="x")\n        grad = await model.scatterreduce(grad, l, axis="y")\n        piece = model'),
+    ('        model.set_final_weight(l, await model.allgather(piece, l, axis="x"))', '        piece = await model.allgather(piece, l, axis="y")\n        model.set_final_weight(l, await model.allgather(piece, l, axis="x"))'),
+]  # fmt: skip
+AT_ONCE = "each forward is of 4 micro-batches at once, in the target's program of one"
+COSTS += [
+    Row(thick("four at once", *FOUR), (AT_ONCE,), ("sum over the ranks once",)),
+    Row(thick("four at once, and sums over two axes", *FOUR, *BY_Z), (AT_ONCE, "deal the layers out"), ("sum over the ranks once",)),
+    Row(thick("sums over two axes", *BY_Z), ("deal the layers out",), ("sum over the ranks once", "at once")),
+]  # fmt: skip
+
+
+def test_whole_states_are_cut_and_the_weight_is_not() -> None:
+    here = grade(function(WHOLE), "compose", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right, here.message
+    assert "state.shard(i, n), and the weight whole; then sum with model.scatterreduce" in here.costs_memory
+    assert "model.load_weights(layer, shard, total)" not in here.costs_memory
+
+
+def test_a_shell_says_the_same() -> None:
+    for row in ROWS[::4]:
+        here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+        assert all(words in near(row.program).message for words in row.says), here.message
 
 
 @pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

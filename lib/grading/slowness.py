@@ -155,6 +155,7 @@ class Slowness:
         said = [
             self.all_on_each() or self.on_several() or self.on_few(),
             waits,
+            self.several_at_once(),
             slow or more,
             self.in_lists(),
             *(order[::-1] if self.order.thick or self.goal == "star" else order),
@@ -195,6 +196,19 @@ class Slowness:
                 )
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
         return ""
+
+    def several_at_once(self) -> str:
+        """Return how many micro-batches a forward of a pipeline is of, where those of the goal's program are of one
+        each; or an empty text."""
+        runs = [event for event in self.outcome.events if event.kind == FORWARD.kind and not event.words]
+        sizes, whole = {len(event.batches) for event in runs}, self.outcome.layers * self.outcome.batches
+        all_layers = len({event.layer for event in runs if event.rank == 0}) == self.outcome.layers
+        theirs = self.known.get((FORWARD.kind, False), Effort(0, 0.0)).times
+        if all_layers or min(sizes, default=1) < 2 or theirs * self.outcome.ranks != whole:
+            return ""
+        many = " or ".join(map(str, sorted(sizes)))
+        said = f"each forward is of {many} micro-batches at once, in the {self.goal}'s program of one"
+        return f"{said}: with smaller steps the next stage begins sooner"
 
     def on_few(self) -> str:
         """Return which ranks run no layer, where the busiest one does more forwards than in the goal's program; or an
@@ -341,8 +355,8 @@ class Slowness:
         own = max(map(len, batches.values()), default=1)
         known = known or sum(one.times for (verb, _), one in self.known.items() if sums(verb))
         calls = Counter((event.rank, event.layer) for event in self.outcome.events if event.kind == kind)
-        each = max(calls.values(), default=0) >= own > known
-        if not sums(kind) or own < 2 or (times != own * known and not each):
+        each = own > 1 and max(calls.values(), default=0) >= own  # over two axes in turn a sum is two calls
+        if not sums(kind) or not each or (times != own * known and own <= known):
             return ""
         return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
 
