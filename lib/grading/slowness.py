@@ -150,10 +150,11 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
-        slow = shares_of(self.outcome, self.puzzle)
+        many = self.all_on_each() or self.on_several() or self.on_few()
+        slow = "" if many else shares_of(self.outcome, self.puzzle)
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
-            self.all_on_each() or self.on_several() or self.on_few(),
+            many,
             waits,
             self.several_at_once(),
             slow or more,
