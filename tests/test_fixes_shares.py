@@ -109,6 +109,40 @@ COSTS += [
 ]  # fmt: skip
 
 
+# -- backwards that are left out after the last forward ---------------------------------------------------------------
+
+BY_TURNS = """\
+    for turn, work in enumerate(backwards, ahead):
+        await backward(*work)
+        if turn < len(forwards):
+            await forward(*forwards[turn])
+"""
+STEADY = """\
+    steady = len(forwards) - ahead
+    for turn in range(steady):
+        await backward(*backwards[turn])
+        await forward(*forwards[turn + ahead])
+    for work in {}:
+        await backward(*work)
+"""
+
+
+def cools_down(name: str, work: str, *says: str) -> Row:
+    """Return the row of the solution of puzzle 14 with these backwards after the last forward."""
+    program = changed("interleaved", name, (BY_TURNS, STEADY.format(work)))
+    return Row(program, says, ("in the same order", "one pass_to for each micro-batch"))
+
+
+LEFT_OUT = "of micro-batch {}: is that one left out after the last forward?"
+ROWS += [
+    cools_down("the cool-down skips one", "backwards[steady + 1 :]", LEFT_OUT.format(1)),
+    cools_down("the cool-down skips two", "backwards[steady + 2 :]", LEFT_OUT.format(1)),
+    cools_down("the cool-down skips every other one", "backwards[steady::2]", LEFT_OUT.format(2)),
+    cools_down("the cool-down begins too late", "backwards[ahead:]", LEFT_OUT.format(1)),
+    cools_down("the cool-down has the last round only", "[(layer, mb) for layer in reversed(mine) for mb in rounds[-1]]", LEFT_OUT.format(1)),
+]  # fmt: skip
+
+
 def test_whole_states_are_cut_and_the_weight_is_not() -> None:
     here = grade(function(WHOLE), "compose", timeout=LONG).verdict  # type: ignore[arg-type]
     assert here.status == FAIL and here.right, here.message

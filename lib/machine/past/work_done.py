@@ -256,6 +256,19 @@ class WorkDone:
             return f"{share}, {none_yet}: do the forwards of each round go through all of its layers?"
         return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
 
+    def left_out_at_the_end(self, grad: Labels) -> str:
+        """Return which backward this rank may have left out, where it is through with its forwards, of which some came
+        after its first backward, and then takes a gradient for another backward; or an empty text."""
+        done = [record.kind for record in self.log if record.kind in (FORWARD.kind, BACKWARD.kind)]
+        forwards, backwards = done.count(FORWARD.kind), done.count(BACKWARD.kind)
+        by_turns = BACKWARD.kind in done and FORWARD.kind in done[done.index(BACKWARD.kind) :]
+        left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
+        if not by_turns or forwards < len(self.layers_loaded()) * self.batches or not grad.batches <= left:
+            return ""
+        next_one = f"backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
+        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
+        return f"{so_far}; the gradient that comes now is for {next_one}: is that one left out after the last forward?"
+
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
         return frozenset(self._past().gradients.get(layer, NONE))
