@@ -133,7 +133,7 @@ def cools_down(name: str, work: str, *says: str) -> Row:
     return Row(program, says, ("in the same order", "one pass_to for each micro-batch"))
 
 
-LEFT_OUT = "of micro-batch {}: is that one left out after the last forward?"
+LEFT_OUT = "of micro-batch {}: is that one left out after the last forward, or in another place there?"
 ROWS += [
     cools_down("the cool-down skips one", "backwards[steady + 1 :]", LEFT_OUT.format(1)),
     cools_down("the cool-down skips two", "backwards[steady + 2 :]", LEFT_OUT.format(1)),

@@ -265,9 +265,11 @@ class WorkDone:
         left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
         if not by_turns or forwards < len(self.layers_loaded()) * self.batches or not grad.batches <= left:
             return ""
-        next_one = f"backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
         so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
-        return f"{so_far}; the gradient that comes now is for {next_one}: is that one left out after the last forward?"
+        comes = (
+            f"the gradient that comes now is for backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
+        )
+        return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
 
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
