@@ -13,7 +13,7 @@ from tests.corpus.mistakes import MINE
 from tests.corpus.p24_compose import GATHER, PIECE, STATE, SUM
 from tests.test_corpus import LONG, function, near
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import BACKWARDS, SUMS, check_words
 
 IN_TURN = "range(model.rank, model.BATCHES, model.RANKS)"
 FAIR = "10 for rank 0, which is slow (a forward takes it 1.1 times as long), and 11 for each of the others"
@@ -141,6 +141,44 @@ ROWS += [
     cools_down("the cool-down begins too late", "backwards[ahead:]", LEFT_OUT.format(1)),
     cools_down("the cool-down has the last round only", "[(layer, mb) for layer in reversed(mine) for mb in rounds[-1]]", LEFT_OUT.format(1)),
 ]  # fmt: skip
+
+QUEUED = """\
+        part = await model.scatterreduce(grad, layer, axis="shard")
+        queue.append((layer, model.allreduce(part, layer, axis="replica")))
+        if len(queue) > 1:
+            await finish(*queue.pop(0))
+"""
+FINISH = """\
+    queue = []
+
+    async def finish(layer, call):
+        grad = await model.allgather(await call, layer, axis="shard")
+        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+
+"""
+LAST = "    return model"
+
+
+def queued(name: str, last: str, *says: str) -> Row:
+    """Return the row of the solution of puzzle 20 with sums that are awaited a turn later, and this after the loop."""
+    return Row(
+        changed("hierarchical", name, (SUMS, QUEUED), (BACKWARDS, FINISH + BACKWARDS), (LAST, last + LAST)), says
+    )
+
+
+ONE_LAYER = "with one layer no later turn of a loop over the layers does that: await what is left after it"
+ROWS += [
+    queued(
+        "all but one of the queue", "    for one in queue[: model.LAYERS - 1]:\n        await finish(*one)\n", ONE_LAYER
+    ),
+    queued(
+        "the last one, where there are others",
+        "    if model.LAYERS > 1:\n        await finish(*queue.pop(0))\n",
+        ONE_LAYER,
+    ),
+    queued("nothing after the loop", "", "await that of layer 0 after the loop, and go on with it as with the others"),
+]
 
 
 def test_whole_states_are_cut_and_the_weight_is_not() -> None:
