@@ -74,6 +74,18 @@ ROWS += [
     Row(experts("the others are made up", "if model.experts(layer):", f"    grad = grad + {MISSING}", "else:", "    grad = await model.allreduce(grad, layer)"), ("their gradient lacks nothing: leave what is made up out", UPDATE_WITH), ("fake_grad(layer, [])",)),
     Row(experts("the others are made up for all", f"grad = grad + {MISSING}"), ("their gradient lacks nothing: leave what is made up out",)),
 ]  # fmt: skip
+PIECE_OF = "piece = (model.rank, model.RANKS) if model.experts(layer) else (0, 1)"
+ROWS += [
+    Row(
+        changed("repair_experts", name, (PIECE_OF, f"piece = {piece}")),
+        ("the tokens go to experts", "model.load_weights(1, model.rank, model.RANKS)"),
+        ("expected:", "got:"),
+    )
+    for name, piece in (
+        ("whole experts", "(0, 1)"),
+        ("the first experts everywhere", "(0, model.RANKS) if model.experts(layer) else (0, 1)"),
+    )
+]
 WHOLE = changed(
     "compose",
     "whole states",
