@@ -334,8 +334,8 @@ ROWS = [
     ),
     Row(
         wrong("repair_straggler", "shifted by one", (MINE, MINE.replace("model.rank,", "model.rank + 1,"))),
-        ("has not run on micro-batch 0 by then, on any rank; rank 0 has 11, rank 1 has 11, rank 2 has 10, rank 3 has 10: give it to rank 2",),
-        (MINE, "model.rank + a multiple"),
+        ("has not run on micro-batch 0 by then, on any rank; rank 0 has 11, rank 1 has 11, rank 2 has 10, rank 3 has 10; they begin with micro-batches 1-4: let them begin with 0-3",),
+        (MINE, "model.rank + a multiple", "give it to rank 2"),
     ),
     Row(
         wrong("repair_straggler", "the slow rank drops one", (MINE, "list(" + MINE + ")[: None if model.rank else -1]")),

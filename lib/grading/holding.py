@@ -240,6 +240,11 @@ class Excess:
         sooner = f"let these weight halves come sooner on rank {self.peak.rank}"
         return f"{wait}: {sooner}, at the soonest each right after the input half of its layer"
 
+    def _weights_are_whole(self) -> bool:
+        """Return whether the goal's program has no pieces of weights at its peak, but all of them."""
+        weights = [group.what for group in solution_peak(self.puzzle, self.goal) if group.memory == "weights"]
+        return bool(weights) and not any("/" in what for what in weights)
+
     def _in_use(self, held: Held) -> bool:
         """Return whether the operation that begins at the peak reads it."""
         return held.last == self.peak.at
@@ -356,6 +361,9 @@ class Excess:
             return ""
         if held.following is None:
             return self._fix_of_unread(held, kind, made)
+        if pieces and kind == "OptState" and self._weights_are_whole():
+            piece = "keep this rank's piece of the state only, state.shard(i, n), and the weight whole; then sum with"
+            return f"{piece} model.scatterreduce, update that piece of the weight, weight.shard(i, n), and gather it."
         if pieces and made in LOADS:
             return f"load a piece only: model.{made}(layer, shard, total)."
         if made in LOADS:

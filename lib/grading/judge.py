@@ -35,7 +35,7 @@ from .fitting import fitting
 from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
-from .slowness import Slowness
+from .slowness import Slowness, shares_of
 from .sources import below_a_rank, never_awaited, no_share, not_reached, one_layer_only, written_out
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
@@ -285,7 +285,8 @@ def check_limits(
     if outcome.time >= slowest * (1 - CLOSE):
         takes, least, most = map(puzzle.unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {'that' if takes == most else most}, where a solution takes {least}"
-        raise OverLimit.of("slow", takes, expected, ahead_elsewhere(outcome, home, puzzle, fewer=True))
+        fix = shares_of(outcome, puzzle) or ahead_elsewhere(outcome, home, puzzle, fewer=True)
+        raise OverLimit.of("slow", takes, expected, fix)
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
         takes, least, most = map(puzzle.size_unit.describe, (outcome.memory, there.memory, fits))

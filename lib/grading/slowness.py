@@ -18,6 +18,7 @@ from ..course.outlines import (
 from ..course.specs import Puzzle, cost_named
 from ..machine.outcome import Outcome
 from ..machine.past.work_done import dealt
+from ..machine.uneven import better_shares
 from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
@@ -110,6 +111,23 @@ class Late(NamedTuple):
     between: tuple[Event, ...]  # what the sender has computed instead
 
 
+def shares_of(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return how else the ranks could share the batch, where each micro-batch is on one rank, all that run any layer
+    run the same ones, and the busiest of them could have less to do; or an empty text."""
+    carried: dict[int, set[int]] = {rank: set() for rank in range(outcome.ranks)}
+    layers = defaultdict[int, set[int | None]](set)
+    for event in outcome.events:
+        if event.kind == FORWARD.kind:
+            carried[event.rank] |= event.batches
+            layers[event.rank].add(event.layer)
+    apart = sum(map(len, carried.values())) == len(set[int]().union(*carried.values()))
+    if not apart or any(own != next(iter(layers.values())) for own in layers.values()):
+        return ""
+    uneven = cost_named(puzzle.cost).uneven
+    counts = {rank: len(batches) for rank, batches in carried.items()}
+    return better_shares(counts, dict(uneven.slow) if uneven is not None else {})
+
+
 class Slowness:
     """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one; ``lines_at``: finds the
     learner's lines at these places of a rank's log."""
@@ -132,11 +150,13 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
-        slow = self.on_the_slow_rank()
+        many = self.all_on_each() or self.on_several() or self.on_few()
+        slow = "" if many else shares_of(self.outcome, self.puzzle)
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
-            self.all_on_each() or self.on_several() or self.on_few(),
+            many,
             waits,
+            self.several_at_once(),
             slow or more,
             self.in_lists(),
             *(order[::-1] if self.order.thick or self.goal == "star" else order),
@@ -178,22 +198,18 @@ class Slowness:
                 return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
         return ""
 
-    def on_the_slow_rank(self) -> str:
-        """Return that a rank that is slower than the others has more micro-batches than one of these, with what to
-        write; or an empty text."""
-        uneven = cost_named(self.puzzle.cost).uneven
-        carried: dict[int, set[int]] = {rank: set() for rank in range(self.outcome.ranks)}
-        for event in self.outcome.events:
-            if event.kind == FORWARD.kind:
-                carried[event.rank] |= event.batches
-        counts = {rank: len(batches) for rank, batches in carried.items()}
-        fewest = min(counts, key=lambda rank: counts[rank])
-        for rank, factor in dict(uneven.slow if uneven is not None else ()).items():
-            if counts[rank] > counts[fewest]:
-                slow = f"rank {rank} is the slow one, a forward takes it {float(factor):g} times as long, and it has"
-                has = f"{slow} {counts[rank]} micro-batches, rank {fewest} has {counts[fewest]}"
-                return f"{has}: let the slow rank be the one that has {counts[fewest]}"
-        return ""
+    def several_at_once(self) -> str:
+        """Return how many micro-batches a forward of a pipeline is of, where those of the goal's program are of one
+        each; or an empty text."""
+        runs = [event for event in self.outcome.events if event.kind == FORWARD.kind and not event.words]
+        sizes, whole = {len(event.batches) for event in runs}, self.outcome.layers * self.outcome.batches
+        all_layers = len({event.layer for event in runs if event.rank == 0}) == self.outcome.layers
+        theirs = self.known.get((FORWARD.kind, False), Effort(0, 0.0)).times
+        if all_layers or min(sizes, default=1) < 2 or theirs * self.outcome.ranks != whole:
+            return ""
+        many = " or ".join(map(str, sorted(sizes)))
+        said = f"each forward is of {many} micro-batches at once, in the {self.goal}'s program of one"
+        return f"{said}: with smaller steps the next stage begins sooner"
 
     def on_few(self) -> str:
         """Return which ranks run no layer, where the busiest one does more forwards than in the goal's program; or an
@@ -340,8 +356,8 @@ class Slowness:
         own = max(map(len, batches.values()), default=1)
         known = known or sum(one.times for (verb, _), one in self.known.items() if sums(verb))
         calls = Counter((event.rank, event.layer) for event in self.outcome.events if event.kind == kind)
-        each = max(calls.values(), default=0) >= own > known
-        if not sums(kind) or own < 2 or (times != own * known and not each):
+        each = own > 1 and max(calls.values(), default=0) >= own  # over two axes in turn a sum is two calls
+        if not sums(kind) or not each or (times != own * known and own <= known):
             return ""
         return ": add up the gradients of all micro-batches of a rank first, and sum over the ranks once for each layer"
 

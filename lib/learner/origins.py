@@ -342,8 +342,13 @@ class Origins(dict[Hashable, Any]):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
         if name == "grad_weights" and loaded and owner is not None and not self._layers_run():
-            none = "this rank has run no micro-batch: is its share empty? A rank that has none brings"
-            return f"{none} model.fake_grad({layer}, [])"
+            none = "this rank has run no micro-batch: is its share empty?"
+            due = simulator.empty_share(rank)
+            return (
+                f"{none} {due[:1].upper()}{due[1:]}"
+                if due
+                else f"{none} A rank that has none brings model.fake_grad({layer}, [])"
+            )
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         if name == "grad_weights":

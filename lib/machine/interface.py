@@ -203,6 +203,9 @@ class Simulator(Protocol[R, T, C]):
     def sent_to(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> int | None:
         """Return, for an error, the rank to which this one has sent such a tensor, if it has."""
 
+    def empty_share(self, rank: R) -> str:
+        """Return, for an error, which share of the batch the rank should have, where it has none and should have."""
+
     def summed_by(self, rank: R, layer: int) -> str:
         """Return, for an error, the reduction to which this rank has brought a gradient of a layer, or nothing."""
 

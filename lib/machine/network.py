@@ -445,7 +445,7 @@ class Network:
                 if not call.awaited:
                     what = f"{call.kind}({call.peer})" if call.sends else show_call(*call.what)
                     problem = f"{what} was started and never awaited"
-                    alike = Unawaited(links.rank.log, links.rank.fetched, call)
+                    alike = Unawaited(links.rank.log, links.rank.fetched, call, links.rank.layers)
                     fix = alike.too_many(self._messages_to(rank, call.peer)) or alike.to_await()
                     return _left(call, PuzzleError(problem, where=Place(rank, tick=call.tick), fix=fix, line=""))
             for sender, mailbox in self.mailboxes.get(rank, {}).items():

@@ -24,7 +24,7 @@ from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import DEALT, HOSTS, Labels, cut, join, of_batches, same_pieces, total_of, within
+from ..record.labels import DEALT, HOSTS, Labels, cut, experts_of, join, of_batches, same_pieces, total_of, within
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
 from ..record.table import OPERATIONS, RECEIVE, SEND, stream_of, sums, work_on_layers
@@ -579,6 +579,10 @@ class RankState(Asked):
             expected = "a tensor that came out of load_weights, get_activation or an operation"
             fix = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
             fix += "nothing to add brings model.fake_grad(layer, [])"
+            own = experts_of(tensor.labels.layer, self.experts) and tensor.labels.kind == "WeightGrad"
+            if own and not self.axes_of_copies(tensor.labels.layer):
+                fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "
+                fix += "out, and update with what model.backward_expert gives"
             if operation == UPDATE:
                 fix = f"an update takes what backward gives, after that: grad, ... = model.backward({layer}, ...)"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)

@@ -268,7 +268,13 @@ class LocalSimulator:
             raise _not_on_host(rank, row, layer)
         if row.rule is not None and operand is not None and rank.strict:
             row.rule(rank, layer, operand.labels, self.mesh.group(rank.rank, axis).ranks)
-        return self.network.meet(self.network.links[rank.rank], row, layer, axis, operand)
+        try:
+            return self.network.meet(self.network.links[rank.rank], row, layer, axis, operand)
+        except PuzzleError as error:
+            whole = operand is not None and len(operand.labels.batches) == rank.batches
+            if not self.mesh.axes and whole and operand.labels.kind == "WeightGrad":  # type: ignore[union-attr]
+                error.fix = rank.different_experts(layer) or error.fix
+            raise
 
     def meet_list(
         self,
@@ -382,6 +388,7 @@ class LocalSimulator:
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
+    empty_share = staticmethod(RankState.empty_share)
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)

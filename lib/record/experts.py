@@ -283,7 +283,7 @@ def _other_experts(rank: Rank, layer: int, tokens: Labels, weight: Labels) -> Pu
         said = f"piece i of the tokens goes to the i-th rank of the group, and so do its experts: {load}"
         return f"{said}, with the place and the size of an axis where the group is one"
 
-    return PuzzleError(problem, where=where, expected=own, got=go, fix=fix)
+    return PuzzleError(problem, where=where, fix=fix)
 
 
 def _gradients(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> list[Labels]:

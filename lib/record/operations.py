@@ -241,6 +241,10 @@ class Rank(Protocol):
         """Return that no rank has run the layers between an activation with these labels, from the rank before, and the
         layer that reads it; or an empty text."""
 
+    def left_out_at_the_end(self, grad: Labels) -> str:
+        """Return which backward the rank may have left out after its last forward, or an empty text. ``grad``: what it
+        takes for another one."""
+
     def has_fewest(self, none: frozenset[int]) -> str:
         """Return how many micro-batches each rank has, where some have less than others, or an empty text."""
 

@@ -134,7 +134,9 @@ def _of_other_batches(rank: Rank, where: Place, layer: int, inp: Labels, grad: L
         fix = f"the gradient came from rank {sender}: let both ranks take the micro-batches in the same order, "
         fix += "and receive each message once"
         found = functools.partial(_not_sent, rank, sender, layer, inp.batches, fix)
-        return PuzzleError(problem, where=where, expected=expected, got=got, fix=found)
+        return PuzzleError(
+            problem, where=where, expected=expected, got=got, fix=rank.left_out_at_the_end(grad) or found
+        )
     return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix)
 
 
@@ -190,6 +192,8 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     if labels.kind == "ActivationGrad" and labels.layer < 0:
         sent = f"rank {came[0]} has sent what backward(layer 0) gives, the gradient of the first input"
         return f"{sent}: nobody needs it, so leave out that pass_to"
+    if kind == labels.kind == "ActivationGrad" and (left := rank.left_out_at_the_end(labels)):
+        return left
     if kind == labels.kind == "ActivationGrad" and labels.batches <= rank.has_run("forward", labels.layer):
         which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
         order = "let both ranks do the backwards in the same order of layers and micro-batches"

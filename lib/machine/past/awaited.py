@@ -16,10 +16,10 @@ from ...record.training import FORWARD
 
 class Unawaited:
     """The calls of a rank that are like one which nobody has awaited. ``log``: of the rank; ``fetched``: of each call
-    that was awaited, how long the log was then, and the call's place in it."""
+    that was awaited, how long the log was then, and the call's place in it; ``layers``: of the model."""
 
-    def __init__(self, log: Sequence[Any], fetched: Sequence[int], call: Any) -> None:
-        self.log, self.call = log, call
+    def __init__(self, log: Sequence[Any], fetched: Sequence[int], call: Any, layers: int = 0) -> None:
+        self.log, self.call, self.layers = log, call, layers
         self.taken = dict(zip(fetched[1::2], fetched[::2], strict=True))
         self.alike = [at for at, one in enumerate(log) if _is_like(one, call)]
         self.left = [at for at in self.alike if at not in self.taken]
@@ -33,6 +33,8 @@ class Unawaited:
         write = f"await model.{self.call.kind}(...), on the spot or later"
         if not self.done and len(self.left) > 1:
             return f"{write}: of {len(self.left)} such calls on this rank none is awaited: keep what each gives"
+        if self.layers == 1:  # what is awaited a turn later at other sizes
+            write += "; with one layer no later turn of a loop over the layers does that: await what is left after it"
         return self._once_too_often() or self.beside_others() or write
 
     def beside_others(self) -> str:

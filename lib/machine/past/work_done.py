@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
-from ...basics.errors import numbered, show_axis
+from ...basics.errors import number_ranges, numbered, show_axis
 from ...record.attention import BACKWARD_ATTEND, PROJECT
 from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ...record.kinds import KINDS
@@ -16,6 +16,7 @@ from ...record.table import RECEIVE
 from ...record.training import BACKWARD, FORWARD
 from ..cost import Cost
 from ..mesh import Mesh
+from ..uneven import better_shares, fair_shares, shares_in_words
 from .own import Past, Step, Taken
 
 HALF = "half"
@@ -96,10 +97,47 @@ class WorkDone:
         if not whole or self.mesh.axes or len(counts) > MOST_COUNTED or min(counts.values()) == max(counts.values()):
             return ""
         have = ", ".join(f"rank {rank} has {count}" for rank, count in counts.items())
-        slow = dict(self.cost.uneven.slow) if self.cost.uneven is not None else {}
-        fewest = min(counts, key=lambda rank: (counts[rank], slow.get(rank, 1)))
+        if shifted := self._shifted():
+            return f"{have}; {shifted}"
+        slow, total = self._slow(), sum(counts.values()) + len(none)
+        fewest = min(counts, key=lambda rank: (counts[rank] + 1) * slow.get(rank, 1))
         to = f"give it to rank {fewest}" if len(none) == 1 else "give each of them to one that has less"
+        if slow and (len(none) > 1 or better_shares({**counts, fewest: counts[fewest] + 1}, slow)):
+            to = f"share out all {total}, {shares_in_words(fair_shares(len(counts), total, slow), slow)}"
         return f"{have}: {to}"
+
+    def _slow(self) -> dict[int, Any]:
+        """Return the ranks that are slower than the others, and how many times as long an operation takes each."""
+        return dict(self.cost.uneven.slow) if self.cost.uneven is not None else {}
+
+    def _shifted(self) -> str:
+        """Return where the ranks begin and where they should, where each has every so many micro-batches, and all begin
+        too late; or an empty text."""
+        own = {rank: one.trained_on() for rank, one in sorted(self.ranks.items())}
+        ranks, firsts = len(own), {rank: min(batches, default=0) for rank, batches in own.items()}
+        least = min(firsts.values())
+        late = {*firsts.values()} == {*range(least, least + ranks)} and least > 0
+        if not late or any(batches != {*range(firsts[rank], self.batches, ranks)} for rank, batches in own.items()):
+            return ""
+        steps = "range(first, model.BATCHES, model.RANKS)"
+        begin = (
+            f"they begin with {numbered('micro-batch', firsts.values())}: let them begin with 0-{ranks - 1}, {steps}"
+        )
+        slow, more = [rank for rank in self._slow() if rank in own], self.batches % ranks
+        if not slow or not more:
+            return begin
+        less = f"those that begin with {number_ranges(range(more, ranks))[0]} have one less"
+        return f"{begin}; {less}, so let {numbered('rank', slow)}, which is slow, be one of these"
+
+    def empty_share(self) -> str:
+        """Return which share of the batch this rank should have, which has none, where every rank has all layers, and
+        there are enough micro-batches for all; or an empty text."""
+        ranks = self.mesh.ranks
+        whole = all(len(one.layers_loaded()) == self.layers for one in self.ranks.values())
+        if not whole or self.mesh.axes or len(self.ranks) < self.mesh.everyone or self.batches < ranks:
+            return ""
+        shares = shares_in_words(fair_shares(ranks, self.batches, self._slow()), self._slow())
+        return f"there are {self.batches} for {ranks} ranks, so give each rank some: {shares}"
 
     def slices_of_none(self, layer: int, batches: frozenset[int], slices: Slices) -> Slices:
         """Return those of these slices of a sequence that no rank has projected; none as long as a rank has not
@@ -217,6 +255,21 @@ class WorkDone:
             none_yet = f"and it has run {numbered('layer', none)} on none of them, and asks for one more"
             return f"{share}, {none_yet}: do the forwards of each round go through all of its layers?"
         return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
+
+    def left_out_at_the_end(self, grad: Labels) -> str:
+        """Return which backward this rank may have left out, where it is through with its forwards, of which some came
+        after its first backward, and then takes a gradient for another backward; or an empty text."""
+        done = [record.kind for record in self.log if record.kind in (FORWARD.kind, BACKWARD.kind)]
+        forwards, backwards = done.count(FORWARD.kind), done.count(BACKWARD.kind)
+        by_turns = BACKWARD.kind in done and FORWARD.kind in done[done.index(BACKWARD.kind) :]
+        left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
+        if not by_turns or forwards < len(self.layers_loaded()) * self.batches or not grad.batches <= left:
+            return ""
+        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
+        comes = (
+            f"the gradient that comes now is for backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
+        )
+        return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
 
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
