@@ -14,6 +14,8 @@ ADDED = "model.grad_weights.pop(layer) + model.grad_weights.pop(({0}))"
 STORED = "            model.grad_weights[{0}] = grad\n            {1}\n"
 NOT_FIRST = "if mb != mine[0]: model.grad_weights[layer] = model.grad_weights.pop({0})\n            else: model.grad_weights[layer] = "
 UNDER_MB = 'if mb == mine[0]: model.grad_weights["of", mb] = model.grad_weights.pop("new")\n            else: model.grad_weights[layer] = '
+BACK = "        weight = await model.allgather(model.weights[layer], layer)\n        grad = model.fake"
+READ = "            inp, grad_out = model.activations.pop(layer), model.grad_activations.pop(layer + 1)\n"
 STAGE = "stage, mb = model.rank % stages, model.rank // stages"
 INPUT = "        if layer == first and is_first:\n            model.activations[first] = model.get"
 COMES = "        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            model.act"
@@ -83,6 +85,11 @@ ROWS = [
         changed("pipeline_fsdp", "stages counted from the last rank on", ("model.rank % stages, model", "stages - 1 - model.rank % stages, model")),
         ("are the stages counted from the last rank on? Then the next stage is on model.rank - 1",),
         ("on a ring",),
+    ),
+    Row(
+        changed("pipeline_fsdp", "the second gather of own layers only", (BACK, "        grad = model.fake"), (READ, "            weight = await model.allgather(model.weights[layer], layer)\n" + READ)),
+        ("rank 3 calls allgather(layer 3) before that sum, and rank 0 does not", "Every rank brings its piece to it"),
+        ("fake_grad",),
     ),
     *[
         Row(

@@ -548,7 +548,7 @@ def _cut_late(peak: Peak, pieces: int, place: str) -> Iterator[tuple[Elements, s
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
         said = f"rank {peak.rank} holds whole weights at its peak, of {layers}, and reads only a piece after that: "
         cut = f"cut each right after its last backward, model.weights[layer] = model.weights.pop(layer).shard({place})"
-        yield _without_rest(rows, pieces), f"{said}{cut}."
+        yield _without_rest(rows, pieces), f"{said}{cut}, before the sum of its gradient is called."
 
 
 def _whole_sums(
