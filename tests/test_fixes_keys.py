@@ -91,6 +91,11 @@ ROWS = [
         ("rank 3 calls allgather(layer 3) before that sum, and rank 0 does not", "Every rank brings its piece to it"),
         ("fake_grad",),
     ),
+    Row(
+        changed("pipeline_fsdp", "layers by four and messages after each", ("        if layer == last and not is_last:\n            await model.pass_to(model.rank + 1, model.activations.pop(last + 1))", "        if first <= layer <= last and layer < model.LAYERS - 1:\n            await model.pass_to(model.rank + 1, model.activations.pop(layer + 1))"), ("share = model.LAYERS // stages", "share = 4"), (COMES, IN_TURN), ("        if layer == first and is_first:\n            model.act", "        weight = await model.allgather(model.weights[layer], layer)\n        if layer == 0 and is_first:\n            model.act"), ("        elif layer == first:\n            model.activations[first] = await model.receive(src=model.rank - 1)", "        elif first <= layer <= last:\n            model.activations[layer] = await model.receive(src=model.rank - stage + (stage - 1) % stages)")),
+        ("Rank 0 has sent the input of layer 1 to rank 1, and waits for a message before it goes on to layer 2", "is the stage of layer l"),
+        ("ever true",),
+    ),
     *[
         Row(
             changed("wsdp", f"a gather on some ranks, by {word}", (GATHER, ON_SOME.format(condition, word))),

@@ -376,7 +376,7 @@ def _sent_its_own(rank: RankState, layer: int | None) -> str:
     other = next(iter(to.values()))
     sent = f"Rank {rank.rank} has sent the input of layer {layer - 1} to rank {other}, and waits for a message before "
     sent += f"it goes on to layer {layer}: is layer {layer - 1} on rank {rank.rank}? Then nothing is sent or received "
-    sent += f"for it. Or on rank {other}? Then rank {rank.rank} has too many layers"
+    sent += f"for it. Or on rank {other}? Then that one receives it, and rank {rank.rank} goes on"
     return f"{sent}: a stage has model.LAYERS // stages, so l // (model.LAYERS // stages) is the stage of layer l"
 
 
