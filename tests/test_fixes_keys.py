@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.corpus import changed
+from tests.test_corpus import near
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
+from tests.turns import examples
 
 SUM = "            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n"
 ADDED = "model.grad_weights.pop(layer) + model.grad_weights.pop(({0}))"
@@ -105,9 +109,13 @@ ROWS = [
         for condition, word in (("layer % model.RANKS == model.rank", '"full"'), ("model.rank == 0", '"whole", layer'))
     ],
 ]  # fmt: skip
+AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_words_lead_to_the_fix(row: Row) -> None:
-    check_words(row)
+    here = check_words(row)
+    if row in AT_A_SHELL_TODAY:
+        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
+        assert strip(near(row.program).message) == strip(here.message)
