@@ -100,6 +100,10 @@ ROWS = [
         ("Rank 0 has sent the input of layer 1 to rank 1, and waits for a message before it goes on to layer 2", "is the stage of layer l"),
         ("ever true",),
     ),
+    Row(
+        changed("pipeline_fsdp", "gathered weights are kept for the backward", ("            model.activations[layer + 1] = model.forward(\n                layer, model.activations[layer], weight\n            )\n", '            model.weights["kept", layer] = weight\n            model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)\n'), (BACK, '        model.weights["now"] = await model.allgather(model.weights[layer], layer)\n        grad = model.fake'), ("grad_out, weight)\n        model.grad_weights", 'grad_out, model.weights.pop(("kept", layer)))\n        model.weights.pop("now")\n        model.grad_weights')),
+        ("not with 16 ranks, 12 layers", "2 gathered weights are kept from a forward to the backward: gather each anew for its backward"),
+    ),
     *[
         Row(
             changed("wsdp", f"a gather on some ranks, by {word}", (GATHER, ON_SOME.format(condition, word))),
