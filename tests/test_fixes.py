@@ -3792,7 +3792,7 @@ ROWS += [
             "the first gather is never made",
             ("ahead = model.allgather(model.weights[0], 0)", "ahead = None"),
         ),
-        ("this is None: leave out await, or make the call that gives it before",),
+        ("this is None", "make the call that gives it before"),
     ),
 ]
 """Wrong ideas about the algorithms of other puzzles."""

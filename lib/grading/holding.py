@@ -116,7 +116,30 @@ def unread_in_words(outcome: Outcome) -> str:
     """Return what to write about things that are in memory at the peak although nothing reads them again."""
     peak = outcome.peak
     unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
-    return f"it holds {_unread(unread)}" if unread else ""
+    return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}" if unread else ""
+
+
+def _kept_gathered(outcome: Outcome, unread: Sequence[Held]) -> str:
+    """Return, as the end of a sentence, how many gathered weights wait at the peak for their backward since a forward,
+    where a whole weight is among what is ``unread``, and two or more wait; or an empty text."""
+    peak, whole = outcome.peak, [held.labels for held in unread if held.labels and held.labels.kind == "Weight"]
+    if peak is None or not any(labels.is_whole() for labels in whole):
+        return ""
+    events = [event for event in outcome.events if event.rank == peak.rank]
+    kept = [
+        held
+        for held in peak.held
+        if held.labels is not None
+        and held.labels.kind == "Weight"
+        and held.made >= 0
+        and events[held.made].kind == ALLGATHER.kind
+        and held.following is not None
+        and events[held.following].kind == BACKWARD.kind
+        and held.last is not None
+        and events[held.last].kind == FORWARD.kind
+    ]
+    anew = "are kept from a forward to the backward: gather each anew for its backward"
+    return f"; and {len(kept)} gathered weights {anew}" if len(kept) > 1 else ""
 
 
 def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
@@ -556,7 +579,7 @@ def _cut_late(peak: Peak, pieces: int, place: str) -> Iterator[tuple[Elements, s
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
         said = f"rank {peak.rank} holds whole weights at its peak, of {layers}, and reads only a piece after that: "
         cut = f"cut each right after its last backward, model.weights[layer] = model.weights.pop(layer).shard({place})"
-        yield _without_rest(rows, pieces), f"{said}{cut}."
+        yield _without_rest(rows, pieces), f"{said}{cut}, before the sum of its gradient is called."
 
 
 def _whole_sums(

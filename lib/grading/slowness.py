@@ -314,6 +314,12 @@ class Slowness:
         if kind == ALLGATHER.kind and any(tensor == "OptState" for tensor, _ in more):
             said += ": update this rank's pieces of weight and state, which needs none of these"
             said += ", and gather what that gives" * any(tensor == "Weight" for tensor, _ in left)
+        if (
+            kind == ALLGATHER.kind
+            and {tensor for tensor, _ in more} == {"WeightGrad"}
+            and self.puzzle.layout != "whole"
+        ):
+            said += ": model.update takes this rank's pieces, of gradient, weight and state: leave these out"
         if kind == ALLGATHER.kind and [*more] == [("ActivationGrad", self.outcome.layers - 1)] and not left:
             said += ": model.loss gives each rank all of that gradient, so leave out its cut and its gather"
         return said

@@ -58,6 +58,8 @@ class Missing(Origins):
         if self._name == "grad_weights" and len(several) > 1:
             parts = " + ".join(f"model.grad_weights[{written(one)}]" for one in several[:2])
             meant = f"add up the gradients of all micro-batches: {parts}" + " + ..." * (len(several) > 2)
+        elif near is not None:
+            meant = self._a_summand(key, near, self[near]._token.labels) or meant
         own = self._own_past(key, popped)
 
         there = self._under_another_key(key)
@@ -123,6 +125,9 @@ class Missing(Origins):
                 return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
         if adapter := self._adapter_there(key):
             return adapter
+        own_name = self._name == "weights" and (isinstance(key, str) or words_of(key))
+        if own_name and (elsewhere := self._simulator.gathered_elsewhere(self._rank)):
+            return elsewhere
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -213,6 +218,10 @@ class Missing(Origins):
             if any(labels.batches <= one for one in done):
                 read = f"{there}, and the backward of that layer has read it"
                 return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
+        if labels.kind == "WeightGrad" and to is None and verb:
+            return (
+                f"{there}{went}: what that gives goes on from there, model.{self._name}[...] = await model.{verb}(...)"
+            )
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
 
@@ -369,8 +378,32 @@ class Missing(Origins):
                 there = f"{what} is there under another key, model.{self._name}[{written(other)}]"
                 if named and meant[1] != NONE and NONE != named[1] != batches:
                     return f"{there}: that is not its number, so count the micro-batch right where it is stored"
-                return f"{there}: store it where it is looked for"
+                return self._a_summand(key, other, labels) or f"{there}: store it where it is looked for"
         return ""
+
+    def _a_summand(self, key: Hashable, other: Hashable, labels: Labels) -> str:
+        """Return what to do where a sum is looked for, and what is stored under a name is the gradient of some
+        micro-batches, which may be one of its summands; or an empty text."""
+        if (
+            self._name != "grad_weights"
+            or not isinstance(other, (str, tuple))
+            or len(labels.batches) == labels.total_batches
+        ):
+            return ""
+        layer, simulator, rank = labels.layer, self._simulator, self._rank
+        done = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_WEIGHT.kind, layer)
+        own = f"({written(other)})" if isinstance(other, tuple) else written(other)
+        has = f"model.grad_weights[{written(other)}] has {numbered('micro-batch', labels.batches)} of layer {layer}"
+        first = f"model.grad_weights[{written(key)}] = model.grad_weights.pop({own})"
+        if before := done - labels.batches:
+            lost = (
+                f"the sum so far, with {numbered('micro-batch', before)}, is not here: is it under another key, or was "
+            )
+            return f"{has}, and {lost}another stored over it? From the first one on, a sum is model.grad_weights[layer]"
+        if key in self._gone:
+            return ""
+        adds = "is it added to a sum here? There is none yet, so the first one is stored as it is"
+        return f"{has}: {adds}, {first}, and only later ones are added. Else store it where it is looked for"
 
     def _took_the_place(self, meant: tuple[int, frozenset[int]], other: Hashable, labels: Labels) -> bool:
         """Return whether what is meant is a gradient that was stored over the one from which it was made, under the key

@@ -260,7 +260,7 @@ class Origins(dict[Hashable, Any]):
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         where = f"model.{name}[{self._first_key(layer, batches)}]"
         first = "grad, " * (backward and call.startswith(BACKWARD.kind))
-        again = ", as the backward reads the inputs of all layers" * (not backward and layer < rank.layers)
+        again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
         return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
 
     def _was_there(self, layer: int, batches: frozenset[int]) -> bool:

@@ -232,6 +232,9 @@ class Simulator(Protocol[R, T, C]):
     def loss_elsewhere(self, rank: R) -> str:
         """Return, for an error, which other ranks call the loss, where this one should and does not, or nothing."""
 
+    def gathered_elsewhere(self, rank: R) -> str:
+        """Return, for an error, which other rank gathers the next weight, and this one does not, or nothing."""
+
     def nobodys(self, rank: R, layer: int) -> str:
         """Return what to say of a tensor of a layer that no rank has, or of the output of the last one, or nothing."""
 

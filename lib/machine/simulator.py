@@ -34,7 +34,9 @@ from .advice.sought import Sought, sought_before
 from .advice.stages import (
     BOTH_ENDS,
     first_gradient,
+    gathered_elsewhere,
     loss_elsewhere,
+    no_last_stage,
     not_at_both_ends,
     own_gradient,
     own_input,
@@ -392,6 +394,7 @@ class LocalSimulator:
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)
+    gathered_elsewhere = staticmethod(gathered_elsewhere)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
@@ -452,6 +455,7 @@ class LocalSimulator:
                     rank.same_stage(other, sends=True)
                     or rank.goes_to(tensor.labels)
                     or back_to_first(rank, tensor.labels)
+                    or no_last_stage(rank, tensor.labels, other)
                     or other_way(rank, tensor.labels, other)
                     or NEIGHBORS
                 )

@@ -202,7 +202,7 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
         goes_on = f": layer {labels.layer} is its own, and goes on there without a message"
-        return f"{instead}{goes_on}. Or should this rank have layer {labels.layer}?" if its_own else instead
+        return f"{instead}{goes_on}" if its_own else instead
     if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -290,7 +290,7 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
             where=where,
             expected=expected,
             got=str(weight),
-            fix=lambda: own if partial else rank.whole_weight(layer) or own,
+            fix=lambda: own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own,
         )
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
@@ -299,6 +299,9 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
             "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"
         }
         whole = f"load all of it, model.load_weights({layer}), and keep all of it until its last forward and backward"
+        if rank.has_copy(layer):
+            whole = f"this rank has loaded all of the weight of layer {layer}, and cut it since: keep all of it until "
+            whole += "its last forward and backward, those of the rank's last micro-batch"
         fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), whole)
         gather: Fix = functools.partial(rank.whole_from_pieces, weight)
         if experts_of(layer, rank.experts):
@@ -569,6 +572,14 @@ def _of_some_slices(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzzl
     return PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=fix)
 
 
+def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
+    """Return how a rank gathers a weight, in place of one that it has gathered of another layer; or an empty text."""
+    if not gather or not weight.is_whole() or not rank.has_gathered(weight):
+        return gather
+    ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
+    return f"{gather}; or {ahead}"
+
+
 def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> str:
     """Return how a rank comes to the same piece of a weight and of its state."""
     if within(opt_state, weight) and rank.has_gathered(weight):
@@ -591,6 +602,12 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         same = "weight.shard and model.load_weights, which gives the state, with the same numbers, "
         known = [rank.numbers_of(weight), rank.numbers_of(opt_state)]
         along = [one for one in known if "axis_index" in one and rank.axes_of_layers()]
+        by_place = ["model." in one for one in known]
+        if not along and by_place[0] != by_place[1]:
+            odd, even = ("state", "weight") if by_place[0] else ("weight", "state")
+            of, numbers = (opt_state, known[0]) if by_place[0] else (weight, known[1])
+            is_piece = f"the {odd} is piece {min(of.shards)} of {of.total}, and the {even} is cut by {numbers}"
+            return f"{is_piece}: cut both alike, the {odd} by {numbers} as well"
         return f"cut both alike: {same}{' or '.join(along or known)}"
     return "cut both alike: weight.shard(i, n) and opt_state.shard(i, n), with the same i and n"
 
@@ -624,7 +641,10 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
         return idle
     if verb := rank.reduced_alone(layer, grad.batches):
         if idle := rank.ran_nothing():
-            stage = "is it a stage that is not there? With several pipelines, model.rank % stages is the stage"
+            stage = (
+                "is it a stage that is not there? With several pipelines, model.rank % stages is the stage. Or is the "
+            )
+            stage += "range of layers empty? A stage has model.LAYERS // stages: there can be more ranks than layers"
             return f"{idle} run no layer, and brought no gradient: {stage}"
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"

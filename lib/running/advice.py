@@ -59,7 +59,8 @@ WRONG_TYPES = {
     rf"object (?:{A_TENSOR}|tuple|list|int) can't be used in 'await'":
         "only what communicates is awaited, and once: leave out await, here or where the call was made",
     r"object NoneType can't be used in 'await'":
-        "only what communicates is awaited, and this is None: leave out await, or make the call that gives it before",
+        "this is None, and only what communicates is awaited: make the call that gives it before, and where none is "
+        "made yet, as in a loop's first turn, await nothing. If it was made, was its name set to None since?",
     r"'float' object cannot be interpreted as an integer":
         "of whole numbers // gives a whole number, / does not: model.LAYERS // model.RANKS",
     r".*(?:'coroutine'|not coroutine$|coroutine object)": UNAWAITED,

@@ -463,6 +463,8 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
         order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
         return f"{_below_a_condition(one, two)}{order}"
     for call, other in ((one, two), (two, one)):
+        if skipped := _gather_skipped(call, other):
+            return skipped
         of_grad = sums(call.kind) and call.labels is not None and call.labels.kind == "WeightGrad" and not call.layers
         layer = call.layer if of_grad else None
         if layer is not None and other.rank.with_gradients(layer) and not other.rank.summed_by(layer):
@@ -472,6 +474,23 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
     return f"is a condition above {which} true on some ranks only? {EACH_IN_ORDER}"
 
 
+def _gather_skipped(call: InFlight, other: InFlight) -> str:
+    """Return that a rank which calls a sum has gathered the weight of that layer less often than one which gathers it
+    now, and has not run its backward; or an empty text."""
+    if not sums(call.kind) or other.kind != ALLGATHER.kind or call.layer is None or call.layer != other.layer:
+        return ""
+    few, many = (
+        sum((one.kind, one.layer) == (ALLGATHER.kind, call.layer) for one in rank.log)
+        for rank in (call.rank, other.rank)
+    )
+    if few >= many or other.rank.with_gradients(call.layer):
+        return ""
+    gather, (rank, more) = show_call(*other.what), (call.rank.rank, other.rank.rank)
+    calls = f"rank {more} calls {gather} before that sum, and rank {rank} does not"
+    return f"{calls}: is a condition above that gather true on some ranks only? {ALSO_WITHOUT}"
+
+
+ALSO_WITHOUT = "Every rank brings its piece to it, also one that does not run that layer"
 EACH_IN_ORDER = (
     "Every rank takes part in every collective of its group, in the same order; one that has nothing to add to a sum "
     "brings model.fake_grad(layer, [])"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...basics.errors import numbered
+from ...record.labels import Labels
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..past.asked import Asked
 
@@ -55,6 +56,27 @@ def loss_elsewhere(rank: Asked) -> str:
     there, last = numbered("rank", calls), rank.layers - 1
     only = f"only {there} call{'s' * (len(calls) == 1)} model.loss, and rank {rank.rank} has run layer {last}, too"
     return f"{only}: is a condition above that call true on {there} alone? Each rank that runs the last layer makes it"
+
+
+def gathered_elsewhere(rank: Asked) -> str:
+    """Return which other rank has brought its piece of the weight of the layer that is next on this rank to a
+    collective, where all ranks meet in each and this one has brought none; or an empty text."""
+    every = range(rank.layers)
+    forward = [layer for layer in every if not rank.has_run(FORWARD.kind, layer)][:1]
+    backward = [layer for layer in every if not rank.has_run(BACKWARD.kind, layer)][-1:]
+    layers = forward or backward
+    return rank.met_by_others("Weight", layers[0]) if layers and not rank.mesh.axes else ""
+
+
+def no_last_stage(rank: Asked, labels: Labels, receiver: object) -> str:
+    """Return what to do about an activation that would go on past the last rank, though layers are left; or nothing."""
+    if labels.kind != "Activation" or not 0 < labels.layer < rank.layers or receiver != rank.mesh.ranks:
+        return ""
+    last = f"rank {rank.rank} sends on the input of layer {labels.layer} of {rank.layers}, and no rank comes after it: "
+    last += (
+        "are the stages counted from the last rank on? Then the next stage is on model.rank - 1, and gradients go to "
+    )
+    return f"{last}model.rank + 1. Or else the last rank has the last layers, and sends no activation"
 
 
 def first_gradient(rank: Asked) -> str:

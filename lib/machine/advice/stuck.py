@@ -350,6 +350,8 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
         has = f"Rank {rank.rank} has received {carried(last)} from rank {call.peer}, and has not used it"
         return f". {has}: receive each message once"
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
+    if known := _sent_its_own(rank, layers[0] if layers else None):
+        return f". {known}"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
         return f". {skipped}"
     if layers and not rank.has_loaded(layers[0]) and other.rank.has_loaded(layers[0]):
@@ -358,10 +360,38 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     if (other.kind, other.layer) == (ALLGATHER.kind, 0) and 2 * receivers < rank.mesh.ranks and not rank.layers_run():
         first = "a rank whose own first layer is 0 receives nothing there"
         return f". Is layer 0 the first of rank {rank.rank}? Then {first}: its input is model.get_activation(...)"
-    fix = f". Rank {rank.rank} has not called {fix}: {joins}, also for those that it does not run, so below no `if` of "
-    fix += "a rank. A message is received after the collectives that its sender joins first: in a loop over all layers "
-    fix += f"in the turn {'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
+    fix = f". {_no_input_taken(rank, layers)}Rank {rank.rank} has not called {fix}: {joins}, also for those that it "
+    fix += "does not run, so below no `if` of a rank. A message is received after the collectives that its sender "
+    fix += "joins first: in a loop over all layers in the turn "
+    fix += f"{'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     return fix
+
+
+def _sent_its_own(rank: RankState, layer: int | None) -> str:
+    """Return that a rank has sent away the input of the layer before one for which others meet, and waits in the turn
+    of that layer for a message itself, while no rank has run it; or an empty text."""
+    to = {} if layer is None else rank.receivers("Activation", layer - 1)
+    if layer is None or not to or any(one.has_run(FORWARD.kind, layer - 1) for one in rank.ranks.values()):
+        return ""
+    other = next(iter(to.values()))
+    sent = f"Rank {rank.rank} has sent the input of layer {layer - 1} to rank {other}, and waits for a message before "
+    sent += f"it goes on to layer {layer}: is layer {layer - 1} on rank {rank.rank}? Then nothing is sent or received "
+    sent += f"for it. Or on rank {other}? Then that one receives it, and rank {rank.rank} goes on"
+    return f"{sent}: a stage has model.LAYERS // stages, so l // (model.LAYERS // stages) is the stage of layer l"
+
+
+def _no_input_taken(rank: RankState, layers: tuple[int, ...]) -> str:
+    """Return the beginning of what to do where a rank that has run nothing waits for a message although no rank has
+    taken the input of some micro-batches; an empty text where that is not so."""
+    begun = frozenset[int]().union(*[one.has_run(FORWARD.kind, 0) for one in rank.ranks.values()])
+    left = {*range(rank.batches)} - begun
+    if not begun or not left or not layers or not layers[0] or rank.layers_run():
+        return ""
+    none = (
+        f"No rank has run layer 0 on {numbered('micro-batch', left)}. Is layer 0 the first of rank {rank.rank}? Then "
+    )
+    none += "it receives nothing, and its input is model.get_activation(...): let the condition above that be the "
+    return f"{none}stage, which is 0 in each pipeline, and not model.rank. If not: "
 
 
 def _run_by_nobody(rank: RankState, layer: int | None) -> str:

@@ -452,7 +452,13 @@ class WorkDone:
 
     def left_between(self, sender: int, labels: Labels, layer: int) -> str:
         """Return that no rank has run the layers between an activation with these labels, from the rank before, and the
-        layer that reads it, though both ranks have loaded them; or an empty text."""
+        layer that reads it, though both ranks have loaded them, or that its sender has run that layer itself; or an
+        empty text."""
+        if labels.layer == layer + 1 and labels.batches <= self.ranks[sender].has_run(FORWARD.kind, layer):
+            too = f"rank {sender} has run layer {layer} on {numbered('micro-batch', labels.batches)} itself. Is it for "
+            too += "this rank, too? Then both are on one stage, and messages go to another one: with several pipelines "
+            too += "model.rank % stages is the stage, model.rank // stages the pipeline, and model.rank + 1 the next "
+            return f"{too}stage. Else this rank goes on with layer {labels.layer}"
         left = range(labels.layer, layer)
         ran = [one for one in left if self.run_by_none(one, labels.batches) != labels.batches]
         own = all(self.has_loaded(one) and not self.has_run(FORWARD.kind, one) for one in left)
