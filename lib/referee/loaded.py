@@ -129,7 +129,7 @@ class Loaded:
         Raise PuzzleError if the run fails, and Missing if there is no function of that name.
         """
         with self._timed(name):
-            recorded, outcome = self._run(name, size, printed, cost)
+            recorded, outcome = self._of_few_or_all(name, size, printed, cost)
             self.own = recorded.digest
             return outcome or self._replayed(recorded, LIKELIEST)  # so that it is not replayed again for the notes
 
@@ -140,7 +140,7 @@ class Loaded:
         the same ones at the puzzle's own size: what is allowed here depends on what was done there. ``following``: the
         size that is likely to be next."""
         with self._timed(name):
-            recorded, outcome = self._run(name, size, printed, cost)
+            recorded, outcome = self._of_few_or_all(name, size, printed, cost)
             if following is not None:  # the worker runs it while this one is replayed: a third less to wait for
                 task = self._task(name, following, cost, may_stand(machine_of(following, cost)))
                 self.ahead = self._begin(task), task
@@ -175,7 +175,7 @@ class Loaded:
         finally:
             self.watch(math.inf)
 
-    def _run(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[Recorded, Outcome | None]:
+    def _of_few_or_all(self, name: str, size: Size, printed: list[str], cost: str) -> tuple[Recorded, Outcome | None]:
         """Return what a worker says of a run: if that is enough, of few ranks that stand for all, and with the outcome
         that follows, with notes on the rank that is asked for most often."""
         if may_stand(machine_of(size, cost)):
