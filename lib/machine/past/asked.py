@@ -107,7 +107,7 @@ class Asked(SumsMade):
 
     def weights_cut_again(self, partial: Labels) -> str:
         """Return what to do about partial sums of which there are more than ranks, or an empty text."""
-        if self.mesh.axes or partial.of in (1, self.mesh.ranks):
+        if self.mesh.axes or partial.of in (1, self.mesh.ranks) or not self.layers_loaded():
             return ""
         pieces = f"the weight is cut in {partial.of}, and there {_are(self.mesh.ranks)}, each with one piece of it"
         return f"{pieces}: model.load_weights(layer, model.rank, model.RANKS), and no .shard(...) after that"
