@@ -204,8 +204,13 @@ class Slowness:
         runs = [event for event in self.outcome.events if event.kind == FORWARD.kind and not event.words]
         sizes, whole = {len(event.batches) for event in runs}, self.outcome.layers * self.outcome.batches
         all_layers = len({event.layer for event in runs if event.rank == 0}) == self.outcome.layers
-        theirs = self.known.get((FORWARD.kind, False), Effort(0, 0.0)).times
+        none = Effort(0, 0.0)
+        theirs = self.known.get((FORWARD.kind, False), none).times
         if all_layers or min(sizes, default=1) < 2 or theirs * self.outcome.ranks != whole:
+            return ""
+        ways = (SEND.kind, False), (SEND.kind, True)
+        own, ours = (sum(of.get(way, none).times for way in ways) for of in (self.done, self.known))
+        if own >= ours:  # whoever sends as seldom takes as many at once
             return ""
         many = " or ".join(map(str, sorted(sizes)))
         said = f"each forward is of {many} micro-batches at once, in the {self.goal}'s program of one"
