@@ -5,8 +5,9 @@
 some tenths of a second. ``layer``: forward and backward of one layer, not compiled (``eager``), compiled, or with
 FlashAttention-2 (``flash``), and the bytes that forward leaves. ``step``: a step of 8 layers of Llama 3 8B's size with
 32,000 words and AdamW, under FSDP2 on one GPU, or with weights and gradients in 2 bytes and main weights beside them
-(``whole``): its peak, and how often the allocator had to make room. ``loss``: with the head, forward and backward, and
-its peak. Times are in ms.
+(``whole``): its peak, and how often the allocator had to make room. ``step foretold``: steps of other models, measured
+a day later on another such card, after ours had been written down. ``parts of a step``: the same with forward (and
+loss) and backward by themselves. ``loss``: with the head, forward and backward, and its peak. Times are in ms.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from lib import Model, Run, run
 from lib.real import FUSED, H100_PYTORCH, H100_TORCHTITAN, LLAMA_2_7B, LLAMA_3_8B, LLAMA_3_70B, Cluster, Transformer
 from lib.real.layer import FLASH_BACKWARD
+from lib.real.prices import RealCost
 from lib.record.kinds import MEMORY_KINDS
 from tools import foundry
 from tools.programs import fsdp_accumulating
@@ -154,33 +156,49 @@ def train(model: Model) -> Model:
     return model
 
 
-def steps() -> Iterator[Line]:
+def steps(which: str = "step") -> Iterator[Line]:
     """Yield whole steps: seconds, and the peak."""
-    for row in rows("step"):
+    for row in rows(which):
         ours, peak = _step(row)
         model = f"{row['layers']} x {row['wide']} {row['family']}"
         name = f"{model}, {row['how']}, {row['name']}, {row['batch']} x {row['sequence']}"
-        yield Line("a step", name, float(row["ms"]), ours)
-        yield Line("its peak", name, float(row["bytes"]), peak)
+        yield Line(f"a {which}", name, float(row["ms"]), ours)
+        yield Line("its peak" if which == "step" else "the peak foretold", name, float(row["bytes"]), peak)
 
 
-def _step(row: dict[str, str]) -> tuple[float, float]:
-    """Return the ms of a step, and its peak in bytes."""
+def copied_by_fsdp() -> Iterator[tuple[str, float]]:
+    """Yield the bytes for each parameter, moved as fast as the GPU moves bytes, for which forward and backward took
+    longer than we say: what FSDP copies where it is ``FSDP2``, and next to nothing where weights are ``whole``."""
+    speed = H100_PYTORCH.memory_bandwidth * H100_PYTORCH.memory_reached
+    for row in rows("parts of a step"):
+        model, cost = _priced(row)
+        ours = model.layers * (cost.forward + cost.backward) + cost.loss
+        missing = (float(row["forward_ms"]) + float(row["backward_ms"])) / 1e3 - float(ours)
+        yield f"{row['family']} {row['wide']}, {row['how']}", missing * speed / model.size
+
+
+def _priced(row: dict[str, str]) -> tuple[Transformer, RealCost]:
+    """Return the model of a row, and what a step of it costs."""
     layout, _, compiled = row["how"].partition(", ")
     sizes = [int(row[name]) for name in ("layers", "wide", "heads", "sequence", "words")]
     model = Transformer(
         *sizes, kv_heads=int(row["kv_heads"]), feed_forward=int(row["high"]), gated=row["family"] == "Llama",
         attention="flash",
     )  # fmt: skip
-    sharded = layout == "FSDP2"
     cost = (COMPILED if compiled else H100_PYTORCH).cost(
         model, micro_batch=int(row["batch"]), recompute=KEPT.get(row["name"], row["name"]),
-        **(FSDP2 if sharded else WHOLE),
+        **(FSDP2 if layout == "FSDP2" else WHOLE),
     )  # fmt: skip
     if compiled:  # the layers were, and the loss was not
         cost = replace(cost, cluster=replace(COMPILED, loss_bytes=H100_PYTORCH.loss_bytes))
+    return model, cost
+
+
+def _step(row: dict[str, str]) -> tuple[float, float]:
+    """Return the ms of a step, and its peak in bytes."""
+    model, cost = _priced(row)
     went = partial(run, layers=model.layers, cost=cost, timeout=None)
-    if not sharded:
+    if not row["how"].startswith("FSDP2"):
         done = went(train, 1, batches=1)
         return 1e3 * done.seconds, done.bytes
     alone = went(fsdp_accumulating, 1, batches=1)
@@ -200,7 +218,7 @@ def lines() -> list[Line]:
     short = H100_TORCHTITAN  # whose parts of the peak are those of FlashAttention-2, as published
     return [
         *products(), *attention(), *attention(short, "flash"), *layers(), *layers("compiled"), *losses(), *update(),
-        *copies(), *steps(),
+        *copies(), *steps(), *steps("step foretold"),
     ]  # fmt: skip
 
 
