@@ -135,7 +135,7 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
             spare = spare_in_words(noted, puzzle, goal, memory - most["memory"]) if goal == "star" else ""
-            held = spare or costs_memory(noted, puzzle, goal)
+            held = spare or costs_memory(noted, puzzle, goal, memory - most["memory"])
             if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
                 held += f" {order[0].upper()}{order[1:]}."
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)

@@ -278,7 +278,11 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     def unused() -> str:
         return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
 
-    return PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
+    error = PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
+    made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
+    if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
+        error.entry = tensor.since - 1  # a helper may have returned it since
+    return error
 
 
 def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:

@@ -547,6 +547,9 @@ class WorkDone:
             return "the output of the last layer goes to no other rank: model.loss reads it here"
         if backward and labels.layer < 0:
             return "nobody needs the gradient of the input of layer 0: leave out pass_to on this rank"
+        if KINDS[labels.kind].by_heads:
+            one = "on a ring the next rank is (model.rank + 1) % model.RANKS"
+            return f"{one}, and the one before (model.rank - 1) % model.RANKS"
         other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
         if other is not None:
             return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
