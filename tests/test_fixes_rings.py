@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib import grade
+from lib import grade, hint
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
@@ -202,6 +202,11 @@ OUTPUT = (
 SOON = ("backward_rest(7, ...) has read it, and it was taken out: backward_project of layer 7 reads it, too",)
 NEXT = ("is there a number, such as 4", "on a ring the next rank is (model.rank + 1) % model.RANKS")
 HOME_AGAIN = ("a message brings 1 slice (1/2) of keys and values that nothing reads", "leave out that send")
+LAST = (
+    "has sent the gradient of this rank's own keys and values, which comes last",
+    "a receive of a gradient is left out",
+)
+PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANKS pieces, at every size")
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
 MADE = ("or are they exchanged where they are made? att, kv = model.project(layer, inp, weight)",)
@@ -229,6 +234,12 @@ ROWS = [
     Row(of(CLASS, "queries and keys exchanged", ('acts["att", layer], acts["kv", layer] = model.project', 'acts["kv", layer], acts["att", layer] = model.project')), MADE),
     Row(of(EXCHANGE, "queries and keys exchanged", ('acts["att", layer], acts["kv", layer] = model.project', 'acts["kv", layer], acts["att", layer] = model.project')), MADE),
     Row(of(EXCHANGE, "received in a helper, and not stored", ('model.activations["got"] = await', "got = await"), ('model.activations.pop("got")', "got")), ("store it to keep it", "got = await model.receive"), ("acts[\"now\"] = await",)),
+    Row(of(CLASS, "a whole turn", ("if left else None", "if self.size > 1 else None")), HOME_AGAIN, ("Let backward_project",)),
+    Row(of(CLOSURES, "the last but one gradient not received", ("            if hop > 0:", "            if 0 < hop < n - 1:")), LAST),
+    Row(of(CLASS, "the last but one gradient not received", ("            if step > 0:", "            if 0 < step < n - 1:")), LAST),
+    Row(of(CLASS, "pieces by the number of layers", ("whole.shard(r, 2 * n).combine(whole.shard(2 * n - 1 - r, 2 * n))", "whole.shard(r, model.LAYERS).combine(whole.shard(model.LAYERS - 1 - r, model.LAYERS))")), PIECES, ("needs no gather",)),
+    Row(of(RING, "n pieces of one rank", ("    inp = model.get_activation([0])\n", "    inp = model.get_activation([0])\n    m = 2 * n if n > 1 else 1\n"), ("inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))", "inp.shard(r, m).combine(inp.shard(m - 1 - r, m))")), PIECES, ("needs no gather",)),
+    Row(of(CLASS, "updated with a made-up gradient", ("model.update(layer, summed,", "model.update(layer, model.fake_grad(layer, [0]),")), ("grad, ... = model.backward_project(7, ...)",), ("model.backward(",)),
 ]  # fmt: skip
 SLOW = [
     (of(CLASS, "a send awaited at once", ("            sending = self.model.pass_to(self.next, store[\"block\"]) if left else None\n", "            if left:\n                await self.model.pass_to(self.next, store[\"block\"])\n"), ("            if sending:\n", "            if left:\n"), ("                await sending\n", "")), ("and then attend(layer 0), which does not need that: keep the call, and await it after that",), ("backward_rest",)),
@@ -263,3 +274,11 @@ def test_what_a_ring_lacks_for_its_star_is_told(program: Program, says: tuple[st
     here = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert here.status == PASS, here.message
     assert all(words in here.costs_time for words in says), here.costs_time
+
+
+def test_a_schedule_in_steps_is_shown_for_one_layer_each_way() -> None:
+    shown = str(hint("ring_attention", 2)).partition("The first layer forward, and the first one back, of a schedule")[
+        2
+    ]
+    assert {"0P0", "<3+7BP0", "7AR"} <= {*shown.split()} and "1P0" not in shown and "loss" not in shown
+    assert len(shown.splitlines()) < 20

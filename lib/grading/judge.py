@@ -290,7 +290,9 @@ def check_limits(
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
         takes, least, most = map(puzzle.size_unit.describe, (outcome.memory, there.memory, fits))
-        expected = f"{'less than that' if takes == most else f'at most {most}'}, where a solution takes {least}"
+        expected = f"{'less than that' if takes == most else f'at most {most}'}, where "
+        smaller = "programs as small as this one at the puzzle's own size take no more"
+        expected += f"a solution takes {least}" if there.memory < largest else smaller
         noted = with_peak(outcome, there.size, watch)
         peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")

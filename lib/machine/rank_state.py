@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.attention import BACKWARD_ATTEND
+from ..record.attention import BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
 from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -588,7 +588,8 @@ class RankState(Asked):
                 fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "
                 fix += "out, and update with what model.backward_expert gives"
             if operation == UPDATE:
-                fix = f"an update takes what backward gives, after that: grad, ... = model.backward({layer}, ...)"
+                verb = BACKWARD_PROJECT.kind if self.has_run(PROJECT.kind, layer or 0) else "backward"
+                fix = f"an update takes what {verb} gives, after that: grad, ... = model.{verb}({layer}, ...)"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"

@@ -339,6 +339,11 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
         finest = max(part.total for part in parts)
         fix = "one of these has the other in it: cut both into as many, "
         fix += f"tensor.shard(i, {finest}) and tensor.shard(k, {finest}); in a zigzag k is {finest} - 1 - i"
+    elif where == "combine" and first.kind == "Activation" and all(part.is_whole() for part in parts):
+        fix = (
+            "each of these is all of it, as shard(0, 1) gives it: two pieces for each rank are 2 * model.RANKS pieces, "
+        )
+        fix += "at every size; and combine joins different ones"
     elif where == "combine":
         fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
         fix += f"await model.allgather(..., {first.layer})"
