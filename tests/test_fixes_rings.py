@@ -206,6 +206,7 @@ LAST = (
     "has sent the gradient of this rank's own keys and values, which comes last",
     "a receive of a gradient is left out",
 )
+SECOND = ("these are keys and values, the second of what project gives, and the queries are the first",)
 PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANKS pieces, at every size")
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
@@ -240,6 +241,10 @@ ROWS = [
     Row(of(CLASS, "pieces by the number of layers", ("whole.shard(r, 2 * n).combine(whole.shard(2 * n - 1 - r, 2 * n))", "whole.shard(r, model.LAYERS).combine(whole.shard(model.LAYERS - 1 - r, model.LAYERS))")), PIECES, ("needs no gather",)),
     Row(of(RING, "n pieces of one rank", ("    inp = model.get_activation([0])\n", "    inp = model.get_activation([0])\n    m = 2 * n if n > 1 else 1\n"), ("inp.shard(r, 2 * n).combine(inp.shard(2 * n - 1 - r, 2 * n))", "inp.shard(r, m).combine(inp.shard(m - 1 - r, m))")), PIECES, ("needs no gather",)),
     Row(of(CLASS, "updated with a made-up gradient", ("model.update(layer, summed,", "model.update(layer, model.fake_grad(layer, [0]),")), ("grad, ... = model.backward_project(7, ...)",), ("model.backward(",)),
+    Row(of(EXCHANGE, "the keys for the queries", ('model.weights[layer], acts["att", layer])\n    grads["out"]', 'model.weights[layer], acts["kv", layer])\n    grads["out"]')), SECOND),
+    Row(of(CLOSURES, "the keys for the queries", ('W[layer], A["q", layer])', 'W[layer], A["kv", layer])')), SECOND),
+    Row(changed("basic", "state and weight exchanged", ("model.weights[layer], model.opt_states[layer] = model.load", "model.opt_states[layer], model.weights[layer] = model.load")), ("this is an optimizer state, the second of what model.load_weights gives, and the weight is the first",)),
+    Row(changed("sequence_parallel", "state and weight exchanged", ("model.weights[layer], model.opt_states[layer] = model.update", "model.opt_states[layer], model.weights[layer] = model.update")), ("this is an optimizer state, the second of what model.update gives, and the weight is the first",)),
 ]  # fmt: skip
 SLOW = [
     (of(CLASS, "a send awaited at once", ("            sending = self.model.pass_to(self.next, store[\"block\"]) if left else None\n", "            if left:\n                await self.model.pass_to(self.next, store[\"block\"])\n"), ("            if sending:\n", "            if left:\n"), ("                await sending\n", "")), ("and then attend(layer 0), which does not need that: keep the call, and await it after that",), ("backward_rest",)),
