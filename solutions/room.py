@@ -142,6 +142,11 @@ async def in_one_queue(model: Model) -> None:
         model.set_final_weight(layer, model.weights[layer])
 
 
+_KEPT = """\
+acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
+        acts["kv"] = acts["kv", layer]
+"""
+_POPPED = 'acts["kv"] = acts.pop(("kv", layer))'
 ROOM: Mapping[str, Sequence[str | Edits]] = {
     "prefetch": ["in_one_queue"],
     "ddp": ["repair_quiet"],  # all sums first
@@ -169,6 +174,12 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
     ],
     "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
+    "ring_attention": [
+        {
+            _KEPT: 'acts["att", layer], acts["kv"] = model.project(layer, inp, weight)\n',
+            _POPPED: '_, acts["kv"] = model.project(layer, inp, weight)',
+        }
+    ],  # the queries are kept, and keys and values made again
     "dualpipe": [{_PAIR: _FORWARDS_FIRST}],  # all forwards of a pair before its backwards
     "compose": [{"ahead = 2 *": "ahead = (1 if stages > 2 else 2) *"}],  # fewer forwards ahead
     "buckets": [

@@ -160,7 +160,11 @@ PIECE = "Keep only this rank's piece, right after each backward: await model.sca
         ("one_f_one_b", "GPipe", "Let the backward of a micro-batch come sooner"),
         ("zero2", "ZeRO-1: whole gradients", PIECE),
         ("checkpointing", "everything of every layer", "12 inner activations (keep='all')"),
-        ("checkpointing", "kept and never taken out", "Update each layer as soon as its gradient is complete"),
+        (
+            "checkpointing",
+            "kept and never taken out",
+            "inner activations (keep='selective') that nothing reads again",
+        ),
         ("one_f_one_b", "eight little sums", "Add a gradient to the sum of its layer as soon as it is there."),
         ("fsdp", "gathers in flight as a store", "11 weights in calls on their way"),
         ("zero_bubble", "all weight halves at the end", "Let backward_weight come sooner"),

@@ -14,7 +14,7 @@ from ..course.outlines import Holding, solution_peak, solution_work
 from ..course.specs import Puzzle
 from ..machine.lives import Held, Peak
 from ..machine.outcome import Outcome
-from ..record.attention import ATTEND
+from ..record.attention import ATTEND, PROJECT
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, Event
 from ..record.kinds import KINDS, SAVED
@@ -86,15 +86,15 @@ def _line(peak: Peak, place: int) -> str:
     return peak.lines[place] if 0 <= place < len(peak.lines) else ""
 
 
-def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target") -> str:
+def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target", over: Elements = 0) -> str:
     """Return the largest excess over what the program of a goal, "target" or "star", holds at its peak: what and how
-    many, where it comes from, when it is read next, and what to write. Empty if the run has no notes, or holds no more
-    than that program."""
+    many, where it comes from, when it is read next, and what to write; or what nothing reads again, where that is as
+    much as the goal is missed by, ``over``. Empty if the run has no notes, or holds no more than that program."""
     peak = outcome.peak
     if peak is None:
         return ""
     excess = Excess(outcome, peak, puzzle, goal)
-    return excess.in_words() if excess.memory else ""
+    return (excess.unread_alone(over) or excess.in_words()) if excess.memory else ""
 
 
 def is_unread(held: Held, peak: Peak) -> bool:
@@ -115,8 +115,17 @@ def peak_in_words(outcome: Outcome) -> str:
 def unread_in_words(outcome: Outcome) -> str:
     """Return what to write about things that are in memory at the peak although nothing reads them again."""
     peak = outcome.peak
+    if peak is not None and (useless := [held for held in peak.held if held.memory == "inbox" and _never_read(held)]):
+        groups = _listed(_counted(group.number, group.what) for group in holdings(useless))
+        line = next((f" ({line})" for held in useless if (line := _line(peak, held.made))), "")
+        return f"a message brings {groups} that nothing reads{line}: leave out that send, and that receive"
     unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
     return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}" if unread else ""
+
+
+def _never_read(held: Held) -> bool:
+    """Return whether nothing reads something, neither before the peak nor after it."""
+    return held.labels is not None and held.last is None and held.following is None and not held.stays
 
 
 def _kept_gathered(outcome: Outcome, unread: Sequence[Held]) -> str:
@@ -229,6 +238,7 @@ class Excess:
         # What could go first: what nothing reads again, then what is read last. What the operation of the peak reads
         # has to be there, and a result stays.
         rows.sort(key=lambda held: (held.stays, self._in_use(held), held.following is not None, -(held.following or 0)))
+        rows.sort(key=self._is_own_keys)
         self.late_halves = 0 < self.number - self.known <= len(self.of_halves)  # they are enough
         if self.late_halves:
             rows.sort(key=lambda held: self._next_kind(held) != BACKWARD_WEIGHT.kind)
@@ -246,6 +256,11 @@ class Excess:
         self.all_on_each = runs_all(outcome, puzzle, goal)
         known = {*map(id, [*self.rows, *self.wholes])}
         self.unread = [held for held in peak.held if id(held) not in known and is_unread(held, peak)]
+
+    def _is_own_keys(self, held: Held) -> bool:
+        """Return whether these are keys and values that this rank has projected, which it needs for its backward."""
+        kind = "" if held.labels is None else held.labels.kind
+        return kind == "KeysValues" and self.events[held.made].kind == PROJECT.kind and held.following is not None
 
     def _next_kind(self, held: Held) -> str:
         """Return the operation that reads something next, or an empty text."""
@@ -281,6 +296,16 @@ class Excess:
         holds = f"rank {self.peak.rank} holds {named}{WHERE.get(self.memory, '')} at its peak, {self._beside()}"
         said = [f"{holds}the {self.goal}'s program {others}.", self.about(), self.fix(), self._also()]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def unread_alone(self, over: Elements) -> str:
+        """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``."""
+        much = sum(held.elements for held in self.unread)
+        if not 0 < over <= much or any(is_unread(held, self.peak) for held in self.rows):
+            return ""
+        last = [held.last for held in self.unread if held.last is not None]
+        line = next((line for place in last if (line := _line(self.peak, place))), "")
+        read = f" It was read last by {self._records(last[:1])}{line and f' ({line})'}." if last else ""
+        return f"rank {self.peak.rank} holds {_unread(self.unread)}.{read}"
 
     def _beside(self) -> str:
         """Return what is held beside pieces that are cut from it, or an empty text."""
@@ -373,6 +398,8 @@ class Excess:
         if self.memory == "in_flight":
             return self._fix_in_flight(kind)
         if self.memory == "inbox":
+            if all(map(_never_read, self.rows)):
+                return "nothing reads it: leave out that send, and that receive."
             return self._uneven() or "receive it as it comes, or send it later."
         if self.wholes:
             return f"cut each when it is used, and take the whole out with it: {pop}.shard(...)."
@@ -406,6 +433,8 @@ class Excess:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
             return "keep only this rank's slice of each."
+        if kind == "KeysValues" and made == PROJECT.kind:
+            return ""  # its own, which it needs until then
         if kind == "KeysValues":
             again = f"gather it again right before {self.events[held.following].kind}, await model.allgather(kv, layer)"
             back = "the others come round once more in the backward pass"

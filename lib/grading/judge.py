@@ -135,7 +135,7 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
             spare = spare_in_words(noted, puzzle, goal, memory - most["memory"]) if goal == "star" else ""
-            held = spare or costs_memory(noted, puzzle, goal)
+            held = spare or costs_memory(noted, puzzle, goal, memory - most["memory"])
             if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
                 held += f" {order[0].upper()}{order[1:]}."
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
@@ -290,7 +290,9 @@ def check_limits(
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
         takes, least, most = map(puzzle.size_unit.describe, (outcome.memory, there.memory, fits))
-        expected = f"{'less than that' if takes == most else f'at most {most}'}, where a solution takes {least}"
+        expected = f"{'less than that' if takes == most else f'at most {most}'}, where "
+        smaller = "programs as small as this one at the puzzle's own size take no more"
+        expected += f"a solution takes {least}" if there.memory < largest else smaller
         noted = with_peak(outcome, there.size, watch)
         peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")

@@ -30,6 +30,13 @@ class Needless(NamedTuple):
     then: Event
 
 
+class Told(NamedTuple):
+    """What to do about a message of the longest chain. ``at``: the place of that message in the chain."""
+
+    at: int
+    words: str
+
+
 def needless_waits(events: Sequence[Event]) -> Iterator[Needless]:
     """Yield the collectives during which their rank computes nothing, although the next thing that it computes does not
     need their result: another layer's or micro-batch's. ``events``: of all ranks, of each in its order."""
@@ -85,11 +92,11 @@ def by_rank(events: Iterable[Event]) -> dict[int, list[Event]]:
     return dict(known)
 
 
-def late_send(events: Iterable[Event], on_chain: Sequence[Event]) -> tuple[Event, int, Event] | None:
+def late_send(events: Collection[Event], on_chain: Sequence[Event]) -> tuple[Event, int, Event] | None:
     """Return the first send of the longest chain that begins after a computation which does not make what it carries,
     though that was there before, its place in the rank's log, and that computation. Only of what goes round a ring:
     ``slowness.late_messages`` is for stages."""
-    ranks = by_rank(events)
+    ranks, arrives = by_rank(events), _arrivals(events)
     for event in on_chain:
         if event.kind != SEND.kind or event.tensor not in GIVEN_BY:
             continue
@@ -97,9 +104,27 @@ def late_send(events: Iterable[Event], on_chain: Sequence[Event]) -> tuple[Event
         at = next(place for place, one in enumerate(own) if one is event)
         before = [one for one in own[:at] if one.stream == "compute" and one.length and one.end <= event.start]
         came = [one.end for one in own[:at] if _gives(one, event)]
-        if came and before and not _gives(before[-1], event) and before[-1].start >= max(came) - NEARLY:
+        late = came and before and not _gives(before[-1], event) and before[-1].start >= max(came) - NEARLY
+        if late and not _could_wait(own, at, arrives):
             return event, at, before[-1]
     return None
+
+
+def _arrivals(events: Iterable[Event]) -> dict[object, float]:
+    """Return when each message is there, by its ``op``."""
+    return {event.op: event.end for event in events if event.kind == SEND.kind}
+
+
+def _could_wait(own: Sequence[Event], at: int, arrives: Mapping[object, float]) -> bool:
+    """Return whether a rank awaits a send before its next computation, and receives nothing in between that comes as
+    late as that ends: then it is the await that comes too soon. ``own``: the rank's events, in which the send stands
+    ``at`` a place; ``arrives``: when each message is there."""
+    then = next((one for one in own[at + 1 :] if one.stream == "compute" and one.length), None)
+    if then is None or own[at].end > then.start + NEARLY or not _is_awaited(own, own[at], then):
+        return False
+    between = [one for one in own[at + 1 : own.index(then, at)] if one.kind == RECEIVE.kind]
+    late = own[at].end - NEARLY
+    return not any(one.end <= then.start + NEARLY and arrives.get(one.op, 0.0) >= late for one in between)
 
 
 def early_receive(events: Iterable[Event], on_chain: Sequence[Event]) -> tuple[Event, int, Event] | None:
@@ -169,11 +194,13 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
     return ""
 
 
-def messages_in_words(events: Iterable[Event], on_chain: Sequence[Event], line: Callable[[Event, int], str]) -> str:
+def messages_in_words(
+    events: Collection[Event], on_chain: Sequence[Event], line: Callable[[Event, int], str]
+) -> Told | None:
     """Return which message of the longest chain a rank sends or receives while it computes nothing, and what it could
-    compute meanwhile; or an empty text. ``line``: finds the learner's line of an event, by its place in the log."""
-    ranks = by_rank(events)
-    for event in on_chain:
+    compute meanwhile. ``line``: finds the learner's line of an event, by its place in the log."""
+    ranks, arrives = by_rank(events), _arrivals(events)
+    for place, event in enumerate(on_chain):
         own = ranks[event.rank]
         computed = [one for one in own if one.stream == "compute" and one.length]
         before = [one for one in computed if one.end <= event.start + NEARLY]
@@ -181,18 +208,30 @@ def messages_in_words(events: Iterable[Event], on_chain: Sequence[Event], line: 
         idle = len(before) + len(then) == len(computed) and event.length and event.tensor in KINDS
         if not idle or event.kind not in (SEND.kind, RECEIVE.kind):
             continue
-        at = next(place for place, one in enumerate(own) if one is event)
+        at = next(number for number, one in enumerate(own) if one is event)
         what = f"the {KINDS[event.tensor or ''].word} of {numbered('micro-batch', event.batches)}"
         what += f" ({found})" if (found := line(event, at)) else ""
         nothing = f"rank {event.rank} computes nothing while it {'sends' if event.kind == SEND.kind else 'receives'}"
-        if event.kind == SEND.kind and then and _is_awaited(own, event, then[0]):
+        if event.kind == SEND.kind and then and _could_wait(own, at, arrives):
             after = f"and then {_shown(then[0], computed)}, which does not need that"
-            return f"{nothing} {what}, {after}: keep the call, and await it after that"
+            return Told(place, f"{nothing} {what}, {after}: keep the call, and await it after that")
         if event.kind == RECEIVE.kind and before and abs(before[-1].end - event.issued) <= NEARLY:
-            return (
-                f"{nothing} {what}: start that receive before {_shown(before[-1], computed)}, and await it after that"
-            )
-    return ""
+            first = f"start that receive before {_shown(before[-1], computed)}"
+            return Told(place, f"{nothing} {what}: {first}, and await it after that")
+        if event.kind == SEND.kind and (aside := _aside(own, before, event)):
+            first = f"and {show_call(aside.kind, aside.layer)}, for which nothing here waits, comes before that"
+            then_it = "do it when this message and the one that comes are on their way"
+            return Told(place, f"{nothing} {what}, {first}: {then_it}")
+    return None
+
+
+def _aside(own: Sequence[Event], before: Sequence[Event], event: Event) -> Event | None:
+    """Return the last update that a rank makes before a message, of another layer, where its weights never travel; or
+    None. ``own``: its events; ``before``: what it computes until then."""
+    if any(one.tensor == "Weight" and one.length and one.stream != "compute" for one in own):
+        return None
+    updates = [one for one in before if one.kind == UPDATE.kind and one.layer != event.layer]
+    return updates[-1] if updates else None
 
 
 def _is_awaited(own: Sequence[Event], call: Event, then: Event) -> bool:

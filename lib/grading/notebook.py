@@ -184,14 +184,17 @@ class Hint:
         until = f"The first {unit.brief(half.until)} of {unit.lasting(half.time)} of a schedule"
         until += ", without ranks that do the same" * (half.others > 0)
         forwards = [event for event in half.events if event.kind == FORWARD.kind]  # none where layers have steps
-        happened = {event.kind for event in half.events} - {FORWARD.kind}
+        alike = _alike(half.events)
+        shown = [event for event in half.events if event.rank not in alike]
+        if not forwards and len(shown) > MOST_SHOWN:
+            shown = _once_each_way(shown)
+            until = f"The first layer forward, and the first one back, of a schedule of {unit.lasting(half.time)}"
+        happened = {event.kind for event in shown} - {FORWARD.kind}
         known = [
             f"{code_of(last)}: layer {last.layer} forward, {numbered('micro-batch', last.batches)}"
             for last in forwards[-1:]
         ]
         known += [legend(row.kind) for row in OPERATIONS.values() if row.kind in happened]
-        alike = _alike(half.events)
-        shown = [event for event in half.events if event.rank not in alike]
         drawn = grid(shown, unit, hosts=mesh_of(self.puzzle.size).beside)
         known += ["a + joins what starts at the same time"] * ("+" in drawn)
         same = (
@@ -208,6 +211,23 @@ class Hint:
 
 
 ALIKE = 4  # ranks that do the same but for their micro-batches: of more, two are shown
+
+
+MOST_SHOWN = 400  # operations of a schedule in text, where layers are in steps: of more, one layer each way is
+
+
+def _once_each_way(events: Sequence[Event]) -> list[Event]:
+    """Return what is done for the first layer before any backward, and for the first one that goes back."""
+    back = [event for event in events if event.kind in OPERATIONS and OPERATIONS[event.kind].backward]
+    turn = min(event.start for event in back)
+    layers = (
+        {event.layer for event in events if event.start < turn},
+        {event.layer for event in back if event.start == turn},
+    )
+    first, last = (
+        pick(layer for layer in of if layer is not None) for pick, of in zip((min, max), layers, strict=True)
+    )
+    return [event for event in events if event.layer == (first if event.start < turn else last)]
 
 
 def _alike(events: Sequence[Event]) -> list[int]:

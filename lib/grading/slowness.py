@@ -23,13 +23,14 @@ from ..record.chain import MESSAGES, Chain
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
-from ..record.labels import LISTS
+from ..record.labels import LISTS, RING
 from ..record.score import spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import (
+    Told,
     beside_in_words,
     by_rank,
     early_receive,
@@ -43,6 +44,8 @@ from .ordering import Ordering
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
+KEYS = "KeysValues"
+"""What goes round a ring of ranks."""
 LEAST, MUCH = 0.01, 0.1
 """As parts of a time: an operation that takes so much longer is longer; so much of a chain is worth to be
 hidden."""
@@ -257,14 +260,15 @@ class Slowness:
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
                     which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
-                    yield compared + (once or which or self._of_first_input(kind) or self._piece_only(kind))
+                    home = self._home_again(first) if kind == SEND.kind else ""
+                    yield compared + (once or which or home or self._of_first_input(kind) or self._piece_only(kind))
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
                     whole = across and self._whole_gradients(kind)
                     named += " of whole gradients," if whole else ""
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
-                    yield named + PIECES * whole + self._uneven(kind)
+                    yield named + PIECES * whole + self._uneven(kind) + self._queries_go_round(kind)
 
     def _pipelines(self, own: int, ours: int) -> str:
         """Return how many micro-batches a pipeline has beside those of the goal's program, as so many losses say."""
@@ -356,6 +360,32 @@ class Slowness:
         if (tensor, layer) == ("ActivationGrad", self.outcome.layers - 1):
             return ": every rank that has the output can call model.loss itself, which takes no time"
         return ""
+
+    def _queries_go_round(self, kind: str) -> str:
+        """Return that a rank sends queries in place of keys, in puzzles in which these go round; or an empty text."""
+        sent = {one.tensor for one in self.outcome.events if one.kind == SEND.kind == kind}
+        queries = [KINDS[one].word for one in ("Attended", "AttendedGrad") if one in sent]
+        if RING not in self.puzzle.rules or not queries:
+            return ""
+        words = " and ".join(queries)
+        said = f": these carry {words}, and those of the {self.goal} keys and values and their gradient"
+        keys = "keys stay as they are, and can go on while a rank attends"
+        return f"{said}. Each attend changes the queries, so that their hop waits for it; {keys}"
+
+    def _home_again(self, rank: int) -> str:
+        """Return how many of a rank's sends bring keys and values home again round a ring, in puzzles that have one; or
+        an empty text."""
+        own = [
+            one.layer
+            for one in self.outcome.events
+            if one.rank == rank and one.kind == SEND.kind and one.tensor == KEYS
+        ]
+        enough = 2 * (self.outcome.ranks - 1)
+        number = sum(times - enough for times in Counter(own).values() if times > enough)
+        if RING not in self.puzzle.rules or not number:
+            return ""
+        hops = "n ranks have n - 1 hops in a layer forward, and as many back"
+        return f": {number} of them bring keys and values back to the rank that has them, and {hops}"
 
     def _sum_of_each(self, kind: str, times: int, known: int) -> str:
         """Return what to do about a reduction of the gradient of each micro-batch, where the goal's program has one of
@@ -457,7 +487,7 @@ class Slowness:
         return self._on_chain(word)
 
     def _mostly_waiting(self) -> str:
-        """Return which collectives the longest chain waits for, where that costs more than that there are more of them
+        """Return which communication the longest chain waits for, where that costs more than that there is more of it
         than in the goal's program; or an empty text."""
         more = defaultdict[str, float](float)
         for (kind, across), own in self.done.items():
@@ -467,7 +497,7 @@ class Slowness:
         waits = {
             word: own.ticks - self.their_chain.get(word, none).ticks - 2 * more[word]
             for word, own in self.chain.items()
-            if word in self.named and any(word_of(kind) == word for kind in in_stream("collective"))
+            if word in self.named and any(word_of(kind) == word for kind in in_stream("collective", "message"))
         }
         word = max(waits, key=lambda one: waits[one], default="")
         return self._on_chain(word) if word and waits[word] > NEARLY else ""
@@ -498,11 +528,11 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
-        if word == MESSAGES and (late := self._late_send() or self._early_receive()):
-            return late
         if word == MESSAGES:
             own = messages_in_words(self.outcome.events, self.in_order, self._line_of)
-            return own or "start a send or a receive before the work that does not need it, and await it after that"
+            found = [one for one in (self._late_send(), self._early_receive(), own) if one is not None]
+            plain = "start a send or a receive before the work that does not need it, and await it after that"
+            return min(found, key=lambda one: one.at, default=Told(0, plain)).words
         needless = tuple(needless_waits(self.outcome.device_events))
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
@@ -555,27 +585,28 @@ class Slowness:
         """Return the learner's line of an event, at its place in the log of its rank, or an empty text."""
         return next(iter(self.lines_at(event.rank, [at])), "")
 
-    def _late_send(self) -> str:
-        """Return which send of the longest chain could be made before a computation, or an empty text."""
+    def _late_send(self) -> Told | None:
+        """Return which send of the longest chain could be made before a computation."""
         if (found := late_send(self.outcome.events, self.in_order)) is None:
-            return ""
+            return None
         event, at, before = found
         line = self._line_of(event, at)
         what = f"the {KINDS[event.tensor or ''].word}" + (f" ({line})" if line else "")
         said = (
             f"rank {event.rank} sends {what} after {show_call(before.kind, before.layer)}, which does not change them"
         )
-        return f"{said}: make that pass_to before it, and await it after it"
+        return Told(self.in_order.index(event), f"{said}: make that pass_to before it, and await it after it")
 
-    def _early_receive(self) -> str:
-        """Return which message of the longest chain could be awaited after a computation, or an empty text."""
+    def _early_receive(self) -> Told | None:
+        """Return which message of the longest chain could be awaited after a computation."""
         if (found := early_receive(self.outcome.events, self.in_order)) is None:
-            return ""
+            return None
         came, place, then = found
         line = self._line_of(came, place)
         what = f"the {KINDS[came.tensor or ''].word}" + (f" ({line})" if line else "")
         waits = f"rank {came.rank} waits for {what} before {show_call(then.kind, then.layer)}, which does not need it"
-        return f"{waits}: await that receive a step later, right before what came is added"
+        at = next(at for at, one in enumerate(self.in_order) if one.kind == SEND.kind and one.op == came.op)
+        return Told(at, f"{waits}: await that receive a step later, right before what came is added")
 
     def _halves_at_the_end(self) -> Iterator[str]:
         """Yield, as the end of a sentence, which rank has several weight halves on the longest chain after its last

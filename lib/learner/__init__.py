@@ -3,6 +3,7 @@
 ========  ======================================================================
 tensors   the kinds of tensor
 keys      how a learner writes keys of a layer and a micro-batch
+steps     what makes and what reads the input and the output of a layer in three steps
 origins   where a tensor that is looked for comes to be, or has gone
 missing   what to write where a tensor that is looked for is not there
 storage   the five dictionaries

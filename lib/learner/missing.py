@@ -14,6 +14,7 @@ from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, layer_comes_last
 from .origins import ACTIVATIONS, MOST_LAYERS, Origins, with_an, written
+from .steps import Steps
 from .tensors import FIRST, Tensor
 
 SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
@@ -64,6 +65,7 @@ class Missing(Origins):
 
         there = self._under_another_key(key)
 
+        steps = self._of_steps(key)
         taken = self._taken_out(key)
         if meant and taken and self._of_key(key) is None:
             taken += f". Or is it model.{self._name}[{written(near)}]?"
@@ -84,7 +86,7 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            return turned or known or taken or plain
+            return turned or steps or known or taken or plain
 
         def in_rounds() -> str:
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
@@ -111,6 +113,22 @@ class Missing(Origins):
         if of_host := self._on_the_host(key):
             fix_for["updates_on_hosts"] = of_host
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _of_steps(self, key: Hashable) -> str:
+        """Return which step of a layer has read what is missing, or makes it, where layers are in three steps; or an
+        empty text."""
+        steps, gone, kind = (
+            Steps(self._simulator, self._rank, self._name),
+            self._gone.get(key),
+            ACTIVATIONS.get(self._name),
+        )
+        if kind is None or not steps.any():
+            return ""
+        if gone is not None:
+            return steps.taken_out(gone, key)
+        if type(key) is not int or self._under_another_key(key):
+            return ""
+        return steps.never_there(kind, key, {one: tensor._token.labels for one, tensor in self.items()})
 
     def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""

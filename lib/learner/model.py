@@ -58,6 +58,14 @@ Cut = TypeVar("Cut", bound=Sharded)  # what can be joined, and what can be summe
 Summed = TypeVar("Summed", bound=WeightGrad | Batched)
 
 
+GIVEN_TOGETHER = {
+    frozenset({"Attended", "KeysValues"}): "att, kv = model.project(layer, inp, weight)",
+    frozenset({"AttendedGrad", "KeysValuesGrad"}): "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)",
+    frozenset({"Weight", "OptState"}): "weight, opt_state = model.load_weights(layer)",
+}
+"""Which call gives two kinds of tensor, that another one takes."""
+
+
 def written(verb: str) -> str:
     """Return how a verb of a model is called, with the arguments that it needs.
 
@@ -67,6 +75,14 @@ def written(verb: str) -> str:
     signature = inspect.signature(getattr(Model, verb))
     needed = [name for name, one in signature.parameters.items() if one.default is one.empty and name != "self"]
     return f"{'await ' * ('Awaitable' in str(signature.return_annotation))}model.{verb}({', '.join(needed)})"
+
+
+def _exchanged(operands: Mapping[str, object]) -> str:
+    """Return, as the end of a sentence, which call has given two operands that are exchanged, where one gives both.
+    ``operands``: by the kinds that they should be of."""
+    both = frozenset(kind for kind, operand in operands.items() if type(operand) is not CLASSES[kind])
+    gives = GIVEN_TOGETHER.get(both)
+    return f"; or are they exchanged where they are made? {gives}, in that order" if gives else ""
 
 
 class Model(SliceVerbs, ExpertVerbs, Verbs):
@@ -466,7 +482,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
                 if name in row.may_take:
                     verb = f"{verb[:-1]}, {name}={name})"
                 if exchanged and name in row.takes:
-                    expect(self._place(row.kind, layer), name, operand, wanted, f"{verb}, in this order", in_order=True)
+                    verb += ", in this order" + _exchanged(dict(zip(row.takes.values(), operands, strict=False)))
+                    expect(self._place(row.kind, layer), name, operand, wanted, verb, in_order=True)
                 whence = functools.partial(self._whence, row, layer, operand, wanted)
                 in_rounds = functools.partial(self._in_rounds, operand)
                 expect(self._place(row.kind, layer), name, operand, wanted, verb, whence, in_rounds)
@@ -502,6 +519,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         if {wanted, type(operand).__name__} == {"KeysValues", "KeysValuesGrad"}:
             right = "keys and values come from there, and their gradient, too: receive them in the order in which that "
             right += "rank sends them"
+            if isinstance(layer, int):
+                right += self._simulator.too_few_received(self._handle, sender, layer)
         elif f"src={sender})" in right:
             right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
             right += "what it is: its kind, its layer and its micro-batch"

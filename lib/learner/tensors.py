@@ -564,6 +564,15 @@ def _of_another_kind(thing: object, kind: str) -> str:
     if isinstance(thing, KeysValuesGrad) and kind == "AttendedGrad":
         gives = "att_grad, kv_grad = model.backward_attend(layer, att_grad, kv)"
         return f"the gradient of queries is the first of what backward_attend gives, that of keys the second: {gives}"
+    if isinstance(thing, (Weight, OptState)) and kind in ("Weight", "OptState"):
+        verb = "model.update" if thing.step else "model.load_weights"
+        this, other = "a weight, the first", "optimizer state is the second"
+        if isinstance(thing, OptState):
+            this, other = "an optimizer state, the second", "weight is the first"
+        return f"this is {this} of what {verb} gives, and the {other}: weight, opt_state = {verb}(...)"
+    if isinstance(thing, KeysValues) and kind == "Attended":
+        gives = "att, kv = model.project(layer, inp, weight)"
+        return f"these are keys and values, the second of what project gives, and the queries are the first: {gives}"
     if isinstance(thing, Attended) and kind == "KeysValues":
         return (
             "these are queries: keys and values are the second of what model.project gives, and only they are gathered"

@@ -219,6 +219,10 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received
         it; or an empty text."""
 
+    def too_few_received(self, rank: R, sender: int, layer: int) -> str:
+        """Return, for an error, as the end of a sentence, that the rank has received less in the backward of a layer
+        than comes round a ring from another rank, or nothing."""
+
     def against_rounds(self, rank: R, backward: bool) -> str:
         """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
         work departs from rounds, or an empty text."""

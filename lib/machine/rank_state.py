@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.attention import BACKWARD_ATTEND
+from ..record.attention import BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
 from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -278,7 +278,11 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     def unused() -> str:
         return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
 
-    return PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
+    error = PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
+    made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
+    if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
+        error.entry = tensor.since - 1  # a helper may have returned it since
+    return error
 
 
 def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:
@@ -584,7 +588,8 @@ class RankState(Asked):
                 fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "
                 fix += "out, and update with what model.backward_expert gives"
             if operation == UPDATE:
-                fix = f"an update takes what backward gives, after that: grad, ... = model.backward({layer}, ...)"
+                verb = BACKWARD_PROJECT.kind if self.has_run(PROJECT.kind, layer or 0) else "backward"
+                fix = f"an update takes what {verb} gives, after that: grad, ... = model.{verb}({layer}, ...)"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:
             owner = f"rank {tensor.rank.rank}" if tensor.rank else "no rank"

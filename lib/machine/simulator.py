@@ -28,7 +28,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.ring import back_to_first, not_received, once_more_round, other_way
+from .advice.ring import back_to_first, not_received, once_more_round, other_way, too_few_received
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.sought import Sought, sought_before
 from .advice.stages import (
@@ -56,9 +56,10 @@ from .rank_state import MADE_UP, Origin, RankState, TensorState, Terms
 RING_OF_STAGES = (
     "; the stages of each pipeline are a ring: after stage comes (stage + 1) % stages, from its first rank on"
 )
-ALONE = (
-    "with one rank there is nobody to send to: n ranks have n - 1 hops, range(model.RANKS - 1); or if model.RANKS > 1"
-)
+ALONE = "with one rank there is nobody to send to"
+HOPS = "n ranks have n - 1 hops, range(model.RANKS - 1); or if model.RANKS > 1"
+HOME = "this gradient is home, so send and receive it only where there are others: if model.RANKS > 1"
+"""What a message to itself lacks where there is one rank, and which messages n ranks send."""
 KEPT = "keep it stored; to a neighbor: model.pass_to(model.rank - 1, ...), or model.rank + 1"
 NEIGHBOR_STAGES = (
     "a stage and the next one are on different ranks: of pipelines with so many stages, model.rank % stages is the "
@@ -315,7 +316,7 @@ class LocalSimulator:
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
-                fix=lambda: self._alone() or (rank.goes_to(labels) if labels else "") or KEPT,
+                fix=lambda: self._alone(labels) or (rank.goes_to(labels) if labels else "") or KEPT,
                 fix_for={
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
@@ -399,6 +400,7 @@ class LocalSimulator:
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
+    too_few_received = staticmethod(too_few_received)
     owner = staticmethod(RankState.elsewhere)
 
     def waiting(self, rank: RankState) -> list[Wait]:
@@ -433,11 +435,13 @@ class LocalSimulator:
                 error.fix_for = {DEALT: f"{start}{dealt}", IN_A_V: in_a_v, "stages": f"{start}{share}"}
             raise
 
-    def _alone(self) -> str:
+    def _alone(self, labels: Labels | None) -> str:
         """Return what to do about a message to itself where there is one device, or an empty text."""
         if self.mesh.ranks > 1:
             return ""
-        return "model.host is the number of the host: model.pass_to(model.host, ...)" if self.mesh.hosts else ALONE
+        if self.mesh.hosts:
+            return "model.host is the number of the host: model.pass_to(model.host, ...)"
+        return f"{ALONE}: {HOME if labels is not None and labels.kind == 'KeysValuesGrad' else HOPS}"
 
     def _other_rank(
         self, name: str, other: int, rank: RankState, operation: str, tensor: TensorState | None = None

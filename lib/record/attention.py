@@ -131,6 +131,9 @@ def _same_slices(rank: Rank, where: Place, labels: dict[str, Labels]) -> None:
                 to = rank.home_of(one.layer, one.batches, one.piece())
                 ring = f"pass it on until it is back{to}"
                 fix, fix_for = _home("bring it home first: ", gathered, ring)
+                home = f"bring it home first: {ring}"
+                left = partial(rank.own_not_received, one.layer, one.batches, own.piece(), home)
+                fix_for = {**fix_for, RING: left}
                 if begun := rank.began_with(one.layer, one.batches, own.piece()):
                     fix_for = {**fix_for, RING: begun}
             expected = f"{show_slices(own.piece())}"

@@ -28,6 +28,10 @@ STAGES_IN_A_V = (
 )
 """What to say of them in an error."""
 GATHERED, RING = "keys_by_collectives", "keys_go_round"
+AROUND = (
+    "the gradient goes round with the keys that it is of: in each step pass both on, and add what this rank's queries "
+    "give to the gradient that has come with these keys, kv_grad + theirs"
+)
 """The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
@@ -270,9 +274,8 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
         fix += f"meet, await model.alltoall(..., {first.layer})"
     elif KINDS[part.kind].meets:
         fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
-        if part.kind == "KeysValuesGrad":
-            fix = "these are gradients of the same keys and values, and add up: kv_grad = await model.scatterreduce("
-            fix += f"kv_grad, {first.layer})"
+        if part.kind == first.kind == "KeysValuesGrad" and (part.layer, part.batches) == (first.layer, first.batches):
+            return _of_several_keys(part, first, where)
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
         fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
@@ -288,6 +291,19 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     if part.kind == first.kind == "Activation" and part.batches != first.batches:
         fix_for["alltoall"] = f"{fix}; to the experts of a layer it goes by await model.alltoall(..., {first.layer})"
     return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
+
+
+def _of_several_keys(part: Labels, first: Labels, where: str) -> PuzzleError:
+    """Return the error about gradients of keys and values that are joined before all queries have added to them."""
+    which, sums = "the same", "add up"
+    if _part(part.coarse()) != _part(first.coarse()):
+        which, sums = "different", "each lacks what other queries give"
+    fix = f"these are gradients of {which} keys and values, and {sums}: "
+    ring = "kv_grad + theirs" if which == "the same" else AROUND
+    reduced = f"kv_grad = await model.scatterreduce(kv_grad, {first.layer})"
+    gathered = "kv_grad + theirs" if where == "combine" and which == "the same" else reduced
+    problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {RING: fix + ring}
+    return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix + gathered, fix_for=fix_for)
 
 
 def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
@@ -323,6 +339,11 @@ def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
         finest = max(part.total for part in parts)
         fix = "one of these has the other in it: cut both into as many, "
         fix += f"tensor.shard(i, {finest}) and tensor.shard(k, {finest}); in a zigzag k is {finest} - 1 - i"
+    elif where == "combine" and first.kind == "Activation" and all(part.is_whole() for part in parts):
+        fix = (
+            "each of these is all of it, as shard(0, 1) gives it: two pieces for each rank are 2 * model.RANKS pieces, "
+        )
+        fix += "at every size; and combine joins different ones"
     elif where == "combine":
         fix += "; combine joins different pieces that this rank has, and those of other ranks come by "
         fix += f"await model.allgather(..., {first.layer})"
@@ -456,10 +477,7 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
             fix_for: Mapping[str, Fix] = NO_OTHERS
             if part.layer == first.layer and part.batches == first.batches:
-                fix_for = {
-                    RING: "the gradient goes round with the keys that it is of: in each step pass both on, and "
-                    "add what this rank's queries give to the gradient that has come with these keys, kv_grad + theirs"
-                }
+                fix_for = {RING: AROUND}
                 fix = "all ranks go back to the keys of all of them: "
                 fix += f"whole = await model.allgather(kv, {first.layer}) comes before backward_attend, too"
             raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)

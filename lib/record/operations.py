@@ -257,6 +257,10 @@ class Rank(Protocol):
     def home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> str:
         """Return to which other rank a gradient of these slices of keys and values goes, or an empty text."""
 
+    def own_not_received(self, layer: int, batches: frozenset[int], slices: Slices, otherwise: str) -> str:
+        """Return that the gradient of this rank's own keys and values, of these slices, has been sent to it and is not
+        received, or the other text."""
+
     def began_with(self, layer: int, batches: frozenset[int], own: Slices) -> str:
         """Return that the backward of attention began with keys of another rank than those of its ``own`` slices, and
         what to do; or an empty text."""

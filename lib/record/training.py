@@ -326,12 +326,18 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
     if inp.layer != rank.layers:
         where = rank.place("loss", None, inp.batches)
         problem = "the loss reads the output of the last layer"
-        expected = f"an Activation with layer={rank.layers}: what forward({rank.layers - 1}, ...) gives"
+        top = rank.layers - 1
+        gives = "rest" if any(rank.has_run("rest", one) for one in range(rank.layers)) else "forward"
+        expected = f"an Activation with layer={rank.layers}: what {gives}({top}, ...) gives"
         fix = "run every layer from 0 to model.LAYERS - 1 first, and then the loss once: "
         fix += "model.loss(model.activations[model.LAYERS]); "
         fix += "in a pipeline only the last stage has that"
-        if rank.sender(inp) and rank.has_run("forward", rank.layers - 1):
-            fix = f"this rank runs forward({rank.layers - 1}, ...) itself, and the loss reads what it gives: keep "
+        if inp.batches <= rank.has_run(gives, top):
+            sliced_too = ", sliced=True" * (inp.total != 1)
+            fix = f"this is the input of layer {inp.layer}, and {gives}({top}, ...) has run: the loss reads what that "
+            fix += f"gave, model.loss(model.activations[model.LAYERS]{sliced_too})"
+        if rank.sender(inp) and rank.has_run("forward", top):
+            fix = f"this rank runs forward({top}, ...) itself, and the loss reads what it gives: keep "
             fix += "that under a key, and neither send nor receive it"
         if inp.batches <= rank.has_run("loss", rank.layers):
             fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the "

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
+from ...record.attention import BACKWARD_ATTEND, BACKWARD_REST
+from ...record.kinds import KINDS
 from ...record.labels import Labels
+from ...record.table import RECEIVE
 from ...record.training import FORWARD
 from ..in_flight import InFlight, RankLinks
 from ..past.asked import Asked
@@ -87,3 +90,34 @@ def not_received(rank: Asked, kind: str, layer: int) -> str:
         if rank.rank in one.receivers(kind, layer).values() and sender not in came:
             return f"rank {sender} has sent this rank {kind} of layer {layer}: await model.receive(src={sender})"
     return ""
+
+
+def one_way_round(call: InFlight, sender: int, ranks: int, labels: Labels | None) -> str:
+    """Return how else what goes round a ring reaches a rank, as the end of a question, where it waits for a neighbor
+    and another rank, the ``sender``, has sent it something: that one sends to the wrong rank; or an empty text."""
+    step = (call.rank.rank - call.peer) % ranks if call.peer is not None else 0
+    if labels is None or not KINDS[labels.kind].by_heads or step not in (1, ranks - 1) or ranks < 3:
+        return ""
+    to = (sender + step) % ranks
+    after = f"(model.rank {'+' if step == 1 else '-'} 1) % model.RANKS"
+    each = f"On a ring each rank sends to the next one, {after}, in every step, and not to another"
+    return f"the send that goes the wrong way? {each}: await model.pass_to({to}, ...) on rank {sender}"
+
+
+def too_few_received(rank: Asked, sender: int, layer: int) -> str:
+    """Return, as the end of a sentence, that a rank has received less in the backward of a layer, before what it is
+    about to do, than one message with keys and one with a gradient for each block but the last; or an empty text."""
+    begun = next((at for at, one in enumerate(rank.log) if (one.kind, one.layer) == (BACKWARD_REST.kind, layer)), None)
+    kinds = {
+        kind
+        for kind in ("KeysValues", "KeysValuesGrad")
+        if sender in rank.ranks and rank.rank in rank.ranks[sender].receivers(kind, layer).values()
+    }
+    if begun is None or len(kinds) < 2:
+        return ""
+    own = [one.kind for one in rank.log[begun:]]
+    blocks, came = own.count(BACKWARD_ATTEND.kind), own.count(RECEIVE.kind)
+    if came >= 2 * blocks - 1:
+        return ""
+    has = f"this rank has received {came} message{'s' * (came != 1)} after {blocks} blocks"
+    return f". It sends both in each step, and {has}: a receive of what has come here is left out in a step before"

@@ -16,6 +16,7 @@ from ..mesh import Mesh
 from ..rank_state import RankState
 from .astray import to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
+from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
 from .stages import BOTH_ENDS, loss_elsewhere, not_all_loaded, not_at_both_ends
@@ -237,7 +238,9 @@ class Stuck:
                         have = f"rank {other} waits for rank {sender}, which has sent to rank {rank}"
                         return f"{have}: await model.pass_to({other}, ...) on rank {sender}"
                 have = f"rank {sender} has sent to rank {rank}, and rank {peer} has not"
-                return f"{have}: await model.receive(src={sender}) on rank {rank}"
+                call_it = f"{have}: await model.receive(src={sender}) on rank {rank}"
+                round_it = one_way_round(call, sender, self.mesh.ranks, mailbox[0].labels)
+                return f"{call_it}{round_it and '. Or is it '}{round_it}"
         return ""
 
     def _is_what_it_needs(self, call: InFlight, sent: Message) -> bool:

@@ -12,7 +12,7 @@ from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ...record.kinds import KINDS
 from ...record.labels import STAGES_IN_A_V, Labels, experts_of
 from ...record.shards import NONE
-from ...record.table import RECEIVE
+from ...record.table import RECEIVE, SEND
 from ...record.training import BACKWARD, FORWARD
 from ..cost import Cost
 from ..mesh import Mesh
@@ -165,6 +165,22 @@ class WorkDone:
                 "receive, of this rank's own"
             )
         return ""
+
+    def own_not_received(self, layer: int, batches: frozenset[int], slices: Slices, otherwise: str) -> str:
+        """Return that another rank has sent this one the gradient of its own keys and values, of these slices, and it
+        has received others only; or the other text."""
+        own = [one for _, one in self.come_in() if (one.kind, one.layer) == ("KeysValuesGrad", layer)]
+        if any(one.piece() == slices for one in own):
+            return otherwise
+        for rank, other in sorted(self.ranks.items()):
+            for sent in other.log:
+                of = sent.labels if sent.kind == SEND.kind and sent.peer == self.rank else None
+                if of is None or (of.kind, of.layer, of.batches) != ("KeysValuesGrad", layer, batches):
+                    continue
+                if of.piece() == slices:
+                    has = f"rank {rank} has sent the gradient of this rank's own keys and values, which comes last"
+                    return f"{has}, and it is not received yet: a receive of a gradient is left out before this"
+        return otherwise
 
     def is_home_of(self, layer: int, batches: frozenset[int], slices: Slices) -> bool:
         """Return whether this rank has projected just these slices."""
@@ -547,6 +563,9 @@ class WorkDone:
             return "the output of the last layer goes to no other rank: model.loss reads it here"
         if backward and labels.layer < 0:
             return "nobody needs the gradient of the input of layer 0: leave out pass_to on this rank"
+        if KINDS[labels.kind].by_heads:
+            one = "on a ring the next rank is (model.rank + 1) % model.RANKS"
+            return f"{one}, and the one before (model.rank - 1) % model.RANKS"
         other = self.elsewhere(labels.layer, labels.batches) if KINDS[labels.kind].by_batch else None
         if other is not None:
             return f"layer {labels.layer} is on rank {other}: await model.pass_to({other}, ...)"
