@@ -391,6 +391,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     empty_share = staticmethod(RankState.empty_share)
+    has_tasks = staticmethod(RankState.has_tasks)
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)
