@@ -7,8 +7,10 @@ import re
 
 import pytest
 
-from tests.corpus import changed, whole
-from tests.test_corpus import near
+from lib import grade
+from lib.grading.verdict import FAIL
+from tests.corpus import Program, changed, whole
+from tests.test_corpus import function, near
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 from tests.turns import examples
@@ -152,3 +154,42 @@ def test_words_lead_to_the_fix(row: Row) -> None:
     if row in AT_A_SHELL_TODAY:
         strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
         assert strip(near(row.program).message) == strip(here.message)
+
+
+EVENTS = (
+    ("    async def forth():", "    done = [asyncio.Event() for _ in range(m)]\n\n    async def forth():"),
+    (
+        "            for l in mine: acts[l + 1, mb] = model.forward(l, acts[l, mb], model.weights[l])\n",
+        "            for l in mine: acts[l + 1, mb] = model.forward(l, acts[l, mb], model.weights[l])\n            done[mb].set()\n",
+    ),
+    ("            grads[mine.stop, mb] =", "            await done[mb].wait()\n            grads[mine.stop, mb] ="),
+)
+UPDATES = """            if r: await model.pass_to(r - 1, grads.pop((mine[0], mb)))
+
+    await asyncio.gather(forth(), back())
+    for l in mine:
+        model.weights[l], model.opt_states[l] = model.update(l, gw.pop(l), model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+"""
+
+
+def in_two_tasks() -> str:
+    source = FORTH_AND_BACK
+    for old, new in (*EVENTS, (UPDATES[: UPDATES.index("    for l")], UPDATES)):
+        assert old in source
+        source = source.replace(old, new)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (whole("zbv", "", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", BACK)), "stage"),
+        (whole("one_f_one_b", "", in_two_tasks()), "forth"),
+    ],
+)
+def test_tasks_of_a_rank_leave_the_order_open(program: Program, name: str) -> None:
+    here = grade(function(program), program.puzzle).verdict  # type: ignore[arg-type]
+    assert here.status == FAIL and here.right, here.message
+    said = f"{name}(...) computes in several tasks of a rank, which go on as what they need comes: one loop that"
+    assert said in here.costs_time + here.costs_memory
