@@ -7,7 +7,11 @@ import re
 
 import pytest
 
-from lib import grade
+from lib import Model, grade, run
+from lib.basics.errors import OutOfTime
+from lib.course.layouts import Size
+from lib.course.specs import puzzles
+from lib.grading.judge import judge
 from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import function, near
@@ -50,6 +54,10 @@ OF_ALL = """            calls.append(model.scatterreduce(grad, layer))
             model.grad_weights[layer] = model.grad_weights[layer] + grad if mb >= model.RANKS else grad
 """
 WAITS = "let this one wait until it is there, as with an asyncio.Event that the other one sets"
+OTHER_SIDE = (
+    "Is this for layer 4 itself? Then layer 5 is on rank 2, and gradients come from there: await model.receive(src=2)"
+)
+NONE_LEFT = "If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
 IN_TASKS = """
 async def zbv(model: Model) -> Model:
     p, r, m = model.RANKS, model.rank, model.BATCHES
@@ -143,6 +151,10 @@ ROWS = [
     Row(changed("zero2", "sums of all layers, in the wrong order", ("    for mb in mine:\n", "    for mb in mine:\n        calls = []\n"), (SUMMED + SAVES, OF_ALL)), (KNOWS,), ("as the sender does",)),
     Row(whole("zbv", "two tasks, one stage does not wait for the other's outputs", IN_TASKS.replace("FORWARD_WAITS", "pass").replace("BACKWARD_WAITS", BACK)), (WAITS,), ("some come before its first backward",)),
     Row(whole("zbv", "two tasks, one stage does not wait for the other's gradients", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", "pass")), (WAITS,)),
+    Row(changed("zbv", "the upper stage's gradient from the rank after", ("(stage.stop - 1, mb), after[stage])", "(stage.stop - 1, mb), before[stage])")), (OTHER_SIDE,)),
+    Row(whole("zbv", "two tasks, gradients from where inputs come", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", BACK).replace("(mine[-1] + 1, mb), on)", "(mine[-1] + 1, mb), back)")), ("Is this the gradient for layer 0? Then layer 1 is on rank 1, and gradients come from there: await model.receive(src=1)",)),
+    Row(changed("gpipe", "one micro-batch more than there are", ("    for mb in range(model.BATCHES):\n", "    left = list(range(model.BATCHES))\n    for mb in range(model.BATCHES + 1):\n        mb = left.pop(0)\n")), (NONE_LEFT,), ("count from 0",)),
+    Row(changed("one_f_one_b", "one micro-batch more than there are", ("    for mb in range(ahead):\n        await forward(mb)", "    left = __import__('collections').deque(range(model.BATCHES))\n    for _ in range(model.BATCHES + 1):\n        await forward(left.popleft())")), (NONE_LEFT,), ("count from 0",)),
     Row(whole("one_f_one_b", "a task for forwards and one for backwards", FORTH_AND_BACK), (WAITS,)),
 ]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 5)
@@ -193,3 +205,44 @@ def test_tasks_of_a_rank_leave_the_order_open(program: Program, name: str) -> No
     assert here.status == FAIL and here.right, here.message
     said = f"{name}(...) computes in several tasks of a rank, which go on as what they need comes: one loop that"
     assert said in here.costs_time + here.costs_memory
+
+
+def test_a_loop_that_asks_again_and_again_is_told_that_no_message_comes() -> None:
+    listens = """    inbox = {}
+
+    async def listen() -> None:
+        while model.rank:
+            got = await model.receive(src=model.rank - 1)
+            inbox[min(got.batches)] = got
+
+    asyncio.create_task(listen())
+"""
+    asks = "await model.receive(src=model.rank - 1)"
+    edits = [("    for mb in range(model.BATCHES):\n", f"{listens}    for mb in range(model.BATCHES):\n")]
+    waits = "            while mb not in inbox:\n                await asyncio.sleep(0)\n            model.activations[first, mb] = inbox.pop(mb)"
+    program = changed("gpipe", "", *edits, (f"            model.activations[first, mb] = {asks}", waits))
+    told = grade(function(program), "gpipe", timeout=0.5).verdict.message  # type: ignore[arg-type]
+    assert "did not end" in told and "such as `while mb not in inbox` asks again and again, and no message" in told
+
+
+def test_a_run_that_was_stopped_names_ranks_that_do_the_same_work() -> None:
+    """As pipelines do that all train every micro-batch of a large machine, until their time is up."""
+
+    async def all_of_them(model: Model) -> None:
+        stage = model.rank % 4
+        model.weights[stage], model.opt_states[stage] = model.load_weights(stage)
+        for mb in range(model.BATCHES):
+            model.activations[stage] = await model.receive(model.rank - 1) if stage else model.get_activation([mb])
+            out = model.forward(stage, model.activations.pop(stage), model.weights[stage])
+            if stage < 3:
+                await model.pass_to(model.rank + 1, out)
+
+    puzzle = puzzles()["pipeline_fsdp"]
+
+    def stopped(size: Size) -> None:
+        error = OutOfTime("the run did not end", fix="look for a loop that never ends")
+        error.run = run(all_of_them, **size)  # type: ignore[arg-type]
+        raise error
+
+    told = judge(puzzle, stopped).message
+    assert "ranks 0, 4, 8, 12 all run layer 0 on micro-batches 0-3, where one rank is enough for each" in told, told

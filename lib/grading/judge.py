@@ -36,7 +36,16 @@ from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness, run_twice, shares_of
-from .sources import below_a_rank, in_tasks, never_awaited, no_share, not_reached, one_layer_only, written_out
+from .sources import (
+    asks_again,
+    below_a_rank,
+    in_tasks,
+    never_awaited,
+    no_share,
+    not_reached,
+    one_layer_only,
+    written_out,
+)
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
@@ -85,7 +94,7 @@ def _judged(
         error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
         if isinstance(error, OutOfTime) and error.run is not None:
-            error.fix = run_twice(error.run.events, puzzle, "target") or error.fix
+            error.fix = run_twice(error.run.events, puzzle, "target") or asks_again(source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch, source), message=over, right=True)

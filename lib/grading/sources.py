@@ -85,6 +85,22 @@ def _names(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def asks_again(source: str) -> str:
+    """Return what to do about a loop that asks again and again for what is not there yet, and lets others go on in
+    between; an empty text where there is none.
+
+    >>> asks_again("async def zbv(model):\\n    while not model.weights:\\n        await asyncio.sleep(0)")[:45]
+    'a loop such as `while not model.weights` asks'
+    """
+    for node in ast.walk(_parsed(source)):
+        match node:
+            case ast.While(body=[ast.Expr(value=ast.Await(value=ast.Call(func=ast.Attribute(attr="sleep"))))]):
+                loop = f"a loop such as `while {ast.unparse(node.test)}` asks again and again"
+                ticks = "no message comes meanwhile, as time goes on only where all ranks wait for a call"
+                return f"{loop}, and {ticks}: receive there, or wait for an asyncio.Event that is set after a receive"
+    return ""
+
+
 def in_tasks(source: str) -> str:
     """Return the name of a coroutine function that computes and is called for several tasks of a rank, side by side; an
     empty text where there is none.

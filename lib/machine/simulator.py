@@ -35,6 +35,7 @@ from .advice.stages import (
     BOTH_ENDS,
     first_gradient,
     gathered_elsewhere,
+    gradient_from,
     loss_elsewhere,
     no_last_stage,
     not_at_both_ends,
@@ -483,6 +484,7 @@ class LocalSimulator:
                         or first_gradient(rank)
                         or rank.from_another()
                         or own_gradient(rank)
+                        or gradient_from(rank)
                         or FIRST_AND_LAST
                     )
                 }
