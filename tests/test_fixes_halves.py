@@ -58,6 +58,9 @@ OTHER_SIDE = (
     "Is this for layer 4 itself? Then layer 5 is on rank 2, and gradients come from there: await model.receive(src=2)"
 )
 NONE_LEFT = "If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
+OWN_INPUT = "forward(layer 3) gives the input of layer 4 on this rank itself, with no message"
+INPUT_FIRST = "has run already, and backward_input comes first: both halves read this, and the second one pops it"
+NOT_RUN = "forward(7, ...) of micro-batch 7 has not run on this rank, which has run layer 0 for micro-batches 0-6, layer 7 for micro-batch 0. If this is for its backward, that of micro-batch 0 comes first"
 IN_TASKS = """
 async def zbv(model: Model) -> Model:
     p, r, m = model.RANKS, model.rank, model.BATCHES
@@ -153,6 +156,11 @@ ROWS = [
     Row(whole("zbv", "two tasks, one stage does not wait for the other's gradients", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", "pass")), (WAITS,)),
     Row(changed("zbv", "the upper stage's gradient from the rank after", ("(stage.stop - 1, mb), after[stage])", "(stage.stop - 1, mb), before[stage])")), (OTHER_SIDE,)),
     Row(whole("zbv", "two tasks, gradients from where inputs come", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", BACK).replace("(mine[-1] + 1, mb), on)", "(mine[-1] + 1, mb), back)")), ("Is this the gradient for layer 0? Then layer 1 is on rank 1, and gradients come from there: await model.receive(src=1)",)),
+    Row(changed("zbv", "the turn is forgotten for inputs", ("await come(Activation, (stage.start, mb), before[stage])", "if not (turn and stage == upper): await come(Activation, (stage.start, mb), before[stage])\n        else: model.activations[stage.start, mb] = await model.receive(src=before[stage])")), (OWN_INPUT,), ("first rank of a row",)),
+    Row(whole("zbv", "two tasks, the turn is forgotten for inputs", IN_TASKS.replace("FORWARD_WAITS", "pass").replace("BACKWARD_WAITS", BACK).replace("elif s != p: await fetch", "else: await fetch").replace("stage(r), stage(2 * p - 1 - r)", "stage(2 * p - 1 - r), stage(r)")), ("with no message", "on this rank itself"), ("first rank of a row",)),
+    Row(changed("zbv", "weight halves before input halves", ("        await for_the_input(stage)\n        for_the_weight(stage)", "        if stage.stop == end:\n            model.grad_activations[end - 1, done['I', stage]] = model.loss(model.activations[end, done['I', stage]])\n        for_the_weight(stage)\n        await for_the_input(stage)")), (INPUT_FIRST,), ("do it once for each",)),
+    Row(changed("zero_bubble", "weight halves before input halves", ("        await for_the_input(mb)\n        if mb >= late:\n            for_the_weight(mb - late)", "        if is_last:\n            model.grad_activations[end, mb] = model.loss(model.activations[end, mb])\n            for_the_weight(mb)\n        await for_the_input(mb)")), (INPUT_FIRST,), ("do it once for each",)),
+    Row(changed("zbv", "backwards from the last micro-batch on", ("        mb = done[what, stage]\n", "        mb = done[what, stage] if what == 'F' else model.BATCHES - 1 - done[what, stage]\n"), ("        if mb == model.BATCHES:\n", "        if done[what, stage] == model.BATCHES:\n"), ("            out = model.activations.pop((end, mb))\n            model.grad_activations[end - 1, mb] = model.loss(out)", "            out = model.activations[end - 1, mb]\n            model.grad_activations[end - 1, mb] = model.loss(out)")), (NOT_RUN,)),
     Row(changed("gpipe", "one micro-batch more than there are", ("    for mb in range(model.BATCHES):\n", "    left = list(range(model.BATCHES))\n    for mb in range(model.BATCHES + 1):\n        mb = left.pop(0)\n")), (NONE_LEFT,), ("count from 0",)),
     Row(changed("one_f_one_b", "one micro-batch more than there are", ("    for mb in range(ahead):\n        await forward(mb)", "    left = __import__('collections').deque(range(model.BATCHES))\n    for _ in range(model.BATCHES + 1):\n        await forward(left.popleft())")), (NONE_LEFT,), ("count from 0",)),
     Row(whole("one_f_one_b", "a task for forwards and one for backwards", FORTH_AND_BACK), (WAITS,)),

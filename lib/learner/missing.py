@@ -71,7 +71,7 @@ class Missing(Origins):
         kept = self._nothing_kept(key)
         turned = self._turned_round(key)
 
-        def fix() -> str:
+        def fix(popped: bool = popped) -> str:
             known = (
                 meant
                 or self._of_micro_batch(key)
@@ -102,6 +102,8 @@ class Missing(Origins):
         fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
+        if self._name == "activations":  # which the half for the input reads, too, and leaves there
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: fix(popped=True)
         of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
 
         def in_a_v() -> str:

@@ -160,7 +160,12 @@ class Origins(dict[Hashable, Any]):
             (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
         )
         if read and back and not backward:
-            return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
+            ran = f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already"
+            if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
+                return (
+                    f"{ran}, and {BACKWARD_INPUT.kind} comes first: both halves read this, and the second one pops it"
+                )
+            return f"{ran}: do it once for each"
         if read and not self._was_there(layer, batches):
             where = f"model.{name}[{self._first_key(layer, batches)}]"
             came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
@@ -398,7 +403,7 @@ class Origins(dict[Hashable, Any]):
             done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
             return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
-        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer)
+        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer) - halves[1]
         first = f"that of {numbered('micro-batch', ready)} comes first" if ready else "another backward does"
         return (
             f"{missing}, which has run {known}. If this is for its backward, {first}, or more forwards have to come "

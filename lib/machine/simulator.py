@@ -39,6 +39,7 @@ from .advice.stages import (
     loss_elsewhere,
     no_last_stage,
     not_at_both_ends,
+    or_its_own,
     own_gradient,
     own_input,
     run_by_nobody,
@@ -344,10 +345,8 @@ class LocalSimulator:
                 def from_another() -> str:
                     if here := sought_before(rank, at, src) or sent_away(rank) or first_gradient(rank):
                         return here
-                    own = own_input(rank)
-                    if there := rank.from_another() or sent_to_it(rank):
-                        return f"{there}. Or: {own}" if own and rank.rank == self.mesh.ranks - 1 else there
-                    return own_gradient(rank) or own or plain
+                    there = or_its_own(rank, rank.from_another() or sent_to_it(rank))
+                    return there or own_gradient(rank) or own_input(rank) or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
@@ -482,9 +481,10 @@ class LocalSimulator:
                         rank.not_in_a_v()
                         or sought_before(rank, at, other)
                         or first_gradient(rank)
-                        or rank.from_another()
+                        or or_its_own(rank, rank.from_another())
                         or own_gradient(rank)
                         or gradient_from(rank)
+                        or own_input(rank)
                         or FIRST_AND_LAST
                     )
                 }

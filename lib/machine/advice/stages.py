@@ -160,6 +160,13 @@ def own_input(rank: Asked) -> str:
     return ""
 
 
+def or_its_own(rank: Asked, there: str) -> str:
+    """Return from where an input comes, as ``there`` says, and on the last rank, where a V turns round, which input it
+    makes itself, too."""
+    own = own_input(rank) if there and rank.rank == rank.mesh.ranks - 1 else ""
+    return f"{there}. Or: {own}" if own else there
+
+
 def sent_to_it(rank: Asked) -> str:
     """Return which other rank has sent this one an activation that it has not run the layer on, where it has the layer
     before that itself; or an empty text."""
