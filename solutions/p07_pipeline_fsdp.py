@@ -77,8 +77,8 @@ PUZZLE = {
 #
 # Every weight and every state is sharded over all 16 ranks: rank `r` holds shard `r` of 16 of every layer, and ends
 # with it updated. A collective takes all ranks, so all take part in those of all layers. How long a rank keeps a
-# whole weight that it has gathered is up to you, as long as it keeps no more of them where its stage has more layers.
-# As in puzzle 4, no rank ever receives a whole summed gradient.
+# whole weight that it has gathered is up to you, but a stage of twice as many layers may not keep more whole weights at
+# a time. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
 # Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be {{2 * layers}} or {{3 * layers}} layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #

@@ -42,7 +42,8 @@ PUZZLE = {
         "What comes from a neighbor may be an activation of one stage or a gradient of the other: store it under what it "
         "is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower stage; then it takes turns.",
         "After those forwards come `model.rank` times a forward of the upper stage and one of the lower. Then "
-        "`model.RANKS - model.rank` times a forward of the upper stage and its backward, both halves. From then on all "
+        "`model.RANKS - model.rank` times a forward of the upper stage and its backward, both halves. So the first backward "
+        "of each rank comes after `2 * model.RANKS` forwards, if there are so many micro-batches. From then on all "
         "four in turn: forward and backward of the lower stage, forward and backward of the upper one. When forwards run out, "
         "the lower stage's backwards and the upper one's in turn, and at last what is left of the lower one's. For the "
         "star, leave the upper stage's weight halves of that last turn to the very end.",
@@ -54,6 +55,11 @@ PUZZLE = {
 #
 # A pipeline with two stages on each rank, in a V: stages 0 to 3 are on ranks 0 to 3, and stages 4 to 7 on ranks 3 to
 # 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4. Each operation works on a single micro-batch.
+#
+# A rank may run ahead by about `2 * model.RANKS` forwards, those of its two stages together, before its first backward
+# and from then on, however many micro-batches there are. From a neighbor come activations of one stage and gradients
+# of the other: `isinstance(tensor, Activation)` tells them apart, and `tensor.layer` and `tensor.batches` say of what
+# they are.
 #
 # You have the halves of a backward from puzzle 16. Here all three pieces of work take the same time, as they about do
 # for a large layer, F = B = W = {{F}}, and messages take none:

@@ -437,8 +437,9 @@ TASKS = {
         ("A pipeline with two", "in_a_v", "the V begins at the last rank"),
         ("So rank 0 has layers", "in_a_v", "the V begins at the last rank"),
         ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
+        ("A rank may run ahead", TARGET, "all forwards first"),
         ("At the other sizes", SIZES, "four ranks, whatever their number"),
-        explains="You have the halves;Here all three",
+        explains="From a neighbor come;You have the halves;Here all three",
     ),
     "dualpipe": task(
         "no pairs",

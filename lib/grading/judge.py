@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from ..basics.errors import Place, PuzzleError, show_axis, show_call
+from ..basics.errors import OutOfTime, Place, PuzzleError, show_axis, show_call
 from ..basics.units import TICKS, Elements, at_tick
 from ..course.bounds import bounds_of
 from ..course.held import check_held
@@ -35,8 +35,17 @@ from .fitting import fitting
 from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .ordering import Ordering, ahead_elsewhere
-from .slowness import Slowness, shares_of
-from .sources import below_a_rank, never_awaited, no_share, not_reached, one_layer_only, written_out
+from .slowness import Slowness, run_twice, shares_of
+from .sources import (
+    asks_again,
+    below_a_rank,
+    in_tasks,
+    never_awaited,
+    no_share,
+    not_reached,
+    one_layer_only,
+    written_out,
+)
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time
@@ -84,9 +93,11 @@ def _judged(
     except PuzzleError as error:
         error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
+        if isinstance(error, OutOfTime) and error.run is not None:
+            error.fix = run_twice(error.run.events, puzzle, "target") or asks_again(source()) or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
-        return replace(explained(verdict, outcome, "target", watch), message=over, right=True)
+        return replace(explained(verdict, outcome, "target", watch, source), message=over, right=True)
     wasteful = wastes(outcome)  # if it is in time here, it may do the same at other sizes
     for there in figures_elsewhere(puzzle):
         size = there.size
@@ -121,7 +132,9 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
 NOT_FINISHED = "the function is not finished yet"
 
 
-def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None) -> Verdict:
+def explained(
+    verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None, source: Callable[[], str] = lambda: ""
+) -> Verdict:
     """Return a verdict with what costs time, and what costs memory, of a run that is slower or larger than a goal,
     "target" or "star"."""
     puzzle = verdict.puzzle
@@ -130,16 +143,31 @@ def explained(verdict: Verdict, outcome: Outcome, goal: str, watch: Watch | None
     if most and time > most["time"]:
         chain = chain_of(outcome.events)
         slow = Slowness(outcome, chain, puzzle, goal, partial(_lines_at, puzzle, watch))
-        verdict = replace(verdict, chain=chain.describe(puzzle.unit), costs_time=slow.in_words())
+        verdict = replace(
+            verdict,
+            chain=chain.describe(puzzle.unit),
+            costs_time=" ".join(filter(None, [_of_tasks(slow.order, source()), slow.in_words()])),
+        )
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
         if noted is not None:
             spare = spare_in_words(noted, puzzle, goal, memory - most["memory"]) if goal == "star" else ""
             held = spare or costs_memory(noted, puzzle, goal, memory - most["memory"])
-            if held and not verdict.costs_time and (order := Ordering(outcome, puzzle, goal).in_words()):
-                held += f" {order[0].upper()}{order[1:]}."
+            ordering = Ordering(outcome, puzzle, goal)
+            if held and not verdict.costs_time:
+                order = ordering.in_words()
+                said = [held, _of_tasks(ordering, source()), f"{order[0].upper()}{order[1:]}." if order else ""]
+                held = " ".join(filter(None, said))
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
     return verdict
+
+
+def _of_tasks(order: Ordering, source: str) -> str:
+    """Return that the order of the work in a pipeline is left to several tasks of a rank, where it differs from that of
+    the target's program; or an empty text."""
+    name = in_tasks(source) if order.own.turns and order.own.turns != order.theirs.turns else ""
+    several = f"{name}(...) computes in several tasks of a rank, which go on as what they need comes"
+    return f"{several}: one loop that takes turns in a fixed order decides it." if name else ""
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, watch: Watch | None = None) -> None:

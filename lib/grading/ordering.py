@@ -81,6 +81,15 @@ def has_thick_stages(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
     return max(sends.values(), default=0) < known and follow
 
 
+def several_stages(outcome: Outcome) -> bool:
+    """Return whether a rank runs layers that do not all follow one another: it has several stages of a pipeline."""
+    layers = defaultdict[int, set[int]](set)
+    for event in outcome.events:
+        if event.kind == FORWARD.kind and event.layer is not None:
+            layers[event.rank].add(event.layer)
+    return any(len(own) <= max(own) - min(own) for own in layers.values())
+
+
 class Ordering:
     """The order of the work in a pipeline beside that of the target's program."""
 
@@ -106,7 +115,10 @@ class Ordering:
 
     def in_words(self) -> str:
         """Return how the order differs from that of the target's program, or an empty text."""
-        return "; ".join([*self._counts(), *self._directions()]) or self._first_difference()
+        said = [*self._counts(), *self._directions()]
+        if not said or (self.own.ahead == self.theirs.ahead and several_stages(self.outcome)):
+            said.append(self._first_difference())
+        return "; ".join(filter(None, said))
 
     def _in_rounds(self, own: Order) -> bool:
         """Return whether it helps to say how many micro-batches go through the first layer before the next one: they

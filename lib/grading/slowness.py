@@ -40,7 +40,7 @@ from .needless import (
     sums_in_words,
 )
 from .needless import in_words as needless_in_words
-from .ordering import Ordering
+from .ordering import Ordering, several_stages
 
 PIECES = ": reduce-scatter inside the node first, and gather after the sum of the pieces"
 """What to do about whole gradients that go from node to node."""
@@ -131,6 +131,27 @@ def shares_of(outcome: Outcome, puzzle: Puzzle) -> str:
     return better_shares(counts, dict(uneven.slow) if uneven is not None else {})
 
 
+def run_twice(events: Sequence[Event], puzzle: Puzzle, goal: str) -> str:
+    """Return which ranks run the same layer on the same micro-batches, where the goal's program does less forwards on a
+    rank; or an empty text."""
+    forwards = [event for event in events if event.kind == FORWARD.kind]
+    ours = sum(one.times for (kind, _), one in solution_work(puzzle, goal).items() if kind == FORWARD.kind)
+    if max(Counter(event.rank for event in forwards).values(), default=0) <= ours:
+        return ""
+    ran = defaultdict[int | None, dict[frozenset[int], set[int]]](lambda: defaultdict(set))
+    for event in forwards:
+        if not event.words:
+            ran[event.layer][event.batches].add(event.rank)
+    for layer, ranks in ran.items():
+        twice = {batches: on for batches, on in ranks.items() if len(on) > 1}
+        if twice:
+            on = next(iter(twice.values()))
+            same = frozenset[int]().union(*[batches for batches, others in twice.items() if others == on])
+            said = f"{numbered('rank', on)} all run layer {layer} on {numbered('micro-batch', same)}, where one rank "
+            return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
+    return ""
+
+
 class Slowness:
     """A slow run beside the program of a goal, "target" or "star". ``chain``: its longest one; ``lines_at``: finds the
     learner's lines at these places of a rank's log."""
@@ -153,7 +174,8 @@ class Slowness:
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
-        many = self.all_on_each() or self.on_several() or self.on_few()
+        twice = run_twice(self.outcome.events, self.puzzle, self.goal)
+        many = self.all_on_each() or twice or self.on_few()
         slow = "" if many else shares_of(self.outcome, self.puzzle)
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
@@ -177,29 +199,6 @@ class Slowness:
             f"every rank runs all {self.outcome.batches} micro-batches, where one rank is enough for each; {own}. "
             "Then sum the gradients over the ranks"
         )
-
-    def on_several(self) -> str:
-        """Return which ranks run the same layer on the same micro-batches, where the goal's program does less forwards;
-        or an empty text."""
-        own, ours = (
-            sum(one.times for (kind, _), one in of.items() if kind == FORWARD.kind) for of in (self.done, self.known)
-        )
-        if own <= ours:
-            return ""
-        ran = defaultdict[int | None, dict[frozenset[int], set[int]]](lambda: defaultdict(set))
-        for event in self.outcome.events:
-            if event.kind == FORWARD.kind and not event.words:
-                ran[event.layer][event.batches].add(event.rank)
-        for layer, ranks in ran.items():
-            twice = {batches: on for batches, on in ranks.items() if len(on) > 1}
-            if twice:
-                on = next(iter(twice.values()))
-                same = frozenset[int]().union(*[batches for batches, others in twice.items() if others == on])
-                said = (
-                    f"{numbered('rank', on)} all run layer {layer} on {numbered('micro-batch', same)}, where one rank "
-                )
-                return f"{said}is enough for each: give every pipeline, or every replica, micro-batches of its own"
-        return ""
 
     def several_at_once(self) -> str:
         """Return how many micro-batches a forward of a pipeline is of, where those of the goal's program are of one
@@ -672,11 +671,13 @@ class Slowness:
         if together <= solution_lateness(self.puzzle, self.goal) + NEARLY:
             return ""
         late = found[0]
+        layers = several_stages(self.outcome)  # then the micro-batch alone does not tell which stage's it is
         what = f"the {KINDS[late.send.tensor].word}" if late.send.tensor else "a value"
-        what += f" of {numbered('micro-batch', late.send.batches)}" if late.send.batches else ""
+        what += f" of layer {late.send.layer}," * (layers and late.send.layer is not None)
+        what += f"{' of' * (not layers)} {numbered('micro-batch', late.send.batches)}" if late.send.batches else ""
         ready, sent = (self.unit.at(self.unit.brief(_rounded(tick))) for tick in (late.ready, late.send.start))
         said = f"rank {late.rank} waits {self._lasting(late.delay)} for {what}: rank {late.send.rank} could send it "
-        said += f"at {ready} and does at {sent}, since it does {_named(late.between)} first"
+        said += f"at {ready} and does at {sent}, since it does {_named(late.between, layers)} first"
         others = len(found) - 1
         return said + (f" ({others} more such waits, {self._lasting(together)} in all)" if others else "")
 
@@ -729,10 +730,12 @@ def _rounded(ticks: float) -> float:
     return float(f"{ticks:.4g}")
 
 
-def _named(events: Sequence[Event]) -> str:
-    """Return computations in words, those of a kind together."""
+def _named(events: Sequence[Event], layers: bool) -> str:
+    """Return computations in words, those of a kind together. ``layers``: and of a layer, which is named."""
     batches: dict[str, frozenset[int]] = {}
     for event in events:
-        batches[event.kind] = batches.get(event.kind, frozenset()) | event.batches
+        name = f"{event.kind}(layer {event.layer})" if layers else event.kind
+        batches[name] = batches.get(name, frozenset()) | event.batches
     known = batches.items()
-    return " and ".join(f"{kind} of {numbered('micro-batch', own)}" if own else kind for kind, own in known)
+    *others, last = [f"{kind} of {numbered('micro-batch', own)}" if own else kind for kind, own in known]
+    return f"{', '.join(others)} and {last}" if others else last

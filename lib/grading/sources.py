@@ -85,6 +85,53 @@ def _names(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def asks_again(source: str) -> str:
+    """Return what to do about a loop that asks again and again for what is not there yet, and lets others go on in
+    between; an empty text where there is none.
+
+    >>> asks_again("async def zbv(model):\\n    while not model.weights:\\n        await asyncio.sleep(0)")[:45]
+    'a loop such as `while not model.weights` asks'
+    """
+    for node in ast.walk(_parsed(source)):
+        match node:
+            case ast.While(body=[ast.Expr(value=ast.Await(value=ast.Call(func=ast.Attribute(attr="sleep"))))]):
+                loop = f"a loop such as `while {ast.unparse(node.test)}` asks again and again"
+                ticks = "no message comes meanwhile, as time goes on only where all ranks wait for a call"
+                return f"{loop}, and {ticks}: receive there, or wait for an asyncio.Event that is set after a receive"
+    return ""
+
+
+def in_tasks(source: str) -> str:
+    """Return the name of a coroutine function that computes and is called for several tasks of a rank, side by side; an
+    empty text where there is none.
+
+    >>> body = "async def half(model):\\n    model.forward(0)\\nasync def zbv(model):\\n    "
+    >>> in_tasks(body + "await asyncio.gather(half(model), half(model))")
+    'half'
+    >>> in_tasks(body + "await half(model)")
+    ''
+    """
+    tree = _parsed(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]
+    verbs, computes = {*in_stream("compute")}, set[str]()
+    for _ in functions:  # as deep as they can call each other
+        for one in functions:
+            if any(_is_call(node, computes) or _is_verb(node, verbs) for node in ast.walk(one)):
+                computes.add(one.name)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="gather" | "create_task")):
+                for part in ast.walk(node):
+                    if part is not node and isinstance(part, ast.Call) and _is_call(part, computes):
+                        return ast.unparse(part.func)
+    return ""
+
+
+def _is_verb(node: ast.AST, verbs: Set[str]) -> bool:
+    """Return whether this is a call of a method with one of these names."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in verbs
+
+
 # -- numbers of one size ----------------------------------------------------------------------------------------------
 
 

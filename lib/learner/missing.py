@@ -73,7 +73,7 @@ class Missing(Origins):
         kept = self._nothing_kept(key)
         turned = self._turned_round(key)
 
-        def fix() -> str:
+        def fix(popped: bool = popped) -> str:
             known = (
                 meant
                 or self._of_micro_batch(key)
@@ -86,7 +86,8 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            return turned or steps or known or taken or plain
+            said, beside = steps or known or taken or plain, self._beside(key)
+            return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
@@ -103,6 +104,8 @@ class Missing(Origins):
         fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
+        if self._name == "activations":  # which the half for the input reads, too, and leaves there
+            fix_for[BACKWARD_WEIGHT.kind] = lambda: fix(popped=True)
         of_halves = fix_for.get(BACKWARD_WEIGHT.kind, fix)
 
         def in_a_v() -> str:
@@ -243,6 +246,21 @@ class Missing(Origins):
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
 
+    def _beside(self, key: Hashable) -> str:
+        """Return that another task of this rank may be about to make what is looked for, where it is for this rank to
+        make and several tasks are at work; or an empty text."""
+        meant, simulator, rank = self._of_key(key), self._simulator, self._rank
+        if self._name not in ACTIVATIONS or meant is None or not meant[1] or key in self._gone:
+            return ""
+        layer, verbs = meant[0], (BACKWARD.kind, BACKWARD_INPUT.kind)
+        if self._name == "activations":
+            layer, verbs = layer - 1, (FORWARD.kind, FORWARD.kind)
+        both = simulator.has_loaded(rank, layer) and 0 < meant[0] <= rank.layers
+        if not both or any(meant[1] <= simulator.has_run(rank, verb, layer) for verb in verbs):
+            return ""
+        wait = "let this one wait until it is there, as with an asyncio.Event that the other one sets"
+        return f"Several tasks run on this rank: if another one makes this, {wait}" * simulator.has_tasks(rank)
+
     def _nothing_kept(self, key: Hashable) -> str:
         """Return what to do about what a forward leaves behind, under a key like that of other layers, where no forward
         of this one has kept anything; or an empty text."""
@@ -290,9 +308,12 @@ class Missing(Origins):
         """Return what to do about a gradient that the half of a backward for the input has taken out, where that for
         the weight is still to come; or an empty text."""
         labels: Labels | None = self._gone.get(key)
-        if labels is None or labels.kind != "ActivationGrad" or self._of_key(key) != (labels.layer, labels.batches):
+        meant = self._of_key(key)
+        if labels is None or labels.kind != "ActivationGrad" or meant is None or meant[1] != labels.batches:
             return ""
         layer, simulator, rank = labels.layer, self._simulator, self._rank
+        if meant[0] not in (layer, layer + 1):
+            return ""
         first, second = (simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT))
         if not labels.batches <= first - second:
             return ""

@@ -160,7 +160,12 @@ class Origins(dict[Hashable, Any]):
             (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
         )
         if read and back and not backward:
-            return f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already: do it once for each"
+            ran = f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already"
+            if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
+                return (
+                    f"{ran}, and {BACKWARD_INPUT.kind} comes first: both halves read this, and the second one pops it"
+                )
+            return f"{ran}: do it once for each"
         if read and not self._was_there(layer, batches):
             where = f"model.{name}[{self._first_key(layer, batches)}]"
             came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
@@ -200,11 +205,16 @@ class Origins(dict[Hashable, Any]):
         for key, tensor in self.items():
             labels: Labels = tensor._token.labels
             if (labels.kind, labels.layer) == ("ActivationGrad", layer) and batches in (NONE, labels.batches):
-                reads = (
-                    f"{BACKWARD.kind}({layer}, ...) reads the gradient of its output, which is stored under the layer "
-                )
-                reads += f"above, model.{self._name}[{written(key)}], and gives that of its input"
-                return f"{reads}. If that is meant here, {BACKWARD.kind}({layer}, ...) has to run first, on this rank"
+                call = f"{BACKWARD.kind}({layer}, ...)"
+                reads = f"reads the gradient of its output, which is stored under the layer above, model.{self._name}"
+                reads += f"[{written(key)}], and gives that of its input"
+                loaded = [one for one in range(self._rank.layers) if self._simulator.has_loaded(self._rank, one)]
+                if len(loaded) < self._rank.layers and {layer - 1, layer - 2} & {*loaded} == {layer - 1}:
+                    own = f"model.{self._name}[{self._first_key(layer, batches)}] is what {call} gives"
+                    down = f"{own}, for {BACKWARD.kind}({layer - 1}, ...), and that has not run yet: the layers of a "
+                    down += "stage go back from the last one down, reversed(...)"
+                    return f"{down}. Or is {call} meant here? It {reads}"
+                return f"{call} {reads}. If that is meant here, {call} has to run first, on this rank"
         return ""
 
     def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
@@ -221,6 +231,9 @@ class Origins(dict[Hashable, Any]):
         other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
         if other is not None and not backward and layer == rank.layers:
             return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
+        high = "" if other is None or backward else self._one_too_high(made, batches, sent=True)
+        if high and not simulator.has_loaded(rank, layer):
+            return f"{call} gave it, and it was sent to rank {other}, which runs layer {layer}. {high}"
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
@@ -233,10 +246,11 @@ class Origins(dict[Hashable, Any]):
         if again := self._of_several(name, layer, done, made) if not batches else "":
             return again
         if not backward and layer == rank.layers and batches <= simulator.has_run(rank, "loss", layer) != frozenset():
-            read = (
-                f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; backward({made}, ...) "
-            )
-            read += f"reads the input of layer {made}, model.{name}[{self._first_key(made, batches)}]"
+            if high := self._one_too_high(made, batches):
+                return f"{call} gave it, for model.loss alone, which has read it. {high}"
+            reads = f"{BACKWARD.kind}({made}, ...) reads the input of layer {made}"
+            reads += f", model.{name}[{self._first_key(made, batches)}]"
+            read = f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; {reads}"
             return read + self._of_lower_stage(batches)
         if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
             if (layer, *batches) not in self._gone and layer not in self._gone:
@@ -262,6 +276,22 @@ class Origins(dict[Hashable, Any]):
         first = "grad, " * (backward and call.startswith(BACKWARD.kind))
         again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
         return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _one_too_high(self, layer: int, batches: frozenset[int], sent: bool = False) -> str:
+        """Return which input the backward of a layer reads, or its half for the weight, where that is next for these
+        micro-batches on this rank, so that the output may be looked for in place of it; or an empty text. ``sent``: it
+        is next, too, where its gradient has come."""
+        if self._has_gone_back(BACKWARD.kind, layer, batches) or self._has_gone_back(
+            BACKWARD_WEIGHT.kind, layer, batches
+        ):
+            return ""
+        half, which = self._has_gone_back(BACKWARD_INPUT.kind, layer, batches), ("ActivationGrad", layer, batches)
+        if not half and not (
+            sent and any((one.kind, one.layer, one.batches) == which for _, one in self._all_stored())
+        ):
+            return ""
+        reads = f"{BACKWARD_WEIGHT.kind if half else BACKWARD.kind}({layer}, ...) reads the input of layer {layer}"
+        return f"{reads}, model.activations[{self._first_key(layer, batches)}]: is the layer one too high here?"
 
     def _was_there(self, layer: int, batches: frozenset[int]) -> bool:
         """Return whether something has been taken out, or replaced, that was stored under the key of a layer, alone or
@@ -373,7 +403,7 @@ class Origins(dict[Hashable, Any]):
             done = f"both halves of the backward of layer {layer} are done for {numbered('micro-batch', halves[0])}"
             return f"{done}, as far as it has run: is {BACKWARD_WEIGHT.kind} called once too often here?"
         missing = f"forward({layer}, ...) of {numbered('micro-batch', batches)} has not run on this rank"
-        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer)
+        ready = simulator.has_run(rank, FORWARD.kind, layer) - simulator.has_run(rank, BACKWARD.kind, layer) - halves[1]
         first = f"that of {numbered('micro-batch', ready)} comes first" if ready else "another backward does"
         return (
             f"{missing}, which has run {known}. If this is for its backward, {first}, or more forwards have to come "
@@ -419,7 +449,8 @@ class Origins(dict[Hashable, Any]):
         if layer == rank.layers and kept and (missing := simulator.run_by_nobody(rank)):
             return missing
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
-        first = "this rank has run no forward yet, and some come before its first backward: " * bool(none)
+        before = ", and some come before its first backward" * (not simulator.has_tasks(rank))
+        first = f"this rank has run no forward yet{before}: " * bool(none)
         return f"{first}{made} before that; or is it under another key?"
 
     def _place(self, key: Hashable) -> Place:

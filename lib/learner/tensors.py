@@ -247,8 +247,8 @@ class Batched(Sharded):
         if type(other) is type(self):
             fix = f"the partial sums of several ranks are added up by await model.allreduce(..., {self.layer})"
             if other.batches != self.batches:
-                fix = "these are of different micro-batches, and stay apart: each is stored under a key of its own, or "
-                fix += "the new one takes the place of the old one"
+                fix = "these are of different micro-batches, and stay apart: each goes through its layers by itself, "
+                fix += "and what adds up are the gradients of the weight that the backward of each gives"
             if isinstance(self, ActivationGrad):
                 fix += (
                     ". Is it the gradient of the weight that is added up? That is the first thing that backward gives, "

@@ -206,6 +206,9 @@ class Simulator(Protocol[R, T, C]):
     def empty_share(self, rank: R) -> str:
         """Return, for an error, which share of the batch the rank should have, where it has none and should have."""
 
+    def has_tasks(self, rank: R) -> bool:
+        """Return, for an error, whether several tasks of the rank have called operations."""
+
     def summed_by(self, rank: R, layer: int) -> str:
         """Return, for an error, the reduction to which this rank has brought a gradient of a layer, or nothing."""
 

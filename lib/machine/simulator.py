@@ -35,9 +35,11 @@ from .advice.stages import (
     BOTH_ENDS,
     first_gradient,
     gathered_elsewhere,
+    gradient_from,
     loss_elsewhere,
     no_last_stage,
     not_at_both_ends,
+    or_its_own,
     own_gradient,
     own_input,
     run_by_nobody,
@@ -344,10 +346,8 @@ class LocalSimulator:
                 def from_another() -> str:
                     if here := sought_before(rank, at, src) or sent_away(rank) or first_gradient(rank):
                         return here
-                    own = own_input(rank)
-                    if there := rank.from_another() or sent_to_it(rank):
-                        return f"{there}. Or: {own}" if own and rank.rank == self.mesh.ranks - 1 else there
-                    return own_gradient(rank) or own or plain
+                    there = or_its_own(rank, rank.from_another() or sent_to_it(rank))
+                    return there or own_gradient(rank) or own_input(rank) or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
@@ -392,6 +392,7 @@ class LocalSimulator:
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)
     empty_share = staticmethod(RankState.empty_share)
+    has_tasks = staticmethod(RankState.has_tasks)
     nobodys = staticmethod(RankState.nobodys)
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)
@@ -484,8 +485,10 @@ class LocalSimulator:
                         rank.not_in_a_v()
                         or sought_before(rank, at, other)
                         or first_gradient(rank)
-                        or rank.from_another()
+                        or or_its_own(rank, rank.from_another())
                         or own_gradient(rank)
+                        or gradient_from(rank)
+                        or own_input(rank)
                         or FIRST_AND_LAST
                     )
                 }

@@ -722,8 +722,9 @@ def _backward_to_come(rank: Rank, layer: int, missing: frozenset[int], undone: f
     halves = rank.has_run(BACKWARD_INPUT.kind, layer) & undone
     if rank.has_run(BACKWARD_INPUT.kind, layer) and not halves | (missing - undone):
         return (
-            f"both halves of the backward of {numbered('micro-batch', undone)} are still to come for layer "
-            f"{layer}: add up what model.backward_weight gives for all of them, and update once, after the last"
+            f"neither half of the backward of layer {layer} has run for {numbered('micro-batch', undone)} by then: "
+            "add up what model.backward_weight gives for all of them, and update once, after the last. Does this "
+            "rank's order of work have one for each of these?"
         )
     if rank.has_run(BACKWARD_INPUT.kind, layer) and missing - undone and rank.run_by_none(layer, missing):
         return f"this update is too soon: {SUM_FIRST}"

@@ -107,6 +107,9 @@ def advice(error: BaseException) -> tuple[str, str]:
         has = f"keys {describe(known)}" if known else "nothing in it"
         again = "; pop takes out what it gives, so a second time nothing is there" * (not known)
         return "", f"{name} has {has} here, and nothing under this key: {asked}{again}"
+    if isinstance(error, IndexError) and str(error).startswith("pop from"):
+        left = "nothing is left in it here: is something taken out once more than there is, or before it is put in?"
+        return "", f"{left} If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):

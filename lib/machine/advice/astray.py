@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
+from ...record.collectives import ALLGATHER
 from ...record.kinds import KINDS
 from ...record.labels import Labels
+from ...record.shards import NONE
+from ...record.training import FORWARD
 from ..in_flight import InFlight, RankLinks
 from ..past.asked import Asked
 from .circle import Mailboxes, tensor_in_words
@@ -88,3 +92,36 @@ def _of_other_pipeline(
         sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}. Rank {near}, which has layer"
         return f"{sent} {labels.layer}, too, waits for it: await model.pass_to({near}, ...) on rank {sender}"
     return ""
+
+
+def past_its_stage(
+    links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes], waits: Sequence[InFlight]
+) -> str:
+    """Return where the outputs of a layer belong that lie unread, where just as many ranks wait for a message in the
+    turn of the next layer, which no rank has run, each as far from a sender as the others; or an empty text."""
+    ranks = [one.rank for one in links.values()]
+    lying = defaultdict[int, dict[int, int]](dict)
+    for sender, receiver, labels in _lying(mailboxes):
+        if labels.kind == "Activation" and not any(one.has_run(FORWARD.kind, labels.layer) for one in ranks):
+            lying[labels.layer][sender] = receiver
+    for layer, sent in sorted(lying.items()):
+        all_ran = len(NONE.union(*[one.has_run(FORWARD.kind, layer - 1) for one in ranks])) == ranks[0].batches
+        at = {call.rank.rank: (call, _last_gathered(call)) for call in waits}
+        here = {rank: call for rank, (call, last) in at.items() if last == layer or (all_ran and last == layer - 1)}
+        steps = {there - sender for sender, there in zip(sorted(sent), sorted(here), strict=False)}
+        if len(sent) == len(here) and len(steps) == 1 and not {*sent, *sent.values()} & {*here}:
+            (sender, receiver), right, step = min(sent.items()), min(here), steps.pop()
+            went = f"rank {sender} has sent the input of layer {layer} to rank {receiver}, and rank {right}, which has "
+            went += f"gathered up to layer {at[right][1]}, waits for rank {here[right].peer}. Is rank {right} the next "
+            to, of = ("+-"[number < 0] for number in (step, -step))
+            far = f"stage of rank {sender}? Then send to model.rank {to} {abs(step)}, receive from model.rank {of} "
+            return f"{went}{far}{abs(step)}, and gradients go the other way round"
+    return ""
+
+
+def _last_gathered(call: InFlight) -> int | None:
+    """Return the layer of the last weight for which a rank has called an all-gather, before another call."""
+    own = (
+        one for one in reversed(call.rank.log[: call.index]) if one.kind == ALLGATHER.kind and one.labels is not None
+    )
+    return next((one.layer for one in own if one.labels.kind == "Weight"), None)

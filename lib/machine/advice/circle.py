@@ -272,12 +272,13 @@ class Circle:
                     if labels.kind == "ActivationGrad" and sender != self.waits_for.get(cast(int, peer)):
                         asks = f"if that is what rank {peer} waits for, it asks the wrong rank: "
                         asked.append(f". Or {asks}await model.receive(src={sender})")
-        order = f"The order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}{''.join(asked[:1])}"
-        return order + self._unused_gradient() if said else ""
+        order = f"he order of the work is the mistake: {'; or '.join(said[:MOST_UNSENT])}{''.join(asked[:1])}"
+        unused = self._unused_gradient()
+        return (f"{unused} If not, t{order}" if unused else f"T{order}") if said else ""
 
     def _unused_gradient(self) -> str:
-        """Return, as the end of a sentence, which gradient a rank has received last and not used, where it waits for
-        another message of its sender: it may be there under another key."""
+        """Return which gradient a rank has received last and not used, where it waits for another message of its
+        sender, as a question: it may be there under another key."""
         for call in self.ring:
             last = call.rank.past_record(call.index)
             labels = getattr(last, "labels", None)
@@ -286,7 +287,7 @@ class Circle:
             back = call.rank.has_run(BACKWARD.kind, labels.layer) | call.rank.has_run(BACKWARD_INPUT.kind, labels.layer)
             if labels.batches - back:
                 came = f"the {tensor_in_words(labels)} that rank {call.rank.rank} has received last"
-                return f". Or is {came} what it waits for, stored under another key?"
+                return f"Is {came} what it waits for, stored under another key?"
         return ""
 
     def _no_loss(self) -> str:

@@ -114,7 +114,29 @@ def own_gradient(rank: Asked) -> str:
         )
         if above & here:
             has = f"layer {layer + 1} is on this rank as well, and its backward gives the gradient for layer {layer}"
-            return f"{has} with no message: backward of layer {layer + 1} comes first"
+            return f"{has} with no message: backward of layer {layer + 1} comes first{_its_own(rank, layer + 1)}"
+    return ""
+
+
+def _its_own(rank: Asked, layer: int) -> str:
+    """Return, as the end of a sentence, from which rank the gradient comes of the last layer of a stage that this
+    ``layer`` is in, where none has come yet; or an empty text."""
+    while rank.has_loaded(layer + 1):
+        layer += 1
+    if any((one.kind, one.layer) == ("ActivationGrad", layer) for one in rank.came()):
+        return ""
+    there = rank.comes_from("ActivationGrad", layer + 1)
+    return f". Is this for layer {layer} itself? Then {there}" if there else ""
+
+
+def gradient_from(rank: Asked) -> str:
+    """Return from which rank the gradient comes of the first layer of this one that has run, has not gone back, and
+    whose output has gone to another rank; or an empty text."""
+    for layer in sorted(rank.layers_loaded()):
+        back = rank.has_run(BACKWARD.kind, layer) | rank.has_run(BACKWARD_INPUT.kind, layer)
+        waits = rank.has_run(FORWARD.kind, layer) - back and not rank.has_loaded(layer + 1)
+        if waits and (there := rank.comes_from("ActivationGrad", layer + 1)):
+            return f"Is this the gradient for layer {layer}? Then {there}"
     return ""
 
 
@@ -136,6 +158,13 @@ def own_input(rank: Asked) -> str:
             gives = f"forward(layer {layer - 1}) gives the input of layer {layer} on this rank itself, with no message"
             return f"{gives}: of each micro-batch it comes first"
     return ""
+
+
+def or_its_own(rank: Asked, there: str) -> str:
+    """Return from where an input comes, as ``there`` says, and on the last rank, where a V turns round, which input it
+    makes itself, too."""
+    own = own_input(rank) if there and rank.rank == rank.mesh.ranks - 1 else ""
+    return f"{there}. Or: {own}" if own else there
 
 
 def sent_to_it(rank: Asked) -> str:

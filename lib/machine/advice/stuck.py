@@ -14,7 +14,7 @@ from ...record.training import BACKWARD, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .astray import to_wrong_rank
+from .astray import past_its_stage, to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
@@ -134,7 +134,11 @@ class Stuck:
             return fix + next(filter(None, [self._one_more(call) for call in receives if call.peer in quiet]), "")
         by_rank = {call.rank.rank: call for call in reversed(waits)}
         if receives and any(call.group for call in waits):
-            return self._of_other_copy(receives) or _both_ways(receives, by_rank)
+            return (
+                self._of_other_copy(receives)
+                or past_its_stage(self.links, self.mailboxes, receives)
+                or _both_ways(receives, by_rank)
+            )
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
@@ -341,7 +345,29 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
             return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
-    return "some wait in a collective, others for a message: let all ranks do both in the same order"
+    return f"{_round_about(waits)}: let all ranks do both in the same order"
+
+
+def _round_about(waits: Mapping[int, InFlight]) -> str:
+    """Return how ranks wait for each other, where it is some in a collective and others for a message."""
+    for first in sorted(waits):
+        chain = [first]
+        while (call := waits.get(chain[-1])) is not None and len(chain) <= len(waits):
+            after = min(call.missing(), default=None) if call.group else call.peer
+            if after == first and len({waits[one].group is None for one in chain}) > 1 and len(chain) <= ALIKE:
+                return ", ".join(_waits_for(waits[one], one == first) for one in chain)
+            if after is None or after in chain:
+                break
+            chain.append(after)
+    return "some wait in a collective, others for a message"
+
+
+def _waits_for(call: InFlight, first: bool) -> str:
+    """Return for whom a rank waits, as a part of a sentence that goes from rank to rank."""
+    who = f"rank {call.rank.rank} waits" if first else "which waits"
+    if call.group is None:
+        return f"{who} for a message of rank {call.peer}"
+    return f"{who} in {show_call(*call.what)} for rank {min(call.missing())}"
 
 
 def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:

@@ -287,6 +287,11 @@ class WorkDone:
         )
         return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
 
+    def has_tasks(self) -> bool:
+        """Return whether several coroutines of this rank have called operations, or one waits while another asks."""
+        waits = (getattr(one, "awaited", False) is True and one.end is None for one in reversed(self.log))
+        return len(self._past().operations) > 1 or any(waits)
+
     def with_gradients(self, layer: int) -> frozenset[int]:
         """Return the micro-batches for which this rank has computed the gradient of a layer's weight."""
         return frozenset(self._past().gradients.get(layer, NONE))
