@@ -254,7 +254,7 @@ TENSOR, WEIGHT, GRADIENT = _tensor(KINDS), _tensor(["Weight"]), _tensor(ADDED)
 SHARDED = _tensor(JOINED)
 CALL = Kind(
     lambda reader, place: at(reader.calls, place, "call of that number"),
-    lambda writer, call: writer.numbers_of_calls.get(call) or writer.number_of_call(call),
+    lambda writer, call: writer.numbers_of_calls[call],
 )
 AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis, tuple) else axis))
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))

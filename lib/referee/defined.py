@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import FunctionType, MethodType
 
@@ -18,8 +19,10 @@ def defined(names: Mapping[str, object]) -> list[str]:
     with a model alone, and an attempt of the file uses it.
     """
     found = {name: names[name] for name in puzzles() if callable(names.get(name)) and not _built_in(names[name])}
-    used = _used_by(filter(_can_be_run, found.values()), names)
-    return [name for name, value in found.items() if name not in used or _takes_a_model(value)]
+    helpers = {name for name, value in found.items() if not _takes_a_model(value)}
+    # Hardly any file has one. To read the code of 31 puzzles takes as long as to compile it.
+    used = _used_by(filter(_can_be_run, found.values()), names) if helpers else set()
+    return [name for name in found if name not in helpers or name not in used]
 
 
 def _built_in(value: object) -> bool:
@@ -36,10 +39,12 @@ def _can_be_run(value: object) -> bool:
 
 def _takes_a_model(value: object) -> bool:
     """Return whether this can be run. What takes any number of things alone, such as compose(*functions), cannot."""
-    if not isinstance(value, FunctionType) or inspect.iscoroutinefunction(value):
-        return _can_be_run(value)
-    kinds = [one.kind for one in inspect.signature(value).parameters.values()]
-    return kinds != [inspect.Parameter.VAR_POSITIONAL] and _can_be_run(value)
+    if isinstance(value, FunctionType) and not inspect.iscoroutinefunction(value):
+        with suppress(ValueError):  # it says that it wraps itself
+            kinds = [one.kind for one in inspect.signature(value).parameters.values()]
+            if kinds == [inspect.Parameter.VAR_POSITIONAL]:
+                return False
+    return _can_be_run(value)
 
 
 def _used_by(values: Iterable[object], names: Mapping[str, object]) -> set[str]:
