@@ -52,7 +52,8 @@ PUZZLE = {
 # ## New tools: shards and all-gather
 #
 # `load_weights(layer, shard, total)` returns one *shard* of a weight and of its optimizer state: piece number
-# `shard`, counted from 0, of `total` equal pieces. It takes 1/total of the memory.
+# `shard`, counted from 0, of `total` equal pieces. It takes 1/total of the memory. (To load all of it and cut it at
+# once, `weight.shard(0, 4)`, is the same: a piece counts as loaded when it is stored or used.)
 #
 # `await model.allgather(v, layer)` is a collective that joins pieces. Each rank brings its shard, and
 # {{cost.collective}} ticks later **every rank gets the whole**. In the picture, the filled part is what a rank has.
