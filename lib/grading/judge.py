@@ -94,7 +94,8 @@ def _judged(
         error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
         if isinstance(error, OutOfTime) and error.run is not None:
-            error.fix = run_twice(error.run.events, puzzle, "target") or asks_again(source()) or error.fix
+            asks = asks_again(source(), str(error.line))
+            error.fix = run_twice(error.run.events, puzzle, "target") or asks or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch, source), message=over, right=True)
