@@ -40,7 +40,7 @@ REVERSED = "the layers of a stage go back from the last one down, reversed(...)"
 EACH = "what adds up are the gradients of the weight that the backward of each gives"
 SAVES = "            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n"
 SUMMED = "            grad = await model.scatterreduce(grad, layer)\n"
-KNOWS = "is of the layer of the turn that has made it: each gradient knows its own, grad.layer"
+KNOWS = "each gradient knows its own, grad.layer. A call that is awaited a turn later gives the layer of the turn that has made it"
 ONE_TURN_LATE = """            before, now = now, model.scatterreduce(grad, layer)
             if before is not None:
                 grad = await before
@@ -58,6 +58,7 @@ OTHER_SIDE = (
     "Is this for layer 4 itself? Then layer 5 is on rank 2, and gradients come from there: await model.receive(src=2)"
 )
 NONE_LEFT = "If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
+SENT_NONE = "if it came from await model.receive(...), that rank has sent None"
 OWN_INPUT = "forward(layer 3) gives the input of layer 4 on this rank itself, with no message"
 INPUT_FIRST = "has run already, and backward_input comes first: both halves read this, and the second one pops it"
 NOT_RUN = "forward(7, ...) of micro-batch 7 has not run on this rank, which has run layer 0 for micro-batches 0-6, layer 7 for micro-batch 0. If this is for its backward, that of micro-batch 0 comes first"
@@ -150,8 +151,8 @@ ROWS = [
     Row(changed("gpipe", "backwards from a stage's first layer up", ("for layer in reversed(range(first, end))", "for layer in range(first, end)")), (REVERSED,)),
     Row(changed("one_f_one_b", "backwards from a stage's first layer up", ("for layer in reversed(range(first, end))", "for layer in range(first, end)")), (REVERSED,)),
     Row(changed("zero_bubble", "a weight half with summed inputs", ("            inp = model.activations.pop((layer, mb))\n", "            inp = model.activations.pop((layer, mb)) + model.activations.pop((layer, mb + 1))\n"), ("        if mb >= late:\n            for_the_weight(mb - late)\n", ""), ("range(max(model.BATCHES - late, 0), model.BATCHES)", "range(0, model.BATCHES, 2)")), (EACH,), ("the place of the old one",)),
-    Row(changed("zero2", "sums one turn late, under the layer of that turn", ("    for mb in mine:\n", "    for mb in mine:\n        now = None\n"), (SUMMED + SAVES, ONE_TURN_LATE)), (KNOWS,), ("as the sender does",)),
-    Row(changed("zero2", "sums of all layers, in the wrong order", ("    for mb in mine:\n", "    for mb in mine:\n        calls = []\n"), (SUMMED + SAVES, OF_ALL)), (KNOWS,), ("as the sender does",)),
+    Row(changed("zero2", "sums one turn late, under the layer of that turn", ("    for mb in mine:\n", "    for mb in mine:\n        now = None\n"), (SUMMED + SAVES, ONE_TURN_LATE)), (KNOWS,)),
+    Row(changed("zero2", "sums of all layers, in the wrong order", ("    for mb in mine:\n", "    for mb in mine:\n        calls = []\n"), (SUMMED + SAVES, OF_ALL)), (KNOWS,)),
     Row(whole("zbv", "two tasks, one stage does not wait for the other's outputs", IN_TASKS.replace("FORWARD_WAITS", "pass").replace("BACKWARD_WAITS", BACK)), (WAITS,), ("some come before its first backward",)),
     Row(whole("zbv", "two tasks, one stage does not wait for the other's gradients", IN_TASKS.replace("FORWARD_WAITS", FORTH).replace("BACKWARD_WAITS", "pass")), (WAITS,)),
     Row(changed("zbv", "the upper stage's gradient from the rank after", ("(stage.stop - 1, mb), after[stage])", "(stage.stop - 1, mb), before[stage])")), (OTHER_SIDE,)),
@@ -161,6 +162,8 @@ ROWS = [
     Row(changed("zbv", "weight halves before input halves", ("        await for_the_input(stage)\n        for_the_weight(stage)", "        if stage.stop == end:\n            model.grad_activations[end - 1, done['I', stage]] = model.loss(model.activations[end, done['I', stage]])\n        for_the_weight(stage)\n        await for_the_input(stage)")), (INPUT_FIRST,), ("do it once for each",)),
     Row(changed("zero_bubble", "weight halves before input halves", ("        await for_the_input(mb)\n        if mb >= late:\n            for_the_weight(mb - late)", "        if is_last:\n            model.grad_activations[end, mb] = model.loss(model.activations[end, mb])\n            for_the_weight(mb)\n        await for_the_input(mb)")), (INPUT_FIRST,), ("do it once for each",)),
     Row(changed("zbv", "backwards from the last micro-batch on", ("        mb = done[what, stage]\n", "        mb = done[what, stage] if what == 'F' else model.BATCHES - 1 - done[what, stage]\n"), ("        if mb == model.BATCHES:\n", "        if done[what, stage] == model.BATCHES:\n"), ("            out = model.activations.pop((end, mb))\n            model.grad_activations[end - 1, mb] = model.loss(out)", "            out = model.activations[end - 1, mb]\n            model.grad_activations[end - 1, mb] = model.loss(out)")), (NOT_RUN,)),
+    Row(changed("gpipe", "None is sent for an output", ("await model.pass_to(model.rank + 1, model.activations.pop((end, mb)))", "await model.pass_to(model.rank + 1, model.activations.get((end + 1, mb)))"), ("model.activations[first, mb] = await model.receive(src=model.rank - 1)", "came = await model.receive(src=model.rank - 1)\n            model.activations[first, min(came.batches)] = came")), (SENT_NONE,)),
+    Row(changed("zbv", "None is sent for a gradient", ("grad = model.grad_activations.pop((stage.start - 1, mb))", "grad = model.grad_activations.get((stage.start, mb + 1))")), (SENT_NONE,)),
     Row(changed("gpipe", "one micro-batch more than there are", ("    for mb in range(model.BATCHES):\n", "    left = list(range(model.BATCHES))\n    for mb in range(model.BATCHES + 1):\n        mb = left.pop(0)\n")), (NONE_LEFT,), ("count from 0",)),
     Row(changed("one_f_one_b", "one micro-batch more than there are", ("    for mb in range(ahead):\n        await forward(mb)", "    left = __import__('collections').deque(range(model.BATCHES))\n    for _ in range(model.BATCHES + 1):\n        await forward(left.popleft())")), (NONE_LEFT,), ("count from 0",)),
     Row(whole("one_f_one_b", "a task for forwards and one for backwards", FORTH_AND_BACK), (WAITS,)),

@@ -94,7 +94,8 @@ def _judged(
         error = in_unit(_broken_before(error, puzzle), puzzle)
         error.fix = never_awaited(source()) or no_share(puzzle, error, source()) or _in_its_source(error, source())
         if isinstance(error, OutOfTime) and error.run is not None:
-            error.fix = run_twice(error.run.events, puzzle, "target") or asks_again(source()) or error.fix
+            asks = asks_again(source(), str(error.line))
+            error.fix = run_twice(error.run.events, puzzle, "target") or asks or error.fix
         return replace(verdict, message=str(error), error=Mistake.of(error), right=False)
     if over := over_target(outcome, puzzle):
         return replace(explained(verdict, outcome, "target", watch, source), message=over, right=True)
@@ -146,7 +147,7 @@ def explained(
         verdict = replace(
             verdict,
             chain=chain.describe(puzzle.unit),
-            costs_time=" ".join(filter(None, [_of_tasks(slow.order, source()), slow.in_words()])),
+            costs_time=slow.in_words(first=_of_tasks(slow.order, source())),
         )
     if most and memory > most["memory"]:
         noted = with_peak(outcome, puzzle.size, watch)
@@ -156,7 +157,8 @@ def explained(
             ordering = Ordering(outcome, puzzle, goal)
             if held and not verdict.costs_time:
                 order = ordering.in_words()
-                said = [held, _of_tasks(ordering, source()), f"{order[0].upper()}{order[1:]}." if order else ""]
+                tasks = _of_tasks(ordering, source())
+                said = [held, tasks and f"{tasks}.", order and f"{order[0].upper()}{order[1:]}."]
                 held = " ".join(filter(None, said))
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
     return verdict
@@ -167,7 +169,7 @@ def _of_tasks(order: Ordering, source: str) -> str:
     the target's program; or an empty text."""
     name = in_tasks(source) if order.own.turns and order.own.turns != order.theirs.turns else ""
     several = f"{name}(...) computes in several tasks of a rank, which go on as what they need comes"
-    return f"{several}: one loop that takes turns in a fixed order decides it." if name else ""
+    return f"{several}: one loop that takes turns in a fixed order decides it" if name else ""
 
 
 def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, watch: Watch | None = None) -> None:

@@ -168,8 +168,9 @@ class Slowness:
         self.order = Ordering(outcome, puzzle, goal)
         self.named: set[str] = set()  # the operations of which more is done than by the goal's program
 
-    def in_words(self) -> str:
-        """Return what makes the run slower than the goal's program, with what to write."""
+    def in_words(self, first: str = "") -> str:
+        """Return what makes the run slower than the goal's program, with what to write. ``first``: what is said before
+        anything else."""
         more = "; ".join([*self.more_work(), *self.made_again(), *self.beside_nothing()])
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
@@ -179,6 +180,7 @@ class Slowness:
         slow = "" if many else shares_of(self.outcome, self.puzzle)
         waits = "" if self.goal == "target" else self._mostly_waiting()
         said = [
+            first,
             many,
             waits,
             self.several_at_once(),

@@ -85,9 +85,9 @@ def _names(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def asks_again(source: str) -> str:
+def asks_again(source: str, line: str = "") -> str:
     """Return what to do about a loop that asks again and again for what is not there yet, and lets others go on in
-    between; an empty text where there is none.
+    between; an empty text where there is none. ``line``: the one in it at which a run was stopped, if that is known.
 
     >>> asks_again("async def zbv(model):\\n    while not model.weights:\\n        await asyncio.sleep(0)")[:45]
     'a loop such as `while not model.weights` asks'
@@ -95,10 +95,17 @@ def asks_again(source: str) -> str:
     for node in ast.walk(_parsed(source)):
         match node:
             case ast.While(body=[ast.Expr(value=ast.Await(value=ast.Call(func=ast.Attribute(attr="sleep"))))]):
-                loop = f"a loop such as `while {ast.unparse(node.test)}` asks again and again"
-                ticks = "no message comes meanwhile, as time goes on only where all ranks wait for a call"
-                return f"{loop}, and {ticks}: receive there, or wait for an asyncio.Event that is set after a receive"
+                if not line or any(line.endswith(one.strip()) for one in _lines_of(source, node)):
+                    loop = f"a loop such as `while {ast.unparse(node.test)}` asks again and again"
+                    ticks = "no message comes meanwhile, as time goes on only where all ranks wait for a call"
+                    return (
+                        f"{loop}, and {ticks}: receive there, or wait for an asyncio.Event that is set after a receive"
+                    )
     return ""
+
+
+def _lines_of(source: str, node: ast.stmt) -> list[str]:
+    return source.splitlines()[node.lineno - 1 : node.end_lineno]
 
 
 def in_tasks(source: str) -> str:
@@ -118,13 +125,15 @@ def in_tasks(source: str) -> str:
         for one in functions:
             if any(_is_call(node, computes) or _is_verb(node, verbs) for node in ast.walk(one)):
                 computes.add(one.name)
+    found = list[str]()
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="gather" | "create_task")):
-                for part in ast.walk(node):
-                    if part is not node and isinstance(part, ast.Call) and _is_call(part, computes):
-                        return ast.unparse(part.func)
-    return ""
+                calls = [part for part in ast.walk(node) if part is not node and _is_call(part, computes)]
+                found += [ast.unparse(call.func) for call in calls if isinstance(call, ast.Call)]
+                if any(isinstance(part, (ast.ListComp, ast.GeneratorExp)) for part in ast.walk(node)):
+                    found *= 2  # one call for several tasks
+    return found[0] if len(found) > 1 else ""
 
 
 def _is_verb(node: ast.AST, verbs: Set[str]) -> bool:

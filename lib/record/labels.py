@@ -389,8 +389,13 @@ def sum_over_batches(parts: Sequence[Labels], where: str, strict: bool = True) -
         for part in parts:
             if part.layer != layer:
                 problem = "gradients of different layers do not add up"
-                fix = "keep a sum for each layer: model.grad_weights[layer]. A call that is awaited a turn later, or a "
-                fix += "message, is of the layer of the turn that has made it: each gradient knows its own, grad.layer"
+                fix = (
+                    "keep a sum for each layer, model.grad_weights[layer]: each gradient knows its own, grad.layer. A "
+                )
+                fix += (
+                    "call that is awaited a turn later gives the layer of the turn that has made it; and if messages "
+                )
+                fix += "bring these, loop over layers and micro-batches as the sender does"
                 raise PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix)
     if len(real) == 1:
         return first

@@ -15,7 +15,7 @@ from ..learner.calls import Call
 from ..learner.dist import Dist
 from ..learner.model import Model, written
 from ..learner.storage import Answers, Storage
-from ..learner.tensors import Tensor
+from ..learner.tensors import Activation, Tensor
 from ..record.kinds import KINDS
 from ..record.table import OPERATIONS
 from ..record.training import BACKWARD
@@ -173,6 +173,9 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
         return f"{owner!r} has no {name} yet", "did you forget `await`?"
     if iscoroutine(owner):
         return f"{owner.__name__}(...) has no {name} yet", UNAWAITED
+    if owner is None and name in dir(Activation):
+        sent = "if it came from await model.receive(...), that rank has sent None: nothing was there to be sent"
+        return "", f"this is None, and no tensor. get(key) gives None where nothing is stored; {sent}"
     called = _called(owner)
     if not called:
         return "", ""
