@@ -117,18 +117,15 @@ class Missing(Origins):
     def _of_steps(self, key: Hashable) -> str:
         """Return which step of a layer has read what is missing, or makes it, where layers are in three steps; or an
         empty text."""
-        steps, gone, kind = (
-            Steps(self._simulator, self._rank, self._name),
-            self._gone.get(key),
-            ACTIVATIONS.get(self._name),
-        )
+        steps, kind = Steps(self._simulator, self._rank, self._name), ACTIVATIONS.get(self._name)
         if kind is None or not steps.any():
             return ""
-        if gone is not None:
-            return steps.taken_out(gone, key)
-        if type(key) is not int or self._under_another_key(key):
+        if key in self._gone:
+            return steps.taken_out(self._gone[key], key)
+        if self._under_another_key(key):
             return ""
-        return steps.never_there(kind, key, {one: tensor._token.labels for one, tensor in self.items()})
+        stored = {one: tensor._token.labels for one, tensor in self.items()}
+        return steps.never_there(kind, key, stored, self._gone)
 
     def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""
@@ -210,6 +207,9 @@ class Missing(Origins):
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
         if to is not None and labels.kind == "KeysValues":
+            if simulator.just_sent(rank, labels.kind, labels.layer):
+                keeps = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and read here as well"
+                return f"{there}{went}: {keeps}"
             if simulator.has_run(rank, LOSS.kind, rank.layers):
                 of_layer = isinstance(key, tuple) and labels.layer in key
                 own = f"model.{self._name}[{written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"

@@ -487,6 +487,12 @@ class WorkDone:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
 
+    def just_sent(self, kind: str, layer: int) -> bool:
+        """Return whether the last thing that this rank has done is to send such a tensor of a layer."""
+        last = self.log[-1] if self.log else None
+        of = last.labels if last is not None and last.kind == SEND.kind else None
+        return of is not None and (of.kind, of.layer) == (kind, layer)
+
     def come_in(self) -> list[tuple[int, Labels]]:
         """Return the tensors that have come as messages, in order, each with its sender."""
         return [(one.peer, one.labels) for one in self.log if one.kind == RECEIVE.kind and one.labels is not None]
