@@ -212,6 +212,12 @@ STALE = ("one is of layer 7, and the other of layer 6: begin a sum of its own in
 LOSSES = ("model.loss makes the first gradient, on every rank, of its own slices", "= model.loss(output, sliced=True)")
 KEEPS = ("without pop keeps it, to be sent and read here as well",)
 FIRST_STEP = ("to which nothing has come yet that could be added: receive no gradient in the first step",)
+NEXT_KEYS = (
+    "as attend(0, ...) has read it: the next keys are to come",
+    "and as many sends, the first one of its own keys",
+)
+AGAIN = ("project(0, ...) has run 5 times on this rank", "project once, before the steps")
+LAYER_0 = ("model.activations[1] = model.rest(0, inp, weight, att) comes before that",)
 PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANKS pieces, at every size")
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
@@ -264,6 +270,12 @@ ROWS = [
     Row(of(CLOSURES, "popped for the send back", ('model.pass_to(right, A["moving"]) if hop + 1 < n', 'model.pass_to(right, A.pop("moving")) if hop + 1 < n')), KEEPS, ("begins with this rank's own",)),
     Row(of(CLOSURES, "a gradient received in the first step", ("            if hop > 0:", "            if n > 1:")), FIRST_STEP, ("direction",)),
     Row(of(CLASS, "a gradient received in the first step", ("            if step > 0:", "            if n > 1:")), FIRST_STEP, ("direction",)),
+    Row(of(CLASS, "no send of the own keys", ("if left else None", "if left < self.size - 1 else None")), NEXT_KEYS, ("without pop",)),
+    Row(of(RING, "no send of the own keys", ('send = model.pass_to(after, acts["kv"]) if step < n - 1 else None', 'send = model.pass_to(after, acts["kv"]) if step else None')), NEXT_KEYS, ("without pop",)),
+    Row(of(RING, "projected in each step", ('            acts["att", layer] = model.attend', '            acts["att", layer], _ = model.project(layer, acts[layer], weight)\n            acts["att", layer] = model.attend')), AGAIN, ("one attend for each",)),
+    Row(of(EXCHANGE, "projected in each step", ('            acts["att", layer] = model.attend', '            acts["att", layer], _ = model.project(layer, acts[layer], model.weights[layer])\n            acts["att", layer] = model.attend')), AGAIN, ("one attend for each",)),
+    Row(of(RING, "forward from layer 1 on", ("    for layer in range(model.LAYERS):\n        weight", "    for layer in range(1, model.LAYERS):\n        weight")), LAYER_0, ("forward(",)),
+    Row(of(CLOSURES, "forward from layer 1 on", ("range(model.LAYERS):\n        await", "range(1, model.LAYERS):\n        await")), LAYER_0, ("forward(",)),
 ]  # fmt: skip
 SLOW = [
     (of(CLASS, "a send awaited at once", ("            sending = self.model.pass_to(self.next, store[\"block\"]) if left else None\n", "            if left:\n                await self.model.pass_to(self.next, store[\"block\"])\n"), ("            if sending:\n", "            if left:\n"), ("                await sending\n", "")), ("and then attend(layer 0), which does not need that: keep the call, and await it after that",), ("backward_rest",)),
