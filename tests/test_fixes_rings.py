@@ -207,6 +207,17 @@ LAST = (
     "a receive of a gradient is left out",
 )
 SECOND = ("these are keys and values, the second of what project gives, and the queries are the first",)
+BEFORE = ("await these 24, too, which all come before: ",)
+STALE = ("one is of layer 7, and the other of layer 6: begin a sum of its own in each layer",)
+LOSSES = ("model.loss makes the first gradient, on every rank, of its own slices", "= model.loss(output, sliced=True)")
+KEEPS = ("without pop keeps it, to be sent and read here as well",)
+FIRST_STEP = ("to which nothing has come yet that could be added: receive no gradient in the first step",)
+NEXT_KEYS = (
+    "as attend(0, ...) has read it: the next keys are to come",
+    "and as many sends, the first one of its own keys",
+)
+AGAIN = ("project(0, ...) has run 5 times on this rank", "project once, before the steps")
+LAYER_0 = ("model.activations[1] = model.rest(0, inp, weight, att) comes before that",)
 PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANKS pieces, at every size")
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
@@ -245,6 +256,26 @@ ROWS = [
     Row(of(CLOSURES, "the keys for the queries", ('W[layer], A["q", layer])', 'W[layer], A["kv", layer])')), SECOND),
     Row(changed("basic", "state and weight exchanged", ("model.weights[layer], model.opt_states[layer] = model.load", "model.opt_states[layer], model.weights[layer] = model.load")), ("this is an optimizer state, the second of what model.load_weights gives, and the weight is the first",)),
     Row(changed("sequence_parallel", "state and weight exchanged", ("model.weights[layer], model.opt_states[layer] = model.update", "model.opt_states[layer], model.weights[layer] = model.update")), ("this is an optimizer state, the second of what model.update gives, and the weight is the first",)),
+    Row(of(CLASS, "sends of the forward pass never awaited", ("            if sending:\n                store[\"block\"] = await self.model.receive(self.previous)\n                await sending\n", "            if sending:\n                store[\"block\"] = await self.model.receive(self.previous)\n                if self.model.grad_activations:\n                    await sending\n")), BEFORE, ("take its place",)),
+    Row(of(CLOSURES, "sends of the forward pass never awaited", ("            await out\n            hop += 1", "            hop += 1")), BEFORE, ("take its place",)),
+    Row(of(EXCHANGE, "the sum of the layer above", ('grads["kv"] = grads["kv"] + theirs if step else theirs', 'grads["kv"] = grads["kv"] + theirs if "kv" in grads else theirs'), ('grads.pop("kv"))\n        g =', 'grads["kv"])\n        g =')), STALE),
+    Row(of(CLASS, "the sum of the layer above", ("            if step > 0:\n", '            if "kv" in grads:\n                grads["kv"] = grads["kv"] + grads.pop("own")\n            elif step > 0:\n'), ('grads.pop("att"), grads.pop("kv"))', 'grads.pop("att"), grads["kv"])')), STALE),
+    Row(of(CLOSURES, "the loss on one rank", ('    G["dy"] = model.loss', '    if r == n - 1:\n        G["dy"] = model.loss')), LOSSES, ("A sum begins",)),
+    Row(of(RING, "the loss on one rank", ('    grads["out"] = model.loss', '    if r == n - 1:\n        grads["out"] = model.loss')), LOSSES, ("A sum begins",)),
+    Row(of(EXCHANGE, "keys of the layer above", ('acts["now"] = acts["kv", layer]', 'acts["now"] = acts["kv", layer + 1]')), ("project(1, ...) gives it, and has not run",)),
+    Row(of(CLOSURES, "keys of the layer above", ('A["moving"] = A["kv", layer]', 'A["moving"] = A["kv", layer + 1]')), ("project(1, ...) gives it, and has not run",)),
+    Row(of(CLASS, "the output before it is there", ('model.rest(layer, acts["in", layer]', 'model.rest(layer, acts["in", layer + 1]')), ("the input of layer 0 is model.activations['in', 0]",)),
+    Row(of(RING, "the output before it is there", ("model.rest(layer, acts[layer]", "model.rest(layer, acts[layer + 1]")), ("the input of layer 0 is model.activations[0]",), ("forward(",)),
+    Row(changed("ring_attention", "popped for the send back", ('acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):\n            send = model.pass_to(after, acts["kv"])', 'acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):\n            send = model.pass_to(after, acts.pop("kv"))')), KEEPS, ("begins with this rank's own",)),
+    Row(of(CLOSURES, "popped for the send back", ('model.pass_to(right, A["moving"]) if hop + 1 < n', 'model.pass_to(right, A.pop("moving")) if hop + 1 < n')), KEEPS, ("begins with this rank's own",)),
+    Row(of(CLOSURES, "a gradient received in the first step", ("            if hop > 0:", "            if n > 1:")), FIRST_STEP, ("direction",)),
+    Row(of(CLASS, "a gradient received in the first step", ("            if step > 0:", "            if n > 1:")), FIRST_STEP, ("direction",)),
+    Row(of(CLASS, "no send of the own keys", ("if left else None", "if left < self.size - 1 else None")), NEXT_KEYS, ("without pop",)),
+    Row(of(RING, "no send of the own keys", ('send = model.pass_to(after, acts["kv"]) if step < n - 1 else None', 'send = model.pass_to(after, acts["kv"]) if step else None')), NEXT_KEYS, ("without pop",)),
+    Row(of(RING, "projected in each step", ('            acts["att", layer] = model.attend', '            acts["att", layer], _ = model.project(layer, acts[layer], weight)\n            acts["att", layer] = model.attend')), AGAIN, ("one attend for each",)),
+    Row(of(EXCHANGE, "projected in each step", ('            acts["att", layer] = model.attend', '            acts["att", layer], _ = model.project(layer, acts[layer], model.weights[layer])\n            acts["att", layer] = model.attend')), AGAIN, ("one attend for each",)),
+    Row(of(RING, "forward from layer 1 on", ("    for layer in range(model.LAYERS):\n        weight", "    for layer in range(1, model.LAYERS):\n        weight")), LAYER_0, ("forward(",)),
+    Row(of(CLOSURES, "forward from layer 1 on", ("range(model.LAYERS):\n        await", "range(1, model.LAYERS):\n        await")), LAYER_0, ("forward(",)),
 ]  # fmt: skip
 SLOW = [
     (of(CLASS, "a send awaited at once", ("            sending = self.model.pass_to(self.next, store[\"block\"]) if left else None\n", "            if left:\n                await self.model.pass_to(self.next, store[\"block\"])\n"), ("            if sending:\n", "            if left:\n"), ("                await sending\n", "")), ("and then attend(layer 0), which does not need that: keep the call, and await it after that",), ("backward_rest",)),

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 
 from ..basics.arguments import describe
 from ..basics.errors import NO_OTHERS, Fix, PuzzleError, numbered
-from ..record.attention import ATTEND
+from ..record.attention import ATTEND, PROJECT, REST
 from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
 from ..record.labels import DEALT, IN_A_V, Labels
@@ -112,26 +112,24 @@ class Missing(Origins):
             own = of_halves() if callable(of_halves) else of_halves
             return self._simulator.not_in_a_v(self._rank) or own
 
-        fix_for = {IN_A_V: in_a_v, **fix_for}
+        in_steps = {PROJECT.kind: lambda: self._of_steps(key, granted=True) or fix()}
+        fix_for = {IN_A_V: in_a_v, **fix_for, **in_steps}  # the first that fits is taken
         if of_host := self._on_the_host(key):
             fix_for["updates_on_hosts"] = of_host
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
 
-    def _of_steps(self, key: Hashable) -> str:
+    def _of_steps(self, key: Hashable, granted: bool = False) -> str:
         """Return which step of a layer has read what is missing, or makes it, where layers are in three steps; or an
-        empty text."""
-        steps, gone, kind = (
-            Steps(self._simulator, self._rank, self._name),
-            self._gone.get(key),
-            ACTIVATIONS.get(self._name),
-        )
-        if kind is None or not steps.any():
+        empty text. ``granted``: whether they are, although none has been made yet."""
+        steps, kind = Steps(self._simulator, self._rank, self._name), ACTIVATIONS.get(self._name)
+        if kind is None or not (granted or steps.any()):
             return ""
-        if gone is not None:
-            return steps.taken_out(gone, key)
-        if type(key) is not int or self._under_another_key(key):
+        if key in self._gone:
+            return steps.taken_out(self._gone[key], key)
+        if self._under_another_key(key):
             return ""
-        return steps.never_there(kind, key, {one: tensor._token.labels for one, tensor in self.items()})
+        stored = {one: tensor._token.labels for one, tensor in self.items()}
+        return steps.never_there(kind, key, stored, self._gone)
 
     def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""
@@ -213,6 +211,9 @@ class Missing(Origins):
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
         if to is not None and labels.kind == "KeysValues":
+            if simulator.just_sent(rank, labels.kind, labels.layer):
+                keeps = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and read here as well"
+                return f"{there}{went}: {keeps}"
             if simulator.has_run(rank, LOSS.kind, rank.layers):
                 of_layer = isinstance(key, tuple) and labels.layer in key
                 own = f"model.{self._name}[{written(key)}{', layer' * (not of_layer)}]{' without pop' * of_layer}"
@@ -221,6 +222,16 @@ class Missing(Origins):
                 both = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and attended to"
                 return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
             return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+        attended = simulator.has_run(rank, ATTEND.kind, labels.layer)
+        if (
+            labels.kind == "KeysValues"
+            and attended
+            and not verb
+            and not simulator.has_run(rank, REST.kind, labels.layer)
+        ):
+            came = f"model.{self._name}[{written(key)}] = await model.receive(...)"
+            again = "for n ranks n - 1 of these, and as many sends, the first one of its own keys"
+            return f"{there}, as attend({labels.layer}, ...) has read it: the next keys are to come, {came}, {again}"
         if labels.kind == "Weight" and not self._of_key(key) and labels.is_whole() and verb == ALLGATHER.kind:
             gathered = f"model.weights[{written(key)}] = await model.{verb}(model.weights[layer], layer)"
             return (

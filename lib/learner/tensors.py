@@ -93,6 +93,12 @@ class Tensor:
             problem = "keys and values do not add up with a gradient of keys and values"
             fix = "kv_grad + their_grad. Both come from the same rank: receive them in the order in which it sends "
             fix += "them, and let the gradient go round in the direction of its keys and values"
+            grad = next(one._token.labels for one in (self, other) if isinstance(one, KeysValuesGrad))
+            if grad.done() == grad.piece():
+                fix = (
+                    "this is what a rank's own queries give for its own keys, to which nothing has come yet that could "
+                )
+                fix += "be added: receive no gradient in the first step"
         if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == TWO_GRADIENTS:
             problem = "the gradient of queries does not add up with that of keys and values"
             fix = "it stays on its rank; what adds up are gradients of the same keys and values, kv_grad + their_grad"

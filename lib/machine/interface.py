@@ -222,6 +222,9 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received
         it; or an empty text."""
 
+    def just_sent(self, rank: R, kind: str, layer: int) -> bool:
+        """Return, for an error, whether the last thing that the rank has done is to send such a tensor of a layer."""
+
     def too_few_received(self, rank: R, sender: int, layer: int) -> str:
         """Return, for an error, as the end of a sentence, that the rank has received less in the backward of a layer
         than comes round a ring from another rank, or nothing."""

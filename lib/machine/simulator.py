@@ -401,6 +401,7 @@ class LocalSimulator:
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
+    just_sent = staticmethod(RankState.just_sent)
     too_few_received = staticmethod(too_few_received)
     owner = staticmethod(RankState.elsewhere)
 

@@ -168,7 +168,10 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
         ring = "they come from the other ranks, round the ring: one attend for each of these, before this"
         fix, fix_for = _home(f"{call} with the keys and values of these slices: ", gathered, ring)
         verb = call.partition("model.")[2].partition("(")[0]
-        if not one.done()[0] and one.batches <= rank.has_run(verb, one.layer):
+        if one.kind == "Attended" and (times := rank.projected_again(one.layer, one.batches)) > 1:
+            fix = f"project({one.layer}, ...) has run {times} times on this rank, and what it gives are new queries, "
+            fix, fix_for = f"{fix}which have attended to nothing: project once, before the steps", {}
+        elif not one.done()[0] and one.batches <= rank.has_run(verb, one.layer):
             fix, fix_for = f"model.{verb} does not change the queries that it is given, it returns new ones: {call}", {}
         elif one.done()[0] and not missing(unmet, one.piece())[0]:
             fix, fix_for = f"these are of this rank's own slice: {call} with its own keys and values, too", {}

@@ -478,6 +478,9 @@ def sum_over_queries(parts: Sequence[Labels], where: str, strict: bool = True) -
             problem, expected = "these are not gradients of the same keys and values", f"of the same as {first}"
             fix = "add up what different queries give for the same keys: one layer, one micro-batch, one slice"
             fix_for: Mapping[str, Fix] = NO_OTHERS
+            if part.layer != first.layer and part.batches == first.batches:
+                fix = f"one is of layer {first.layer}, and the other of layer {part.layer}: begin a sum of its own in "
+                fix += "each layer, and take it out as backward_project reads it, model.grad_activations.pop(...)"
             if part.layer == first.layer and part.batches == first.batches:
                 fix_for = {RING: AROUND}
                 fix = "all ranks go back to the keys of all of them: "

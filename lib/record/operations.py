@@ -131,6 +131,10 @@ class Rank(Protocol):
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
 
+    def projected_again(self, layer: int, batches: frozenset[int]) -> int:
+        """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
+        something in between; else 0."""
+
     def others_have(self, layer: int) -> bool:
         """Return whether other ranks work on a layer as well, as far as is known."""
 

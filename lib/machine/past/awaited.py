@@ -45,6 +45,8 @@ class Unawaited:
         own = self._named(self.left)
         if not self.when:
             return f"await {own or 'this one'}, too: {self.awaited}"
+        if self.left[-1] < self.done[0]:
+            return f"await {own or f'these {len(self.left)}'}, too, which all come before: {self.awaited}"
         if self.left[0] < self.done[-1]:
             why = "Does the next call take its place before that, or does a condition leave it out?"
             return f"await {own or f'the other {len(self.left)}'}, too: {self.awaited}. {why}"

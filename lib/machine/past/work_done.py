@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from ...basics.errors import number_ranges, numbered, show_axis
-from ...record.attention import BACKWARD_ATTEND, PROJECT
+from ...record.attention import ATTEND, BACKWARD_ATTEND, PROJECT, REST
 from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ...record.kinds import KINDS
 from ...record.labels import STAGES_IN_A_V, Labels, experts_of
@@ -300,6 +300,15 @@ class WorkDone:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
 
+    def projected_again(self, layer: int, batches: frozenset[int]) -> int:
+        """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
+        something in between; else 0."""
+        steps = (PROJECT.kind, ATTEND.kind, REST.kind)
+        done = [one.kind for one in self.log if one.kind in steps and (one.layer, one.batches) == (layer, batches)]
+        verbs = done[len(done) - done[::-1].index(REST.kind) :] if REST.kind in done else done
+        last = max((at for at, verb in enumerate(verbs) if verb == PROJECT.kind), default=0)
+        return verbs.count(PROJECT.kind) if ATTEND.kind in verbs[:last] else 0
+
     def dealt_otherwise(self) -> str:
         """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
         for rank, one in sorted(self.ranks.items()):
@@ -491,6 +500,12 @@ class WorkDone:
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
+
+    def just_sent(self, kind: str, layer: int) -> bool:
+        """Return whether the last thing that this rank has done is to send such a tensor of a layer."""
+        last = self.log[-1] if self.log else None
+        of = last.labels if last is not None and last.kind == SEND.kind else None
+        return of is not None and (of.kind, of.layer) == (kind, layer)
 
     def come_in(self) -> list[tuple[int, Labels]]:
         """Return the tensors that have come as messages, in order, each with its sender."""
