@@ -162,7 +162,10 @@ def test_after_so_much_nothing_is_kept(kept: Path) -> None:
     io.FileIO.close(stream.buffer)  # type: ignore[arg-type]
 
 
-WRITTEN = 'x = "ä"; y = (1,\r\n  "ö", 2)\rz: int = 3\n\x0cimport os, sys as s\n@print\ndef f():\n    """é\n    ü"""\nn = 1\n'
+WRITTEN = (
+    'x = "ä"; y = (1,\r\n  "ö", 2)\rz: int = 3\n\x0cimport os, sys as s\n@print\n'
+    'def f():\n    """é\n    ü"""\nn = 1 # 2\n'
+)
 
 
 def test_the_source_of_a_statement_is_what_python_says() -> None:
