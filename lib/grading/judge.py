@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ..basics.errors import OutOfTime, Place, PuzzleError, show_axis, show_call
@@ -64,7 +64,7 @@ def judge(puzzle: Puzzle, run: Rerun, watch: Watch | None = None, source: Callab
     ``watch(size, rank)`` gives the outcome again with notes on the tensors of a rank (see ``machine.lives``);
     ``source()`` the program's text, if it is known."""
     with collector_off(cycles=True):
-        return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""), source)
+        return _judged(puzzle, run, watch, Verdict(puzzle, FAIL, ""), cache(source))
 
 
 def _judged(

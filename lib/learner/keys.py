@@ -18,13 +18,14 @@ def layer_comes_last(key: Hashable, stored: Iterable[tuple[Hashable, Labels]], f
     what this rank has stored, with its labels; ``fits``: how well a layer and a micro-batch fit to what the rank has
     done, as a number, which decides where what is stored does not."""
     votes = 0
-    for other, labels in stored:
-        if not is_pair(other) or not (KINDS[labels.kind].by_batch or labels.kind == "WeightGrad"):
+    telling = {name for name, row in KINDS.items() if row.by_batch or name == "WeightGrad"}
+    for other, labels in stored:  # all that a rank has had, so nothing is looked up here
+        if labels.kind not in telling or not isinstance(other, tuple) or not is_pair(other):
             continue
+        one, two, layer = other[0], other[1], labels.layer
         # That of an activation's gradient is one less than the key under which it is stored by habit.
-        layers = {labels.layer, labels.layer + (labels.kind == "ActivationGrad")}
-        one, two = other[0], other[1]  # type: ignore[index]
-        votes += (two in layers and one in labels.batches) - (one in layers and two in labels.batches)
+        above = layer + (labels.kind == "ActivationGrad")
+        votes += (two in (layer, above) and one in labels.batches) - (one in (layer, above) and two in labels.batches)
     if votes or not is_pair(key):
         return votes > 0
     one, two = key[0], key[1]  # type: ignore[index]

@@ -40,7 +40,8 @@ class Missing(Origins):
         above, there = 0, ["", ""]
         for other, labels in self._all_stored():
             if labels.kind == "ActivationGrad" and isinstance(other, tuple) and is_pair(other):
-                above += {labels.layer + 1: 1, labels.layer: -1}.get(other[int(self._layer_last)], 0)
+                up = other[int(self._layer_last)] - labels.layer
+                above += (up == 1) - (up == 0)
         for store in [one for known in self._all if (one := known()) is not None]:
             for other, tensor in store.items():
                 labels = tensor._token.labels

@@ -156,9 +156,9 @@ class Recorder(Replay):
         if len(self.recorded) >= MOST:
             raise PuzzleError(f"more than {MOST:,} calls in one run", fix="look for a loop that never ends")
         self.inside = True
-        self.recorded.append([verb, rank.rank, coroutine, *written])
+        self.recorded.append(call := [verb, rank.rank, coroutine, *written])
         try:
-            result = self.act(verb, self.by_number[rank.rank], coroutine, written)
+            result = self.act(self.by_number[rank.rank], call)
         except BaseException as error:
             self._note(error)
             raise

@@ -81,5 +81,7 @@ def shown_place(place: Place) -> Place:
 
 def shown(text: str, longest: int) -> str:
     """Return a text from elsewhere, safe to show: nothing that moves a cursor or breaks XML, and not too long."""
-    clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text[: longest + 1])
+    clean = text[: longest + 1]
+    if not clean.isprintable():
+        clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in clean)
     return clean if len(clean) <= longest else clean[:longest] + " ..."
