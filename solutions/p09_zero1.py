@@ -33,6 +33,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathers_for_use",
     ],
     "difficulty": "medium",
     "minutes": 25,

@@ -559,7 +559,13 @@ PUZZLE = {
         {"time": 7.7, "memory": 917504, "by": "hybrid_in_7_7"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "rules": [
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "gathered_in_nodes",
+        "no_whole_gradient",
+    ],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -660,6 +666,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathered_in_nodes",
         "no_whole_gradient",
     ],
     "difficulty": "medium",

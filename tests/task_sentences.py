@@ -43,6 +43,8 @@ COPIED_WEIGHT, COPIED_STATE = (f"a copy from {store} is sent at the end" for sto
 EVERYWHERE = "keys of layer 0 are made on every rank"
 KEPT, GIVEN = "the gathered weights kept", "a copy of a weight is given away"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
+CUT_AGAIN, FROM_THERE = "the last updated weight is cut and gathered again", "a piece of the other node is gathered"
+NOT_USED = "a weight gathered once more, and not used"
 TASKS = {
     "basic": task(
         "nothing of the backward pass is given back",
@@ -76,6 +78,7 @@ TASKS = {
         ("As in puzzle 2", "as_many_each", REST),
         ("But rank `r` loads only", "states_stay", LOOKED_AT),
         ("But rank `r` loads only", "weights_come_for_use", GIVEN),
+        ("But rank `r` loads only", "gathers_for_use", "a weight gathered at the beginning, and not used"),
         ("But rank `r` loads only", LAYOUT, NEXT),
         ("But rank `r` loads only", SIZES, "each weight gathered twice at other sizes"),
         ("It ends with its shards", LAYOUT, NO_STATES),
@@ -126,6 +129,7 @@ TASKS = {
         SLOW,
         ("Weights are sharded over", LAYOUT, "a piece of the next rank as well"),
         ("Weights are sharded over", "weights_come_for_use", GIVEN),
+        ("For each micro-batch", "gathered_in_nodes", FROM_THERE),
         ("Optimizer states are", LAYOUT, "states over the shard axis only"),
         ("Optimizer states are", "states_stay", LOOKED_AT),
         ("Gather it again, or", TARGET, KEPT),
@@ -138,7 +142,7 @@ TASKS = {
         ("Summing the running total", MACHINE, "the running sum reduced"),
         ("Never doing it", MACHINE, "never summed over the replicas"),
         ("The grader tries other", SIZES, "two replicas in mind"),
-        explains=("For each micro-batch;(An all-reduce;On real links;The trap is;After every micro;A node always"),
+        explains=("(An all-reduce;On real links;The trap is;After every micro;A node always"),
     ),
     "zero1": task(
         "all-reduced and cut",
@@ -148,6 +152,8 @@ TASKS = {
         ("But of every optimizer", LAYOUT, "whole states: data parallel"),
         ("No state is ever sent", "states_stay", LOOKED_AT),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
+        ("No state is ever sent", "weights_come_for_use", CUT_AGAIN),
+        ("No state is ever sent", "gathers_for_use", NOT_USED),
         ("Data parallel with two", "as_many_each", REST),
         explains="How often gradients;Here an all-reduce",
     ),
@@ -158,6 +164,8 @@ TASKS = {
         ("The same machine", "as_many_each", REST),
         ("No state is ever sent", "states_stay", LOOKED_AT),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
+        ("No state is ever sent", "weights_come_for_use", CUT_AGAIN),
+        ("No state is ever sent", "gathers_for_use", NOT_USED),
         ("Now use less memory", TARGET, "ZeRO-1: whole gradients"),
         explains="After the last backward",
     ),
@@ -206,6 +214,7 @@ TASKS = {
         ("A rank loads its", "states_stay", SENT),
         ("It gathers a weight", TARGET, "all whole weights are kept"),
         ("It gathers a weight", "weights_come_for_use", GIVEN),
+        ("It gathers a weight", "gathers_for_use", NOT_USED),
         ("Each forward and each", "one_micro_batch", "all micro-batches at once"),
         ("Each forward and each", "no_whole_gradient", "all-reduced and cut"),
         ("The grader tries other", SIZES, "four stages, whatever their number"),
@@ -255,6 +264,7 @@ TASKS = {
         ("Everything is sharded", LAYOUT, "weights over the node, states over all"),
         ("No state is ever sent", "states_stay", "a copy of a state is given away"),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
+        ("No state is ever sent", "gathers_for_use", NOT_USED),
         ("As in puzzle 4, no rank", "no_whole_gradient", "a whole sum"),
         explains=("The axis `shard`;What else a rank;A tick is;A collective takes;A call for;For if each;In code"),
     ),
@@ -277,6 +287,7 @@ TASKS = {
         ("Of every frozen weight", "weights_come_for_use", GIVEN),
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
+        ("Each rank makes all", "weights_come_for_use", "the neighbor's copy of a gathered weight"),
         ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
         ("A collective takes one", WORDS, "layers gathered in one call"),
     ),
@@ -390,8 +401,9 @@ TASKS = {
         ("Every node has a", "states_stay", LOOKED_AT),
         ("Every node has a", "weights_come_for_use", GIVEN),
         ("Each rank trains", "as_many_each", "micro-batches change ranks"),
+        ("Whole weights are gathered", "gathered_in_nodes", FROM_THERE),
         ("A gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
-        explains="*Medium;*Take it;Hybrid sharding;Whole weights;That is the;Everybody went;And still",
+        explains="*Medium;*Take it;Hybrid sharding;That is the;Everybody went;And still",
     ),
     "repair_book": task(
         "as it is",
@@ -399,6 +411,7 @@ TASKS = {
         ("Hybrid sharding as in", SIZES, "five micro-batches on one rank and three on the next, with one layer"),
         ("Hybrid sharding as in", "one_after_the_other", "the next micro-batch begins before this one is done"),
         ("Hybrid sharding as in", "states_stay", LOOKED_AT),
+        ("Hybrid sharding as in", "gathered_in_nodes", FROM_THERE),
         ("Hybrid sharding as in", "weights_come_for_use", GIVEN),
         ("Each gradient is", MACHINE, "never summed across"),
         ("Each gradient is", "no_whole_gradient", "all-reduced in the node and cut"),
@@ -445,8 +458,9 @@ TASKS = {
         ("At place 0 both", LAYOUT, "the answers of one half only"),
         ("At place 0 both", "own_layers", "layers of others, with their weights"),
         ("At place 0 both", "own_updates", "an activation is given away"),
-        ("No state is ever sent", "states_stay", SENT),
-        ("No state is ever sent", "weights_come_for_use", GIVEN),
+        ("No weight and no state", "states_stay", SENT),
+        ("No weight and no state", "loaded_weights", GIVEN),
+        ("Each operation works", "loaded_weights", "the weight of the other half"),
         ("Each operation works", "one_micro_batch", "two micro-batches at once"),
         ("Each operation works", "own_layers", "layers of others, with their weights"),
         ("Half of the micro", "through_all_ranks", "each half by itself"),

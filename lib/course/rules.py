@@ -149,6 +149,17 @@ def _of_foreign_layers(outcome: Outcome) -> list[Event]:
     return [event for event in outcome.events if event.layer is not None and event.layer not in loaded[event.rank]]
 
 
+def loaded_weights(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank to which the weight of a layer comes that it has loaded itself, as another one has:
+    it computes with its own."""
+    foreign = {id(event) for event in _of_foreign_layers(outcome)}
+    for event in outcome.events:
+        if event.tensor == "Weight" and event.elements and event.kind != SEND.kind and id(event) not in foreign:
+            expected = "each rank computes with the weights that it has loaded: no weight is gathered or sent"
+            fix = f"leave it out: model.weights[{event.layer}] on this rank is the same weight"
+            raise _broken(event, f"it gets the weight of layer {event.layer}, which it has loaded", expected, fix)
+
+
 STAGES = 4
 """How many stages the pipelines of puzzle 7 have, at every size."""
 
@@ -356,13 +367,109 @@ def dense_weights_stay(outcome: Outcome) -> None:
 
 def weights_come_for_use(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
-    passed on: that is a copy of what another one holds. A gather is no such copy: all ranks take part in it, also those
-    that do not use what it gives."""
+    passed on: that is a copy of what another one holds. So is what a rank gathers, or gets, of a weight that it has.
+    A gather that is for nothing is no such copy: all ranks take part in it."""
     for event in needless_weights(outcome):
         if event.kind == RECEIVE.kind:
             expected = "what is sent of weights is for use: each rank holds its own, and no copy of another's"
             fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
             raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
+    coming = _of_weights(outcome)
+    for event in _weights_again(outcome, coming):
+        expected = (
+            "nothing is computed with an updated weight: it comes to a rank once, as far as the rank ends with it"
+        )
+        verb = "receives" if event.kind == RECEIVE.kind else "gathers"
+        fix = (
+            f"leave out this {event.kind}, on every rank that takes part: what this rank needs of layer {event.layer} "
+        )
+        fix += "is there without it"
+        raise _broken(event, f"it {verb} a weight of layer {event.layer} that it has already", expected, fix)
+    for event in _more_than_used(outcome, coming):
+        expected = "what is sent of weights is for use: a weight comes to a rank at most once for each use"
+        fix = f"leave out this receive, and the pass_to of rank {event.group[0]}: the gather gives all of the weight"
+        raise _broken(event, f"it receives the weight of layer {event.layer}, which comes more often", expected, fix)
+
+
+class _Coming(NamedTuple):
+    """What brings a rank a weight of a layer, or its update of that layer. ``elements``: how much it brings."""
+
+    event: Event
+    elements: Elements
+
+
+_OfLayers = Mapping[tuple[int, int], Sequence[_Coming]]
+
+
+def _of_weights(outcome: Outcome) -> _OfLayers:
+    """Return what brings each rank weights of each layer, and its updates, in the order of the calls."""
+    log = [event for event in layer_by_layer(outcome) if event.tensor == "Weight" or event.kind == UPDATE.kind]
+    brought, found = defaultdict[object, list[Elements]](list), defaultdict[tuple[int, int], list[_Coming]](list)
+    for event in log:
+        brought[event.op].append(event.elements)
+    for event in log:
+        if event.layer is not None and event.kind != SEND.kind and event.rank not in outcome.beside:
+            size = _BROUGHT[event.kind](event.elements, brought[event.op]) if event.kind in _BROUGHT else 0
+            found[event.rank, event.layer].append(_Coming(event, size))
+    return found
+
+
+def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
+    """Yield what brings a rank more of an updated weight than it ends with, beside what it has updated itself. A ring
+    may bring the own piece home."""
+    size = outcome.cost.elements
+    for (rank, layer), log in coming.items():
+        state = outcome.final_states[rank]
+        final = state.finals.get(layer)
+        if final is None or final.labels.adapter:
+            continue
+        own = sum(
+            [size(one.labels) for one in state.kept if (one.labels.kind, one.labels.layer) == ("OptState", layer)]
+        )
+        since = max((at for at, one in enumerate(log) if one.event.kind == UPDATE.kind), default=len(log))
+        home = own if any(one.event.kind == RECEIVE.kind for one in log[since:]) else 0
+        room = size(final.labels) - own + home
+        for event, elements in log[since:]:
+            room -= elements
+            if room < 0:
+                yield event
+                break
+
+
+def _more_than_used(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
+    """Yield messages that bring a weight to a rank to which, with its gathers, more comes than a whole weight for each
+    forward and each backward that it does with it."""
+    trains, uses = training(), defaultdict[tuple[int, int | None], int](int)
+    for event in outcome.events:
+        uses[event.rank, event.layer] += event.kind in trains
+    for (rank, layer), log in coming.items():
+        most = uses[rank, layer] * outcome.cost.elements(Labels("Weight", layer, outcome.layers))
+        messages = [one.event for one in log if one.event.kind == RECEIVE.kind]
+        if most and messages and sum([one.elements for one in log]) > most:
+            yield messages[-1]
+
+
+def gathered_in_nodes(outcome: Outcome) -> None:
+    """Raise PuzzleError for a weight that comes to a rank from another node, before its own update of that layer: each
+    node has all weights. (An updated piece may cross, where the replicas of a node update parts of it.)"""
+    updated, node = set[tuple[int, int | None]](), outcome.node_size
+    for event in layer_by_layer(outcome):
+        if event.kind == UPDATE.kind:
+            updated.add((event.rank, event.layer))
+        across = node and len({rank // node for rank in event.group}) > 1
+        if across and event.tensor == "Weight" and event.kind != SEND.kind and (event.rank, event.layer) not in updated:
+            expected = "whole weights are gathered inside the node: each node has all of them"
+            fix = f'weight = await model.allgather(model.weights[{event.layer}], {event.layer}, axis="shard")'
+            raise _broken(event, f"it gets a weight of layer {event.layer} from another node", expected, fix)
+
+
+def gathers_for_use(outcome: Outcome) -> None:
+    """Raise PuzzleError for a gather of weights of which no rank uses anything."""
+    for event in needless_weights(outcome):
+        if event.kind == ALLGATHER.kind:
+            problem = f"no rank uses the weight of layer {event.layer} that it gathers"
+            fix = "leave it out, on every rank that takes part"
+            raise _broken(event, problem, "a weight is gathered to use it", fix)
 
 
 def updates_on_hosts(outcome: Outcome) -> None:
@@ -534,6 +641,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             whole_batch,
             own_layers,
             own_updates,
+            loaded_weights,
             dealt_like_cards,
             in_a_v,
             through_all_ranks,
@@ -546,6 +654,8 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             summed_across_once,
             weights_stay,
             weights_come_for_use,
+            gathers_for_use,
+            gathered_in_nodes,
             states_stay,
             updates_on_hosts,
         ),
