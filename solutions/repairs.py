@@ -293,7 +293,13 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "rules": [
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "no_whole_gradient",
+        "no_whole_gradient_waits",
+    ],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [

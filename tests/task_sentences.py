@@ -44,7 +44,7 @@ EVERYWHERE = "keys of layer 0 are made on every rank"
 KEPT, GIVEN = "the gathered weights kept", "a copy of a weight is given away"
 SLOW, NO_STATES, NEXT = "it goes on and on", "the states are not kept", "the shards of the next rank"
 CUT_AGAIN, FROM_THERE = "the last updated weight is cut and gathered again", "a piece of the other node is gathered"
-NOT_USED = "a weight gathered once more, and not used"
+NOT_USED, BESIDE = "a weight gathered once more, and not used", "a whole gradient kept beside its sum"
 TASKS = {
     "basic": task(
         "nothing of the backward pass is given back",
@@ -178,8 +178,9 @@ TASKS = {
     ),
     "prefetch": task(
         "two ahead",
-        ("Rank `r` holds shard", "no_whole_gradient", "whole sums"),
+        ("Rank `r` holds shard", "no_whole_gradient", "all-reduced and cut"),
         ("The same as in", "as_many_each", REST),
+        ("The same as in", "no_whole_gradient_waits", BESIDE),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         ("Rank `r` holds shard", "states_stay", LOOKED_AT),
         ("Rank `r` holds shard", "weights_come_for_use", GIVEN),
@@ -374,6 +375,7 @@ TASKS = {
         "as it is",
         ("Fully sharded data", LAYOUT, NO_STATES),
         ("Fully sharded data", "no_whole_gradient", "all-reduced and cut"),
+        ("Fully sharded data", "no_whole_gradient_waits", BESIDE),
         ("Fully sharded data", "as_many_each", "micro-batches change ranks"),
         ("Fully sharded data", "states_stay", LOOKED_AT),
         ("Fully sharded data", "weights_come_for_use", GIVEN),

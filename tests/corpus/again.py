@@ -1,4 +1,5 @@
-"""Programs to which a weight comes that they have already, that nobody uses, or that comes from where it should not."""
+"""Programs to which a weight comes that they have already, that nobody uses, or that comes from where it should not;
+and two that keep a whole gradient."""
 
 from __future__ import annotations
 
@@ -92,6 +93,11 @@ TAKES = (
 
     async def come("""
 )
+BESIDE = (
+    "        sums[layer] = model.scatterreduce(",
+    "        model.grad_weights['kept'] = model.grad_weights[layer]\n        sums[layer] = model.scatterreduce(",
+)
+WAITS = "a whole gradient of another layer is still stored"
 
 MISTAKES = [
     *[
@@ -110,6 +116,8 @@ MISTAKES = [
     ],
     built("breadth_first", "a weight gathered once more, and not used", "breadth_first_overlapped", ", early=True", [("    senders = [", '    await model.allgather(model.weights[mine[0]], mine[0], axis="shard")\n    senders = [')], NOBODY),
     built("hpz", "a weight gathered once more, and not used", "overlapped", ", True, model.LAYERS, model.LAYERS", [("    top, coming", "    await model.allgather(model.weights[0], 0)\n    top, coming")], NOBODY),
+    built("prefetch", "a whole gradient kept beside its sum", "prefetch_overlapped", ', "aaab"', [BESIDE], WAITS),
+    built("repair_bargain", "a whole gradient kept beside its sum", "fsdp_overlapped", ', "ba", 0', [BESIDE], WAITS),
     built("fsdp", "the neighbor's copy of a gathered weight", "fsdp_overlapped", ', "ba", 0', [(AHEAD, TAKEN)], OFTEN),
     built("lora", "the neighbor's copy of a gathered weight", "by_plan", ", model.LAYERS, True", [(COMING, COMES)], OFTEN),
     built("repair_groups", "a piece of the other node is gathered", "hybrid_overlapped", ', "s"', [(FIRST, HALF_FROM_NEXT)], ELSEWHERE),
