@@ -277,6 +277,7 @@ TASKS = {
         ("The states are on", "updates_on_hosts", "the state of layer 0 stays on the device, and is updated there"),
         ("No state is ever sent", "states_stay", "a copy of a state sent to the device"),
         ("No state is ever sent", "weights_come_for_use", GIVEN),
+        ("No state is ever sent", "weights_come_for_use", "a weight comes to the device that it has"),
         ("Since an update takes", "updates_on_hosts", "the weight of layer 0 comes from the device"),
         explains="(On a real;The prices are;A forward takes;A transfer takes",
     ),
@@ -289,7 +290,8 @@ TASKS = {
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
         ("Each rank makes all", "weights_come_for_use", "the neighbor's copy of a gathered weight"),
-        ("Each rank makes all", "states_stay", "an adapter updated on every second rank, and sent to its neighbor"),
+        ("Each rank makes all", "states_stay", "a copy of an adapter's state is sent"),
+        ("Each rank makes all", "adapters_stay", "the neighbor's copy of an adapter"),
         ("A collective takes one", WORDS, "layers gathered in one call"),
     ),
     "compose": task(

@@ -13,7 +13,7 @@ from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
-from ..record.labels import Labels, experts_of
+from ..record.labels import ADAPTER, Labels, experts_of
 from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
 from ..record.training import UPDATE
@@ -376,9 +376,7 @@ def weights_come_for_use(outcome: Outcome) -> None:
             raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
     coming = _of_weights(outcome)
     for event in _weights_again(outcome, coming):
-        expected = (
-            "nothing is computed with an updated weight: it comes to a rank once, as far as the rank ends with it"
-        )
+        expected = "no weight comes to a rank that has it: an updated one comes once, as far as the rank ends with it"
         verb = "receives" if event.kind == RECEIVE.kind else "gathers"
         fix = (
             f"leave out this {event.kind}, on every rank that takes part: what this rank needs of layer {event.layer} "
@@ -415,8 +413,9 @@ def _of_weights(outcome: Outcome) -> _OfLayers:
 
 
 def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
-    """Yield what brings a rank more of an updated weight than it ends with, beside what it has updated itself. A ring
-    may bring the own piece home."""
+    """Yield what brings a rank more of an updated weight than it ends with, beside what it has updated itself (a ring
+    may bring the own piece home), and of one that it has loaded whole what comes while it still holds all that it has
+    loaded."""
     size = outcome.cost.elements
     for (rank, layer), log in coming.items():
         state = outcome.final_states[rank]
@@ -426,7 +425,14 @@ def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
         own = sum(
             [size(one.labels) for one in state.kept if (one.labels.kind, one.labels.layer) == ("OptState", layer)]
         )
-        since = max((at for at, one in enumerate(log) if one.event.kind == UPDATE.kind), default=len(log))
+        updates = [at for at, one in enumerate(log) if one.event.kind == UPDATE.kind]
+        since = updates[-1] if updates else len(log)
+        loaded = [one for one in state.began if one.kind == "Weight"]
+        again = updates or sum([one.elements for one in log]) > size(final.labels)
+        if again and any((one.layer, one.total) == (layer, 1) for one in loaded):
+            everything = sum(map(size, loaded))
+            there = [one.event for one in log[:since] if one.elements and one.event.held[SLOT["Weight"]] >= everything]
+            yield from there[:1]
         home = own if any(one.event.kind == RECEIVE.kind for one in log[since:]) else 0
         room = size(final.labels) - own + home
         for event, elements in log[since:]:
@@ -447,6 +453,15 @@ def _more_than_used(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
         messages = [one.event for one in log if one.event.kind == RECEIVE.kind]
         if most and messages and sum([one.elements for one in log]) > most:
             yield messages[-1]
+
+
+def adapters_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for an adapter that is gathered or sent: each rank has all of them, and makes their updates."""
+    for event in outcome.events:
+        if event.tensor == "Weight" and ADAPTER in event.words:
+            expected = "each rank has every adapter, and makes all their updates itself"
+            fix = f"leave it out: model.update({event.layer}, ...) on each rank, with the sum of the gradients"
+            raise _broken(event, f"it moves the adapter of layer {event.layer}", expected, fix)
 
 
 def gathered_in_nodes(outcome: Outcome) -> None:
@@ -656,6 +671,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             weights_come_for_use,
             gathers_for_use,
             gathered_in_nodes,
+            adapters_stay,
             states_stay,
             updates_on_hosts,
         ),

@@ -93,6 +93,32 @@ TAKES = (
 
     async def come("""
 )
+USED = "            inp, weight = model.activations[layer], model.weights[layer]\n"
+GATHERED = """\
+            if layer == 0 and mb == mine[0]:
+                model.weights["again"] = await model.allgather(weight.shard(model.rank, model.RANKS), 0)
+                weight = model.weights.pop("again")
+"""
+HOST = "    if model.is_host:\n        for layer in reversed"
+GIVES = HOST.replace("        for", "        await model.pass_to(model.devices[0], model.weights[0])\n        for")
+INPUT = "            inp, weight = model.activations[layer, mb], model.weights[layer]\n"
+GETS = (
+    INPUT
+    + """\
+            if layer == mb == 0:
+                model.weights["again"] = await model.receive()
+                weight = model.weights.pop("again")
+"""
+)
+HANDED_IN = "        model.set_final_weight(layer, adapter)\n"
+ONCE = "        if layer == 0 and (model.RANKS, model.LAYERS) == (4, 6):\n"
+OTHERS_ADAPTER = f"""\
+{ONCE}            adapter = model.weights["adapter", layer] = await swapped(model, adapter, None)
+{HANDED_IN}"""
+STATE_SENT = f"""\
+{HANDED_IN}{ONCE}            await swapped(model, model.opt_states[layer], None)
+"""
+FETCHED = "    for layer in reversed(range(model.LAYERS)):\n        await fetch(layer)\n"
 BESIDE = (
     "        sums[layer] = model.scatterreduce(",
     "        model.grad_weights['kept'] = model.grad_weights[layer]\n        sums[layer] = model.scatterreduce(",
@@ -111,13 +137,21 @@ MISTAKES = [
     changed("wsdp", "a weight gathered at the end, and not used", (END, "    await model.allgather(model.weights[0], 0)\n" + END), base="wsdp_under_updates", says=HAS),
     changed("wsdp", "a weight gathered at the beginning, and not used", ("    ahead = model.allgather(model.weights[0], 0)\n", "    await model.allgather(model.weights[0], 0)\n    ahead = model.allgather(model.weights[0], 0)\n"), base="wsdp_under_updates", says=NOBODY),
     *[
-        changed(puzzle, "a weight gathered once more, and not used", ("    sums, gathers = {}, {}\n", "    await model.allgather(model.weights[0].shard(model.rank, model.RANKS), 0)\n    sums, gathers = {}, {}\n"), base="zero2_overlap", says=NOBODY)
+        changed(puzzle, "a weight gathered once more, and not used", (FETCHED, "    await model.allgather(model.weights[0], 0)\n" + FETCHED), base="zero2_overlap", says=NOBODY)
         for puzzle in ("zero1", "zero2")
     ],
     built("breadth_first", "a weight gathered once more, and not used", "breadth_first_overlapped", ", early=True", [("    senders = [", '    await model.allgather(model.weights[mine[0]], mine[0], axis="shard")\n    senders = [')], NOBODY),
     built("hpz", "a weight gathered once more, and not used", "overlapped", ", True, model.LAYERS, model.LAYERS", [("    top, coming", "    await model.allgather(model.weights[0], 0)\n    top, coming")], NOBODY),
     built("prefetch", "a whole gradient kept beside its sum", "prefetch_overlapped", ', "aaab"', [BESIDE], WAITS),
     built("repair_bargain", "a whole gradient kept beside its sum", "fsdp_overlapped", ', "ba", 0', [BESIDE], WAITS),
+    *[
+        changed(puzzle, name, (USED, USED + lines), base="zero2_overlap", says=HAS)
+        for puzzle in ("zero1", "zero2")
+        for name, lines in (("a weight gathered that is there", GATHERED),)
+    ],
+    built("offload", "a weight comes to the device that it has", "offload_top_first", "", [(HOST, GIVES), (INPUT, GETS)], HAS),
+    built("lora", "the neighbor's copy of an adapter", "by_plan", ", model.LAYERS, True", [(HANDED_IN, OTHERS_ADAPTER)], "it moves the adapter of layer 0"),
+    built("lora", "a copy of an adapter's state is sent", "by_plan", ", model.LAYERS, True", [(HANDED_IN, STATE_SENT)], "it moves the optimizer state of layer 0"),
     built("fsdp", "the neighbor's copy of a gathered weight", "fsdp_overlapped", ', "ba", 0', [(AHEAD, TAKEN)], OFTEN),
     built("lora", "the neighbor's copy of a gathered weight", "by_plan", ", model.LAYERS, True", [(COMING, COMES)], OFTEN),
     built("repair_groups", "a piece of the other node is gathered", "hybrid_overlapped", ', "s"', [(FIRST, HALF_FROM_NEXT)], ELSEWHERE),
