@@ -290,6 +290,7 @@ TASKS = {
         ("It ends with the same", LAYOUT, "the gathered weight is kept"),
         ("Every rank has the whole", LAYOUT, "states of adapters not kept"),
         ("Each rank makes all", "weights_come_for_use", "the neighbor's copy of a gathered weight"),
+        ("Each rank makes all", "gathers_for_use", NOT_USED),
         ("Each rank makes all", "states_stay", "a copy of an adapter's state is sent"),
         ("Each rank makes all", "adapters_stay", "the neighbor's copy of an adapter"),
         ("A collective takes one", WORDS, "layers gathered in one call"),

@@ -426,7 +426,7 @@ def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
             [size(one.labels) for one in state.kept if (one.labels.kind, one.labels.layer) == ("OptState", layer)]
         )
         updates = [at for at, one in enumerate(log) if one.event.kind == UPDATE.kind]
-        since = updates[-1] if updates else len(log)
+        since = updates[0] if updates else len(log)
         loaded = [one for one in state.began if one.kind == "Weight"]
         again = updates or sum([one.elements for one in log]) > size(final.labels)
         if again and any((one.layer, one.total) == (layer, 1) for one in loaded):

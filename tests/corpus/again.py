@@ -110,6 +110,7 @@ GETS = (
                 weight = model.weights.pop("again")
 """
 )
+BEGINS = "    coming = model.allgather(model.weights[0], 0)\n"
 HANDED_IN = "        model.set_final_weight(layer, adapter)\n"
 ONCE = "        if layer == 0 and (model.RANKS, model.LAYERS) == (4, 6):\n"
 OTHERS_ADAPTER = f"""\
@@ -150,6 +151,7 @@ MISTAKES = [
         for name, lines in (("a weight gathered that is there", GATHERED),)
     ],
     built("offload", "a weight comes to the device that it has", "offload_top_first", "", [(HOST, GIVES), (INPUT, GETS)], HAS),
+    built("lora", "a weight gathered once more, and not used", "by_plan", ", model.LAYERS, True", [(BEGINS, "    await model.allgather(model.weights[0], 0)\n" + BEGINS)], NOBODY),
     built("lora", "the neighbor's copy of an adapter", "by_plan", ", model.LAYERS, True", [(HANDED_IN, OTHERS_ADAPTER)], "it moves the adapter of layer 0"),
     built("lora", "a copy of an adapter's state is sent", "by_plan", ", model.LAYERS, True", [(HANDED_IN, STATE_SENT)], "it moves the optimizer state of layer 0"),
     built("fsdp", "the neighbor's copy of a gathered weight", "fsdp_overlapped", ', "ba", 0', [(AHEAD, TAKEN)], OFTEN),
