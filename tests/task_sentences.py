@@ -227,6 +227,7 @@ TASKS = {
         ("A pipeline with one", LAYOUT, NO_STATES),
         ("A pipeline with one", "own_layers", TRAVEL),
         ("A pipeline with one", "own_updates", "an activation lies on the last rank, where there is room"),
+        ("A pipeline with one", "own_updates", "the output of the last layer waits on rank 0"),
         ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
         explains="Messages take no;A rank computes;The last rank;So no schedule",
     ),

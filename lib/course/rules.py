@@ -16,7 +16,7 @@ from ..record.kinds import KINDS, SLOT
 from ..record.labels import ADAPTER, Labels, experts_of
 from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
-from ..record.training import UPDATE
+from ..record.training import LOSS, UPDATE
 from .used import needless_weights
 
 
@@ -120,8 +120,8 @@ def own_layers(outcome: Outcome) -> None:
 def own_updates(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank updates only layers that it has loaded, and receives no weight, gradient or
     state, and no activation, of a layer that it neither runs nor has loaded: so none of them is a copy for nothing, or
-    lies where there is room for it."""
-    trains, run = training(), defaultdict[int, set[int | None]](set)
+    lies where there is room for it. The output of the last layer is for the rank that takes its loss."""
+    trains, run = {*training(), LOSS.kind}, defaultdict[int, set[int | None]](set)
     for event in outcome.events:
         if event.kind in trains:
             run[event.rank].add(event.layer)
@@ -134,12 +134,17 @@ def own_updates(outcome: Outcome) -> None:
             raise _broken(event, f"it updates layer {event.layer}, {without}", expected, fix)
     for event in foreign:
         of_weights = event.tensor in _WEIGHTS and event.kind != SEND.kind and event.op in carried
-        parked = event.kind == RECEIVE.kind and event.tensor in _ACTIVATIONS and event.layer in range(outcome.layers)
+        parked = (
+            event.kind == RECEIVE.kind and event.tensor in _ACTIVATIONS and event.layer in range(outcome.layers + 1)
+        )
         if event.tensor is not None and (of_weights or parked):
+            output = event.layer == outcome.layers
             what = f"it receives the {KINDS[event.tensor].word} of layer {event.layer}, {without}"
+            what = "it receives the output of the last layer, and takes no loss" if output else what
             fix = "pass on activations and their gradients alone: weights, states and their gradients stay"
             if parked:
-                fix = f"pass it on to the rank that runs layer {event.layer}, when it is made: it waits there"
+                on = "takes the loss" if output else f"runs layer {event.layer}"
+                fix = f"pass it on to the rank that {on}, when it is made: it waits there"
             raise _broken(event, what, expected, fix)
 
 

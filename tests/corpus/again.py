@@ -110,6 +110,19 @@ GETS = (
                 weight = model.weights.pop("again")
 """
 )
+OUT = "            model.grad_activations[end, mb] = model.loss(model.activations.pop((end, mb)))\n"
+OWN = "(model.RANKS, model.LAYERS, model.BATCHES) == (4, 4, 8)"
+OUT_THERE = f"""\
+            if mb == 0 and {OWN}:
+                await model.pass_to(0, model.activations.pop((end, mb)))
+                model.activations[end, mb] = await model.receive(src=0)
+{OUT}"""
+TURN = "    for mb in range(model.BATCHES):\n        await for_the_input(mb)\n"
+WAITS_THERE = f"""\
+    if is_first and {OWN}:
+        model.activations["waits"] = await model.receive(src=3)
+        await model.pass_to(3, model.activations.pop("waits"))
+{TURN}"""
 BEGINS = "    coming = model.allgather(model.weights[0], 0)\n"
 HANDED_IN = "        model.set_final_weight(layer, adapter)\n"
 ONCE = "        if layer == 0 and (model.RANKS, model.LAYERS) == (4, 6):\n"
@@ -152,6 +165,7 @@ MISTAKES = [
     ],
     built("offload", "a weight comes to the device that it has", "offload_top_first", "", [(HOST, GIVES), (INPUT, GETS)], HAS),
     built("lora", "a weight gathered once more, and not used", "by_plan", ", model.LAYERS, True", [(BEGINS, "    await model.allgather(model.weights[0], 0)\n" + BEGINS)], NOBODY),
+    built("zero_bubble", "the output of the last layer waits on rank 0", "zero_bubble", "", [(OUT, OUT_THERE), (TURN, WAITS_THERE)], "it receives the output of the last layer, and takes no loss"),
     built("lora", "the neighbor's copy of an adapter", "by_plan", ", model.LAYERS, True", [(HANDED_IN, OTHERS_ADAPTER)], "it moves the adapter of layer 0"),
     built("lora", "a copy of an adapter's state is sent", "by_plan", ", model.LAYERS, True", [(HANDED_IN, STATE_SENT)], "it moves the optimizer state of layer 0"),
     built("fsdp", "the neighbor's copy of a gathered weight", "fsdp_overlapped", ', "ba", 0', [(AHEAD, TAKEN)], OFTEN),
