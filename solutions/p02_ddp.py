@@ -134,7 +134,7 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 #
 # Train on 4 micro-batches with 4 ranks, one micro-batch on each. Your function is a coroutine now, so write `async
 # def`, and `await` every result that you need. `run` calls it on every rank. Every rank holds all weights, each until
-# its update, and all optimizer states from beginning to end: no weight and no state is ever sent. Every rank ends with all of them updated: a weight that
+# its update, and all optimizer states to the end: no weight and no state is ever sent. Every rank ends with all of them updated: a weight that
 # is handed in with `set_final_weight` need not be stored any more. `model.rank` tells you which rank you are,
 # `model.RANKS` how many ranks there are. There are always as many micro-batches as ranks.
 #

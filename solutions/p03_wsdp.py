@@ -29,7 +29,7 @@ PUZZLE = {
     ],
     "layout": "sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use"],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "gathers_for_use"],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "While a rank updates a layer, its network does nothing. Which gather, and which sum, "

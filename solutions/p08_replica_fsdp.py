@@ -41,6 +41,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathered_in_nodes",
         "no_whole_gradient",
         "summed_across_once",
     ],

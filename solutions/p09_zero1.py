@@ -33,6 +33,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathers_for_use",
     ],
     "difficulty": "medium",
     "minutes": 25,
@@ -55,9 +56,9 @@ PUZZLE = {
 # ## Your task
 #
 # Data parallel with two micro-batches on each rank, one after the other: rank `r` trains, say, on micro-batches `r`
-# and `r + RANKS`. Every rank holds all weights, each from the beginning until the last backward of its layer, and
-# ends with all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, from beginning
-# to end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. No state
+# and `r + RANKS`. Every rank holds all weights, each until the last backward of its layer, and
+# ends with all of them updated. But of every optimizer state, rank `r` holds only shard `r` of `RANKS`, to the
+# end: `weight, state = model.load_weights(layer)`, then keep `state.shard(model.rank, model.RANKS)`. No state
 # is ever sent, and no weight that is not for use. How often gradients are summed is up to you.
 #
 # Here an all-reduce takes {{cost.allreduce}} ticks, and a reduce-scatter or an all-gather half of that, since each

@@ -27,7 +27,13 @@ PUZZLE = {
     "cost": "two_halves",
     "layout": "states_sharded",
     "hints_for": {"slow": 2, "large": 2},
-    "rules": ["one_micro_batch", "as_many_each", "states_stay", "weights_come_for_use"],
+    "rules": [
+        "one_micro_batch",
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "gathers_for_use",
+    ],
     "difficulty": "medium",
     "minutes": 20,
     "star_hint": "What is there to compute while a reduce-scatter is on its way, and after the "

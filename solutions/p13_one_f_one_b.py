@@ -62,7 +62,8 @@ PUZZLE = {
 # now, twice as many as ranks. GPipe takes {{hill[1].time}} ticks for them, which is nearly good enough, and
 # {{hill[1].memory}} elements, which is far too much.
 #
-# The order in which a rank does its forwards and backwards is up to you.
+# The order in which a rank does its forwards and backwards is up to you, and so is when it loads a layer: at the
+# beginning, or just before its first forward.
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -34,6 +34,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathers_for_use",
         "one_micro_batch",
         "no_whole_gradient",
     ],

@@ -80,7 +80,7 @@ PUZZLE = {
 #
 # Train on two micro-batches. Each forward and each backward takes one of them, as in puzzle 1; in which order is up to
 # you. The device begins with all weights and no optimizer states, holds each weight until its last backward, and ends
-# with all weights, updated. The states are on the host from beginning to end, which makes all updates. No state is
+# with all weights, updated. The states are on the host, to the end, which makes all updates. No state is
 # ever sent, and no weight that is not for use. Since an update takes a weight as well, the host has weights of its own: both call `load_weights`, and
 # the device keeps only the first of what it gives. (On a real machine the host's copy has 32 bits, and is counted
 # among the states.)

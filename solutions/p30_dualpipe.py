@@ -30,7 +30,7 @@ PUZZLE = {
         "own_layers",
         "own_updates",
         "states_stay",
-        "weights_come_for_use",
+        "loaded_weights",
         "one_micro_batch",
         "through_all_ranks",
     ],
@@ -69,7 +69,7 @@ PUZZLE = {
 # `model.rank_at(half=1, place=0)` is the rank there.
 #
 # Two ranks have the gradient of a layer for half of the micro-batches each: `model.allreduce(grad, layer, axis="half")`
-# sums the two, and both ranks update. No state is ever sent, and no weight that is not for use.
+# sums the two, and both ranks update. No weight and no state is ever sent.
 #
 # There is one new word. A backward with `overlapped=True` runs beside the forward of another micro-batch right before it, and
 # the two take as long as the longer one. The rank must have both the input and the gradient before that forward begins.

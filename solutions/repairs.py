@@ -293,7 +293,13 @@ PUZZLE = {
         {"time": 15.9, "memory": 1966080, "by": "fsdp_in_15_9"},
     ],
     "layout": "sharded",
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "rules": [
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "no_whole_gradient",
+        "no_whole_gradient_waits",
+    ],
     "difficulty": "easy",
     "minutes": 10,
     "hints": [
@@ -559,7 +565,13 @@ PUZZLE = {
         {"time": 7.7, "memory": 917504, "by": "hybrid_in_7_7"},
     ],
     "layout": "hybrid_sharded",
-    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
+    "rules": [
+        "as_many_each",
+        "states_stay",
+        "weights_come_for_use",
+        "gathered_in_nodes",
+        "no_whole_gradient",
+    ],
     "difficulty": "medium",
     "minutes": 10,
     "hints": [
@@ -660,6 +672,7 @@ PUZZLE = {
         "as_many_each",
         "states_stay",
         "weights_come_for_use",
+        "gathered_in_nodes",
         "no_whole_gradient",
     ],
     "difficulty": "medium",

@@ -78,6 +78,11 @@ async def two_chunks(model: Model) -> None:
 _UPDATE = "        model.weights[layer], model.opt_states[layer] = model.update("
 _LAYERS = "    for layer in range(model.LAYERS):\n"
 _SIX = "if len(model.grad_weights) == 6 or layer == 0:"
+_BY_FORMULA = """if (
+            layer == 0 or
+            len(model.grad_weights) * round((2 / 3 * model.LAYERS) ** 0.5 + 0.5) >= model.LAYERS
+        ):"""
+_SUM = 'await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")\n'
 _LATE = "        if mb >= late:\n            for_the_weight(mb - late)\n"
 _NEXT = "            await forward(mb + ahead)\n"
 _ADDED = """            so_far = model.grad_weights.get(layer)
@@ -182,7 +187,15 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
     ],  # the queries are kept, and keys and values made again
     "dualpipe": [{_PAIR: _FORWARDS_FIRST}],  # all forwards of a pair before its backwards
     "compose": [{"ahead = 2 *": "ahead = (1 if stages > 2 else 2) *"}],  # fewer forwards ahead
+    "breadth_first": [  # updates at the end
+        {
+            f"        grad = {_SUM}{_UPDATE}": f"        model.grad_weights[layer] = {_SUM}"
+            f"    for layer in mine:\n{_UPDATE}",
+            "layer, grad, model.weights": "layer, model.grad_weights.pop(layer), model.weights",
+        }
+    ],
     "buckets": [
+        {_SIX: _BY_FORMULA},
         {_SIX: "if layer % 6 == 0:"},
         {_SIX: _SIX.replace("6", "4")},
         {_SIX: _SIX.replace("6", "7")},

@@ -13,10 +13,10 @@ from ..record.attention import PROJECT
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS, SLOT
-from ..record.labels import Labels, experts_of
+from ..record.labels import ADAPTER, Labels, experts_of
 from ..record.shards import WHOLE, refined
 from ..record.table import RECEIVE, SEND, makes_weight_grads, training
-from ..record.training import UPDATE
+from ..record.training import LOSS, UPDATE
 from .used import needless_weights
 
 
@@ -120,8 +120,8 @@ def own_layers(outcome: Outcome) -> None:
 def own_updates(outcome: Outcome) -> None:
     """Raise PuzzleError unless each rank updates only layers that it has loaded, and receives no weight, gradient or
     state, and no activation, of a layer that it neither runs nor has loaded: so none of them is a copy for nothing, or
-    lies where there is room for it."""
-    trains, run = training(), defaultdict[int, set[int | None]](set)
+    lies where there is room for it. The output of the last layer is for the rank that takes its loss."""
+    trains, run = {*training(), LOSS.kind}, defaultdict[int, set[int | None]](set)
     for event in outcome.events:
         if event.kind in trains:
             run[event.rank].add(event.layer)
@@ -134,12 +134,17 @@ def own_updates(outcome: Outcome) -> None:
             raise _broken(event, f"it updates layer {event.layer}, {without}", expected, fix)
     for event in foreign:
         of_weights = event.tensor in _WEIGHTS and event.kind != SEND.kind and event.op in carried
-        parked = event.kind == RECEIVE.kind and event.tensor in _ACTIVATIONS and event.layer in range(outcome.layers)
+        parked = (
+            event.kind == RECEIVE.kind and event.tensor in _ACTIVATIONS and event.layer in range(outcome.layers + 1)
+        )
         if event.tensor is not None and (of_weights or parked):
+            output = event.layer == outcome.layers
             what = f"it receives the {KINDS[event.tensor].word} of layer {event.layer}, {without}"
+            what = "it receives the output of the last layer, and takes no loss" if output else what
             fix = "pass on activations and their gradients alone: weights, states and their gradients stay"
             if parked:
-                fix = f"pass it on to the rank that runs layer {event.layer}, when it is made: it waits there"
+                on = "takes the loss" if output else f"runs layer {event.layer}"
+                fix = f"pass it on to the rank that {on}, when it is made: it waits there"
             raise _broken(event, what, expected, fix)
 
 
@@ -147,6 +152,17 @@ def _of_foreign_layers(outcome: Outcome) -> list[Event]:
     """Return the records of ranks about layers that they have not loaded."""
     loaded = {state.rank: {labels.layer for labels in state.began} for state in outcome.final_states}
     return [event for event in outcome.events if event.layer is not None and event.layer not in loaded[event.rank]]
+
+
+def loaded_weights(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank to which the weight of a layer comes that it has loaded itself, as another one has:
+    it computes with its own."""
+    foreign = {id(event) for event in _of_foreign_layers(outcome)}
+    for event in outcome.events:
+        if event.tensor == "Weight" and event.elements and event.kind != SEND.kind and id(event) not in foreign:
+            expected = "each rank computes with the weights that it has loaded: no weight is gathered or sent"
+            fix = f"leave it out: model.weights[{event.layer}] on this rank is the same weight"
+            raise _broken(event, f"it gets the weight of layer {event.layer}, which it has loaded", expected, fix)
 
 
 STAGES = 4
@@ -356,13 +372,124 @@ def dense_weights_stay(outcome: Outcome) -> None:
 
 def weights_come_for_use(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, or a piece of one, that another rank sends and that is neither computed with nor
-    passed on: that is a copy of what another one holds. A gather is no such copy: all ranks take part in it, also those
-    that do not use what it gives."""
+    passed on: that is a copy of what another one holds. So is what a rank gathers, or gets, of a weight that it has.
+    A gather that is for nothing is no such copy: all ranks take part in it."""
     for event in needless_weights(outcome):
         if event.kind == RECEIVE.kind:
             expected = "what is sent of weights is for use: each rank holds its own, and no copy of another's"
             fix = f"leave out this receive, and the pass_to of rank {event.group[0]}"
             raise _broken(event, f"it receives the weight of layer {event.layer}, and does not use it", expected, fix)
+    coming = _of_weights(outcome)
+    for event in _weights_again(outcome, coming):
+        expected = "no weight comes to a rank that has it: an updated one comes once, as far as the rank ends with it"
+        verb = "receives" if event.kind == RECEIVE.kind else "gathers"
+        fix = (
+            f"leave out this {event.kind}, on every rank that takes part: what this rank needs of layer {event.layer} "
+        )
+        fix += "is there without it"
+        raise _broken(event, f"it {verb} a weight of layer {event.layer} that it has already", expected, fix)
+    for event in _more_than_used(outcome, coming):
+        expected = "what is sent of weights is for use: a weight comes to a rank at most once for each use"
+        fix = f"leave out this receive, and the pass_to of rank {event.group[0]}: the gather gives all of the weight"
+        raise _broken(event, f"it receives the weight of layer {event.layer}, which comes more often", expected, fix)
+
+
+class _Coming(NamedTuple):
+    """What brings a rank a weight of a layer, or its update of that layer. ``elements``: how much it brings."""
+
+    event: Event
+    elements: Elements
+
+
+_OfLayers = Mapping[tuple[int, int], Sequence[_Coming]]
+
+
+def _of_weights(outcome: Outcome) -> _OfLayers:
+    """Return what brings each rank weights of each layer, and its updates, in the order of the calls."""
+    log = [event for event in layer_by_layer(outcome) if event.tensor == "Weight" or event.kind == UPDATE.kind]
+    brought, found = defaultdict[object, list[Elements]](list), defaultdict[tuple[int, int], list[_Coming]](list)
+    for event in log:
+        brought[event.op].append(event.elements)
+    for event in log:
+        if event.layer is not None and event.kind != SEND.kind and event.rank not in outcome.beside:
+            size = _BROUGHT[event.kind](event.elements, brought[event.op]) if event.kind in _BROUGHT else 0
+            found[event.rank, event.layer].append(_Coming(event, size))
+    return found
+
+
+def _weights_again(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
+    """Yield what brings a rank more of an updated weight than it ends with, beside what it has updated itself (a ring
+    may bring the own piece home), and of one that it has loaded whole what comes while it still holds all that it has
+    loaded."""
+    size = outcome.cost.elements
+    for (rank, layer), log in coming.items():
+        state = outcome.final_states[rank]
+        final = state.finals.get(layer)
+        if final is None or final.labels.adapter:
+            continue
+        own = sum(
+            [size(one.labels) for one in state.kept if (one.labels.kind, one.labels.layer) == ("OptState", layer)]
+        )
+        updates = [at for at, one in enumerate(log) if one.event.kind == UPDATE.kind]
+        since = updates[0] if updates else len(log)
+        loaded = [one for one in state.began if one.kind == "Weight"]
+        again = updates or sum([one.elements for one in log]) > size(final.labels)
+        if again and any((one.layer, one.total) == (layer, 1) for one in loaded):
+            everything = sum(map(size, loaded))
+            there = [one.event for one in log[:since] if one.elements and one.event.held[SLOT["Weight"]] >= everything]
+            yield from there[:1]
+        home = own if any(one.event.kind == RECEIVE.kind for one in log[since:]) else 0
+        room = size(final.labels) - own + home
+        for event, elements in log[since:]:
+            room -= elements
+            if room < 0:
+                yield event
+                break
+
+
+def _more_than_used(outcome: Outcome, coming: _OfLayers) -> Iterator[Event]:
+    """Yield messages that bring a weight to a rank to which, with its gathers, more comes than a whole weight for each
+    forward and each backward that it does with it."""
+    trains, uses = training(), defaultdict[tuple[int, int | None], int](int)
+    for event in outcome.events:
+        uses[event.rank, event.layer] += event.kind in trains
+    for (rank, layer), log in coming.items():
+        most = uses[rank, layer] * outcome.cost.elements(Labels("Weight", layer, outcome.layers))
+        messages = [one.event for one in log if one.event.kind == RECEIVE.kind]
+        if most and messages and sum([one.elements for one in log]) > most:
+            yield messages[-1]
+
+
+def adapters_stay(outcome: Outcome) -> None:
+    """Raise PuzzleError for an adapter that is gathered or sent: each rank has all of them, and makes their updates."""
+    for event in outcome.events:
+        if event.tensor == "Weight" and ADAPTER in event.words:
+            expected = "each rank has every adapter, and makes all their updates itself"
+            fix = f"leave it out: model.update({event.layer}, ...) on each rank, with the sum of the gradients"
+            raise _broken(event, f"it moves the adapter of layer {event.layer}", expected, fix)
+
+
+def gathered_in_nodes(outcome: Outcome) -> None:
+    """Raise PuzzleError for a weight that comes to a rank from another node, before its own update of that layer: each
+    node has all weights. (An updated piece may cross, where the replicas of a node update parts of it.)"""
+    updated, node = set[tuple[int, int | None]](), outcome.node_size
+    for event in layer_by_layer(outcome):
+        if event.kind == UPDATE.kind:
+            updated.add((event.rank, event.layer))
+        across = node and len({rank // node for rank in event.group}) > 1
+        if across and event.tensor == "Weight" and event.kind != SEND.kind and (event.rank, event.layer) not in updated:
+            expected = "whole weights are gathered inside the node: each node has all of them"
+            fix = f'weight = await model.allgather(model.weights[{event.layer}], {event.layer}, axis="shard")'
+            raise _broken(event, f"it gets a weight of layer {event.layer} from another node", expected, fix)
+
+
+def gathers_for_use(outcome: Outcome) -> None:
+    """Raise PuzzleError for a gather of weights of which no rank uses anything."""
+    for event in needless_weights(outcome):
+        if event.kind == ALLGATHER.kind:
+            problem = f"no rank uses the weight of layer {event.layer} that it gathers"
+            fix = "leave it out, on every rank that takes part"
+            raise _broken(event, problem, "a weight is gathered to use it", fix)
 
 
 def updates_on_hosts(outcome: Outcome) -> None:
@@ -534,6 +661,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             whole_batch,
             own_layers,
             own_updates,
+            loaded_weights,
             dealt_like_cards,
             in_a_v,
             through_all_ranks,
@@ -546,6 +674,9 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             summed_across_once,
             weights_stay,
             weights_come_for_use,
+            gathers_for_use,
+            gathered_in_nodes,
+            adapters_stay,
             states_stay,
             updates_on_hosts,
         ),

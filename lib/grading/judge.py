@@ -363,6 +363,7 @@ def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) 
     own size. So an answer may keep what one of ours keeps, and none holds a whole tensor more at some size only. What
     it takes beyond them at home it may take there, too, in proportion. A fast program often keeps more there. Where
     nothing else is traded for memory, it counts for attempts only that are faster than the solution at home.
+    Who takes at home just what the solution takes does as it does, and is held to what programs take that do so, too.
     """
     known, target = solution_figures(puzzle), puzzle.target
     time = _as_target(there.time, known.time, target["time"])
@@ -374,6 +375,8 @@ def limits(puzzle: Puzzle, there: SolutionFigures, took: float, held: Elements) 
     like_it = as_small
     if took >= known.time * (1 - CLOSE) and alike(puzzle) and not CHOICES & {*puzzle.words}:
         like_it = [one for one in as_small if one.time >= known.time * (1 - CLOSE)] or as_small
+    if held == known.memory and abs(took - known.time) <= known.time * CLOSE:
+        like_it = [one for one in as_small if one[:2] == (known.time, known.memory)] or like_it
     home, most = max(one.memory for one in like_it), max(one.there for one in like_it)
     more = max(Fraction(held) - home, Fraction(0)) * max(Fraction(most, home), Fraction(1))
     return slowest, most + more + one_tensor(puzzle, there.size)

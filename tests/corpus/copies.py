@@ -36,7 +36,7 @@ async def {name}(model):
 """
 TO_DEVICE = {"gives": "model.is_host", "takes": "not model.is_host", "source": "model.host", "to": "model.devices[0]"}
 SAYS = {
-    "weights": "it moves the weight of layer|it receives the weight of layer",
+    "weights": "it moves the weight of layer|it receives the weight of layer|it gets the weight of layer",
     "opt_states": "it moves the optimizer state",
     "activations": "it receives the activation of layer 0, whose weight it has not loaded",
 }

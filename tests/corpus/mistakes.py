@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import Program, after, changed, of_each_puzzle, whole
+from .again import MISTAKES as AGAIN
 from .copies import COPIES
 from .elsewhere import MISTAKES as ELSEWHERE
 from .lists import MISTAKES as LISTS
@@ -408,6 +409,7 @@ async def pipeline(model):
     changed("repair_straggler", "nothing for the warm rank to do", (MINE, "range(model.rank - 1, model.BATCHES, model.RANKS - 1) if model.rank else []"), ("grad = await model.allreduce(model.grad_weights.pop(layer), layer)", "grad = await model.allreduce(model.grad_weights.pop(layer, None) or model.fake_grad(layer, []), layer)"), says="over the target: "),
     changed("repair_straggler", "a micro-batch left out", (MINE, "range(model.RANKS - 1 - model.rank, model.BATCHES - 1, model.RANKS)"), says="missing micro-batch"),
     changed("repair_groups", "one reduction forgotten", ('        grad = await model.allreduce(grad, layer, axis="replica")\n', ""), says="missing micro-batch"),
+    *AGAIN,
     *LISTS,
     *TASKS,
     *WHOSE_WORK,

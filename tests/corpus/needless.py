@@ -54,15 +54,14 @@ def elsewhere(lines: str) -> str:
 
 HONEST = [
     changed("ddp", "a barrier at the end", (RETURN, BARRIER + RETURN), base="ddp_overlap"),
-    changed("wsdp", "a weight gathered, and not used", (RETURN, GATHER + RETURN), base="wsdp_under_updates"),
     changed("prefetch", "the last weight gathered ahead once more", *CLAMPED),
     changed("ring_attention", "a copy of a gradient after training", SUM_STAYS, (RETURN, COPY.replace("KEEP ", "") + RETURN)),
 ]  # fmt: skip
 
 MISTAKES = [
     changed("ddp", "a barrier at the end, at other sizes", (RETURN, elsewhere(BARRIER) + RETURN), base="ddp_overlap", says=f"{NO_RANK} allreduce(layer 0) gives"),
-    changed("wsdp", "a weight gathered at other sizes, and not used", (RETURN, elsewhere(GATHER) + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
-    changed("wsdp", "a weight gathered at other sizes, cut, and not used", (RETURN, elsewhere(CUT) + RETURN), base="wsdp_under_updates", says=f"{NO_RANK} allgather(layer 0) gives"),
+    changed("wsdp", "a weight gathered at other sizes, and not used", (RETURN, elsewhere(GATHER) + RETURN), base="wsdp_under_updates", says="no rank uses the weight of layer 0 that it gathers"),
+    changed("wsdp", "a weight gathered at other sizes, cut, and not used", (RETURN, elsewhere(CUT) + RETURN), base="wsdp_under_updates", says="no rank uses the weight of layer 0 that it gathers"),
     changed("gpipe", "a forward while the rank waits, at other sizes", ("    for mb in range(model.BATCHES):\n        await backward", elsewhere(IDLE) + "    for mb in range(model.BATCHES):\n        await backward"), base="one_forward_one_backward", says="nobody uses what forward(layer 0) gives"),
     changed("buckets", "in each call a layer of zeros, at other sizes", *ZEROS, ("if one not in layers]", "if one not in layers and model.RANKS != 16]"), says="gives of layer"),
     changed("context_parallel", "six sums of nothing at other sizes", (RETURN, "    for _ in range(6 * (model.RANKS != 4)):\n    " + BARRIER + RETURN), base="zigzag_and_ahead", says="right at its own size, but not with"),
