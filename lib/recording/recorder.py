@@ -167,7 +167,7 @@ class Recorder(Replay):
 
     def _short(self, verb: str, act: Callable[..., Any], numbers: dict[object, int]) -> Callable[..., Any]:
         """Return ``record`` for a verb of one tensor or call, which is not read again from what is written: it is the
-        same. Two of three calls are such, and a run takes a fifth less. What is not as usual is left to ``record``."""
+        same. Two of three calls are such, and a run takes a twelfth less. What is unusual is left to ``record``."""
         recorded, finished, holders, of_tensor = self.recorded, self.finished, self.holders, numbers is self.numbers
 
         def short(rank: RankState, thing: Any, *more: Any) -> Any:
