@@ -90,6 +90,8 @@ class Missing(Origins):
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
+            if self._name not in ACTIVATIONS:
+                return ("" if key in self._gone else self._simulator.dealt_otherwise(self._rank)) or fix()
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
                 return fix()
             if self._name == "grad_activations":
@@ -101,7 +103,7 @@ class Missing(Origins):
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
-        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
+        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds if self._name in ACTIVATIONS else fix}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
         if self._name == "activations":  # which the half for the input reads, too, and leaves there

@@ -380,7 +380,11 @@ class Origins(dict[Hashable, Any]):
                 else f"{none} A rank that has none brings model.fake_grad({layer}, [])"
             )
         if owner is not None:
-            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+            that = f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+            own = [one for one in range(rank.layers) if simulator.has_loaded(rank, one)]
+            if name != "weights" or not own or loaded:
+                return that
+            return f"{that}. This one has loaded {numbered('layer', own)}: are these the ones that it should have?"
         if name == "grad_weights":
             return "" if popped else FIRST
         if name == "opt_states" and loaded and not simulator.has_run(rank, "update", layer):
