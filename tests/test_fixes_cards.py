@@ -64,15 +64,64 @@ async def interleaved(model: Model) -> Model:
     return model
 """
 """Puzzle 14 as a learner may write it who counts the forwards and the backwards of a rank."""
+BY_BATCH = """
+async def one_f_one_b(model: Model) -> Model:
+    R, r, n = model.RANKS, model.rank, model.LAYERS // model.RANKS
+    mine = list(range(r * n, r * n + n))
+    A, G, W = model.activations, model.grad_activations, model.weights
+    for l in mine:
+        W[l], model.opt_states[l] = model.load_weights(l)
+
+    async def fwd(m):
+        x = model.get_activation([m]) if r == 0 else await model.receive(src=r - 1)
+        for l in mine:
+            A[m, l] = x
+            x = model.forward(l, x, W[l])
+        if r == R - 1:
+            G[m] = model.loss(x)
+        else:
+            await model.pass_to(r + 1, x)
+
+    async def bwd(m):
+        if r < R - 1:
+            G[m] = await model.receive(src=r + 1)
+        for l in mine[::-1]:
+            g, G[m] = model.backward(l, A.pop((m, l)), G.pop(m), W[l])
+            model.grad_weights[l] = model.grad_weights[l] + g if l in model.grad_weights else g
+        d = G.pop(m)
+        if r > 0:
+            await model.pass_to(r - 1, d)
+
+    warm = min(R - r, model.BATCHES)
+    for m in range(warm):
+        await fwd(m)
+    for m in range(model.BATCHES):
+        await bwd(m)
+        if m + warm < model.BATCHES:
+            await fwd(m + warm)
+    for l in mine:
+        W[l], model.opt_states[l] = model.update(l, model.grad_weights.pop(l), W[l], model.opt_states[l])
+        model.set_final_weight(l, W[l])
+    return model
+"""
+"""Puzzle 13 with keys of the micro-batch before the layer, and gradients under their micro-batch alone."""
 
 
 def counted(name: str, *edits: tuple[str, str]) -> Program:
-    """That program with each ``old`` replaced by ``new``."""
-    source = BY_COUNT
+    """The program of puzzle 14 with each ``old`` replaced by ``new``."""
+    return edited("interleaved", BY_COUNT, name, *edits)
+
+
+def by_batch(name: str, *edits: tuple[str, str]) -> Program:
+    """The program of puzzle 13 with each ``old`` replaced by ``new``."""
+    return edited("one_f_one_b", BY_BATCH, name, *edits)
+
+
+def edited(puzzle: str, source: str, name: str, *edits: tuple[str, str]) -> Program:
     for old, new in edits:
         assert old in source, old
         source = source.replace(old, new)
-    return whole("interleaved", name, source)
+    return whole(puzzle, name, source)
 
 
 LOADED = "    for layer in mine:\n        model.weights[layer], model.opt_states[layer] = model.load"
@@ -111,7 +160,92 @@ CARDS = [
         ("This one has loaded layers 0, 4: are these the ones that it should have?",),
     ),
 ]
-ROWS = [*CARDS]  # fmt: skip
+LONE = [
+    Row(
+        by_batch(
+            "no gradient is received",
+            ("        if r < R - 1:\n            G[m] = await model.receive(src=r + 1)\n", ""),
+        ),
+        ("Is this the gradient for layer 1? Then layer 2 is on rank 1, and gradients come from there",),
+        ("backward(0", "comes first, and gives it"),
+    ),
+    Row(
+        by_batch("what the backward gives is not stored", ("g, G[m] = model.backward", "g, d = model.backward")),
+        (
+            "an ActivationGrad of layer 7 was there and was taken out, and the backward of that layer has read it: what it gives is to be stored here",
+        ),
+        ("backward(0",),
+    ),
+    Row(
+        by_batch(
+            "inputs of all layers under the micro-batch", ("A[m, l] = x", "A[m] = x"), ("A.pop((m, l))", "A.pop(m)")
+        ),
+        ("this rank has run layers 6, 7, and each input has a key of its own, model.activations[layer, micro_batch]",),
+        ("get_activation",),
+    ),
+    Row(
+        by_batch(
+            "the gradient of the loss is sent on",
+            ("            G[m] = model.loss(x)", "            await model.pass_to(r - 1, model.loss(x))"),
+        ),
+        ("loss(...) gave it, and it was sent to rank 2. backward(7, ...), which reads it, runs on this rank",),
+        ("layer 0 is on rank 0",),
+    ),
+    Row(
+        by_batch("the loss under the next micro-batch", ("G[m] = model.loss(x)", "G[m + 1] = model.loss(x)")),
+        ("model.grad_activations[1], which is not its number",),
+    ),
+    Row(
+        counted(
+            "the last micro-batch goes back first",
+            ("chunk = v - 1 - chunk", "chunk, mb = v - 1 - chunk, model.BATCHES - 1 - mb"),
+        ),
+        (
+            "this rank has not run forward(7, ...) for micro-batch 7 yet",
+            "or take what is ready, micro-batch 0: what has come first goes back first",
+        ),
+        ("layer above", "backward(7, ...) has to run first"),
+    ),
+    Row(
+        counted(
+            "each round goes back from its last micro-batch on",
+            ("chunk = v - 1 - chunk", "chunk, mb = v - 1 - chunk, k // (p * v) * p + p - 1 - k % p"),
+        ),
+        (
+            "this rank has not run forward(7, ...) for micro-batch 3 yet",
+            "or take what is ready, micro-batch 0: what has come first goes back first",
+        ),
+        ("backward(3, ...)",),
+    ),
+    Row(
+        counted(
+            "the gradient of the loss goes round the ring",
+            ("model.grad_activations[mb] = model.loss(y)", "await model.pass_to(nxt, model.loss(y))"),
+        ),
+        (
+            "loss(...) gave it, and it was sent to rank 0. backward(7, ...), which reads it, runs on this rank, so keep it here, model.grad_activations[0] = model.loss(...)",
+        ),
+        ("backward(-1", "layer 0 is on rank 0"),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "the gradient of the loss is sent to the first rank",
+            (
+                "            model.activations[top + 1, mb] = out\n",
+                "            await model.pass_to(after, model.loss(out))\n",
+            ),
+            ("model.loss(model.activations.pop((top + 1, mb)))", "model.grad_activations.pop(mb)"),
+        ),
+        ("and it was sent to rank 0. backward(7, ...), which reads it, runs on this rank",),
+        ("backward(-1", "layer 0 is on rank 0"),
+    ),
+    Row(
+        counted("the micro-batch is the count", ("mb = k // (p * v) * p + k % p", "mb = k % model.BATCHES")),
+        ("model.grad_activations[4], which is not its number: count the micro-batch right where it is stored",),
+    ),
+]
+ROWS = [*CARDS, *LONE]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 
 
