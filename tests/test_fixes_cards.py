@@ -245,7 +245,86 @@ LONE = [
         ("model.grad_activations[4], which is not its number: count the micro-batch right where it is stored",),
     ),
 ]
-ROWS = [*CARDS, *LONE]  # fmt: skip
+OWN = "is it stored under another key than it is looked for? Each has a key of its own, model."
+ANYWHERE = [
+    Row(
+        counted(
+            "weights under the chunk",
+            (
+                "model.weights[layer], model.opt_states[layer] = model.load",
+                "model.weights[c], model.opt_states[layer] = model.load",
+            ),
+            ("model.forward(layer, x, model.weights[layer])", "model.forward(layer, x, model.weights[layer % p])"),
+        ),
+        ("the weight of layer 1 is in model.weights[0] here: " + OWN + "weights[layer]",),
+        ("model.weights[1]",),
+    ),
+    Row(
+        counted(
+            "weights under the chunk, read from the last one on",
+            (
+                "model.weights[layer], model.opt_states[layer] = model.load",
+                "model.weights[c], model.opt_states[layer] = model.load",
+            ),
+            (
+                "model.forward(layer, x, model.weights[layer])",
+                "model.forward(layer, x, model.weights[v - 1 - layer // p])",
+            ),
+        ),
+        ("model.weights[0], where it is stored under its layer",),
+    ),
+    Row(
+        counted(
+            "inputs under the chunk of the count",
+            ("model.activations[layer, mb] = x", "model.activations[k // p % v, mb] = x"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop((k // p % v, mb))"),
+        ),
+        (
+            "the input of layer 7, micro-batch 0, is in model.activations[1, 0] here: "
+            + OWN
+            + "activations[layer, micro_batch]",
+        ),
+        ("keep what forward",),
+    ),
+    Row(
+        counted(
+            "inputs under the count",
+            ("model.activations[layer, mb] = x", "model.activations[k] = x"),
+            ("model.activations.pop((layer, mb))", "model.activations.pop(k)"),
+        ),
+        ("the input of layer 7, micro-batch 0, is in model.activations[4] here: " + OWN,),
+        ("keep what forward",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "inputs of the layer below",
+            ("inp = model.activations.pop((layer, mb))", "inp = model.activations.pop((layer - ranks, mb))"),
+        ),
+        ("the input of layer 7, micro-batch 0, is in model.activations[7, 0] here: take it from there",),
+    ),
+    Row(
+        by_batch(
+            "inputs by their place from the end",
+            ("A[m, l] = x", "A[m, l - mine[0]] = x"),
+            ("A.pop((m, l))", "A.pop((m, mine[-1] - l))"),
+        ),
+        ("the input of layer 7, micro-batch 0, is in model.activations[0, 1] here: " + OWN,),
+        ("keep what forward",),
+    ),
+    Row(
+        changed(
+            "pipeline",
+            "weights by their place from the end",
+            (
+                "model.forward(\n            layer, model.activations[layer], model.weights[layer]",
+                "model.forward(\n            layer, model.activations[layer], model.weights[end - 1 - layer + first]",
+            ),
+        ),
+        ("model.weights[0], where it is stored under its layer",),
+    ),
+]
+ROWS = [*ANYWHERE, *CARDS, *LONE]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 
 
