@@ -324,7 +324,51 @@ ANYWHERE = [
         ("model.weights[0], where it is stored under its layer",),
     ),
 ]
-ROWS = [*ANYWHERE, *CARDS, *LONE]  # fmt: skip
+COUNTED = [
+    Row(
+        counted(
+            "two layers on each rank, whatever their number",
+            ("chunk = k // p % v", "chunk = k // p % 2"),
+            ("v = model.LAYERS // p\n", "v = model.LAYERS // p\n    assert model.LAYERS > 0\n"),
+        ),
+        (
+            "micro-batch 0 has gone through layers 0, 2 of this rank, and layers 4, 6 come before the next input",
+            "4 here. Is there a number, such as 2, in the place of that?",
+        ),
+        ("get_activation for layer",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "two of its layers in each round, whatever their number",
+            (
+                "for some in rounds for layer in mine for mb",
+                "for some in rounds for layer in [*mine[:2], *mine[:2], *mine[2:]][: len(mine)] for mb",
+            ),
+        ),
+        ("micro-batch 0 has gone through layers 0, 2 of this rank", "Is there a number, such as 2"),
+    ),
+    Row(
+        counted("the micro-batch by the layers of a rank", ("mb = k // (p * v) * p + k % p", "mb = k // v")),
+        (
+            "a round takes micro-batches 0-3, as many as there are ranks, through layer 0, and then the same ones through layer 4: is the micro-batch of this turn counted right?",
+        ),
+        ("slice",),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "an input twice in each round",
+            (
+                "for some in rounds for layer in mine for mb in some]",
+                "for some in rounds for layer in mine for mb in [some[i // 2] for i in range(ranks)]]",
+            ),
+        ),
+        ("So far this rank has run layer 0 on micro-batch 0, and a round takes micro-batches 0-3",),
+        ("slice",),
+    ),
+]
+ROWS = [*COUNTED, *ANYWHERE, *CARDS, *LONE]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 
 
