@@ -368,6 +368,23 @@ COUNTED = [
         ("slice",),
     ),
 ]
+COUNTED += [
+    Row(
+        counted("backwards begin one layer too high", ("chunk = v - 1 - chunk", "chunk = v - chunk")),
+        (
+            "backward(layer 7) takes it",
+            "Counted from 0 it is number 1 of this rank's layers 3, 7, and after it comes number 0",
+        ),
+    ),
+    Row(
+        changed(
+            "interleaved",
+            "backwards begin with the first layer",
+            ("for layer in reversed(mine) for mb", "for layer in mine for mb"),
+        ),
+        ("Counted from 0 it is number 1 of this rank's layers 3, 7, and after it comes number 0",),
+    ),
+]
 ROWS = [*COUNTED, *ANYWHERE, *CARDS, *LONE]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 

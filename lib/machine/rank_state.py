@@ -670,9 +670,9 @@ class RankState(Asked):
     def _in_rounds(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already, where the layers go round the ranks."""
         own = sorted(self.layers_loaded())
-        done = [layer for layer in own if labels.batches <= self.has_run(FORWARD.kind, layer)]
-        if not own or len(done) < len(own):
-            return self._not_counted(own, done, labels) or self._no_input(labels, kept)
+        gone = [layer for layer in own if labels.batches <= self.has_run(FORWARD.kind, layer)]
+        if not own or len(gone) < len(own):
+            return self._not_counted(own, gone, labels) or self._no_input(labels, kept)
         done = f"this rank has taken {numbered('micro-batch', labels.batches)} through all of its layers already: do "
         done += "each forward once. Is it in two rounds? A round has as many micro-batches as there are ranks, and the "
         return f"{done}next one begins after it: for first in range(0, model.BATCHES, model.RANKS)"
@@ -680,7 +680,7 @@ class RankState(Asked):
     def _not_counted(self, own: Sequence[int], done: Sequence[int], labels: Labels) -> str:
         """Return how the next forward is counted where layers go round the ranks, as far as a round is not over: after
         an input that has gone through these layers (``done``) of the rank's ``own``; or an empty text."""
-        if 1 < len(done):
+        if len(done) > 1:
             through = (
                 f"{numbered('micro-batch', labels.batches)} has gone through {numbered('layer', done)} of this rank"
             )
