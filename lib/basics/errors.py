@@ -105,6 +105,8 @@ class PuzzleError(AssertionError):
     so_far: Callable[[], Sequence[Any]] | None = None  # returns the events up to it, where there is no ``run``
     entry: int | None = None
     """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
+    sought: tuple[str, int, frozenset[int]] | None = None
+    """What an operation should have been given in place of what it was: a kind, a layer and micro-batches, or none."""
     about: tuple[str, int] | None = None
     """Of a check after a run: the operation, by verb and layer, whose last line on this rank is to be shown."""
     _fix: Fix = ""  # defaults: a learner's own kind of error may set none of its parts

@@ -6,6 +6,7 @@ keys      how a learner writes keys of a layer and a micro-batch
 steps     what makes and what reads the input and the output of a layer in three steps
 origins   where a tensor that is looked for comes to be, or has gone
 missing   what to write where a tensor that is looked for is not there
+kept      where a rank keeps what an operation should have been given
 storage   the five dictionaries
 watch     finds out when every coroutine waits under somebody else's loop
 calls     a call in flight, to be awaited now or later

@@ -13,6 +13,17 @@ def is_pair(key: Hashable) -> bool:
     return isinstance(key, tuple) and len(key) > 1 and type(key[0]) is int and type(key[1]) is int
 
 
+def votes_for_batches(stored: Iterable[tuple[Hashable, Labels]]) -> int:
+    """Return by how many the keys of one number that are the micro-batch of what they stand for outnumber those that
+    are its layer. ``stored``: keys, with the labels of what is stored there."""
+    votes = 0
+    for key, labels in stored:
+        if type(key) is int and KINDS[labels.kind].by_batch:
+            layers = (labels.layer, labels.layer + (labels.kind == "ActivationGrad"))
+            votes += (labels.batches == {key}) - (key in layers)
+    return votes
+
+
 def layer_comes_last(key: Hashable, stored: Iterable[tuple[Hashable, Labels]], fits: Callable[[int, int], int]) -> bool:
     """Return whether the layer is the second number of a learner's keys, and not the first. ``stored``: the keys of
     what this rank has stored, with its labels; ``fits``: how well a layer and a micro-batch fit to what the rank has

@@ -52,6 +52,7 @@ class Missing(Origins):
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
+        self._by_batch = self._is_of_batches(key)
         at = int(self._layer_last)
         near = next((one for one in self if isinstance(one, tuple) and key in one[at : at + 1]), None)
         plain = self._in_plain_words(key)
@@ -84,6 +85,7 @@ class Missing(Origins):
                 or self._read_by_half(key)
                 or self._gradient_too_soon(key)
                 or (self._simulator.loss_elsewhere(self._rank) if self._name == "grad_activations" else "")
+                or self._of_any_layer()
                 or own
                 or self._elsewhere(key, popped)
             )
@@ -91,6 +93,8 @@ class Missing(Origins):
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
+            if self._name not in ACTIVATIONS:
+                return ("" if key in self._gone else self._simulator.dealt_otherwise(self._rank)) or fix()
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
                 return fix()
             if self._name == "grad_activations":
@@ -102,7 +106,7 @@ class Missing(Origins):
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
         fix_for = {"sharded": lambda: self._zero_of(key) or fix()} if self._name == "grad_weights" else self._loads(key)
-        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds}
+        fix_for = {**fix_for, DEALT: in_rounds, SEVERAL_KINDS: in_rounds if self._name in ACTIVATIONS else fix}
         if self._name == "grad_activations":
             fix_for[BACKWARD_WEIGHT.kind] = lambda: self._with_half(key, fix())
         if self._name == "activations":  # which the half for the input reads, too, and leaves there
@@ -170,19 +174,54 @@ class Missing(Origins):
         rank, simulator, kind = self._rank, self._simulator, ACTIVATIONS.get(self._name)
         if type(key) is not int or not 0 <= key < rank.batches or rank.batches == 1 or kind is None:
             return ""
-        if simulator.has_loaded(rank, key) or simulator.has_loaded(rank, key - 1):
+        if self._by_batch and (read := self._read_of_batch(key)):
+            return read
+        if self._may_be_layer(key) and not self._by_batch:
             return ""
         for other, tensor in self.items():
             labels = tensor._token.labels
             if (labels.kind, labels.batches) == (kind, {key}):
                 there = f"that of layer {labels.layer}, micro-batch {key}, is there under another key"
-                return f"{there}, model.{self._name}[{written(other)}]: store it where it is looked for"
+                there += f", model.{self._name}[{written(other)}]"
+                if self._by_batch and type(other) is int:
+                    return f"{there}, which is not its number: count the micro-batch right where it is stored"
+                return f"{there}: store it where it is looked for"
         top = rank.layers - 1
         lost = simulator.has_run(rank, FORWARD.kind, top) - simulator.has_run(rank, LOSS.kind, top + 1)
         if kind == "ActivationGrad" and key in lost:
             own = f"model.{self._name}[{key}] = model.loss(output)"
             return f"model.loss makes the first gradient, from the output of the last layer, {top}: {own}"
         return ""
+
+    def _read_of_batch(self, key: int) -> str:
+        """Return what to do about the key of a micro-batch under which one tensor after the other is stored, where the
+        last one has been read, and the next one was not stored; or an empty text."""
+        labels, simulator, rank = self._gone.get(key), self._simulator, self._rank
+        halves = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        if labels is None or not any(self._has_gone_back(one, labels.layer, labels.batches) for one in halves):
+            return ""
+        if labels.kind == "ActivationGrad":
+            sent = simulator.sent_to(rank, labels.kind, labels.layer, labels.batches) is not None
+            return "" if sent else self._not_stored_on(labels)
+        run = [one for one in self._layers_run() if labels.batches <= simulator.has_run(rank, FORWARD.kind, one)]
+        if len(run) == 1:
+            return ""
+        one = f"the input of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, was there, and its "
+        each = f"this rank has run {numbered('layer', run)}, and each input has a key of its own"
+        return f"{one}backward has read it: {each}, model.{self._name}[layer, micro_batch]"
+
+    def _not_stored_on(self, labels: Labels) -> str:
+        """Return that the backward of a layer has read a gradient, and that the one which it gives was not stored in
+        its place."""
+        there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
+        read = f"{there}, and the backward of that layer has read it"
+        return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
+
+    def _of_any_layer(self) -> str:
+        """Return from where the next gradient of this rank comes, where it cannot be told which one is looked for; or
+        an empty text."""
+        unknown = self._by_batch is None and self._name == "grad_activations" and not self
+        return self._simulator.gradient_from(self._rank) if unknown else ""
 
     def _on_the_host(self, key: Hashable) -> str:
         """Return what to do about a missing tensor where the hosts make the updates, or an empty text."""
@@ -249,8 +288,7 @@ class Missing(Origins):
         if labels.kind == "ActivationGrad" and not self._of_key(key) and to is None:
             done = (simulator.has_run(rank, one, labels.layer) for one in (BACKWARD.kind, BACKWARD_INPUT.kind))
             if any(labels.batches <= one for one in done):
-                read = f"{there}, and the backward of that layer has read it"
-                return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
+                return self._not_stored_on(labels)
         if labels.kind == "WeightGrad" and to is None and verb:
             return (
                 f"{there}{went}: what that gives goes on from there, model.{self._name}[...] = await model.{verb}(...)"
@@ -379,7 +417,10 @@ class Missing(Origins):
         done = simulator.has_run(rank, FORWARD.kind, layer)
         if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
             return ""
-        return self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer))
+        back = simulator.has_run(rank, BACKWARD.kind, layer)
+        soon, ready = self._not_yet(layer + 1, batches, back), done - back
+        turned = ready and min(ready) < min(batches)
+        return soon + ": what has come first goes back first" * bool(turned)
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""

@@ -12,7 +12,7 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
-from .keys import is_pair
+from .keys import is_pair, votes_for_batches
 from .tensors import FIRST
 
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
@@ -33,6 +33,7 @@ class Origins(dict[Hashable, Any]):
         "_store",
         "_cleared",
         "_layer_last",
+        "_by_batch",
         "_all",
         "_missed",
         "_awaited",
@@ -47,6 +48,7 @@ class Origins(dict[Hashable, Any]):
         self._missed: object = None  # what was looked for last, and not found
         self._awaited: object = None  # what was looked for, and not found, before the last receive that was for that
         self._layer_last = False  # of keys of two numbers, for errors
+        self._by_batch: bool | None = False  # whether keys of one number are micro-batches, for errors; None: not known
         self._cleared = NO_KEYS  # what ``clear`` has taken out, for errors
         self._simulator, self._rank, self._name = simulator, rank, name
         self._store, self._drop = simulator.store, simulator.drop
@@ -59,6 +61,38 @@ class Origins(dict[Hashable, Any]):
             if one is not None:
                 yield from one._gone.items()
                 yield from ((key, tensor._token.labels) for key, tensor in one.items())
+
+    def _own_stored(self) -> list[tuple[Hashable, Labels]]:
+        """Return the keys of all that has been stored in this dictionary, with the labels of the last of each."""
+        return [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
+
+    def _is_of_batches(self, key: Hashable) -> bool | None:
+        """Return whether keys of one number are micro-batches here, and no layers, as far as what is stored and what
+        the rank has loaded tell; None where they do not."""
+        simulator, rank = self._simulator, self._rank
+        if type(key) is not int or self._name not in ACTIVATIONS or not 0 <= key < rank.batches or rank.batches == 1:
+            return False
+        all_stored = [one for one in self._all_stored() if one[1].kind in ACTIVATIONS.values()]
+        if votes := votes_for_batches(self._own_stored()) or votes_for_batches(all_stored):
+            return votes > 0
+        if not self._may_be_layer(key):
+            return any(simulator.has_loaded(rank, layer) for layer in range(rank.layers))
+        in_pairs = any(is_pair(other) for other, _ in all_stored)
+        return None if in_pairs and len(self._layers_run()) < rank.layers else False
+
+    def _may_be_layer(self, key: int) -> bool:
+        """Return whether a tensor that is stored under this layer could be one of this rank's."""
+        return self._simulator.has_loaded(self._rank, key) or self._simulator.has_loaded(self._rank, key - 1)
+
+    def _of_batch(self, batch: int) -> tuple[int, frozenset[int]] | None:
+        """Return the layer that the key of a micro-batch stands for, with that micro-batch: that of all that is stored
+        under such keys, or else the loss, where the rank has the last layer; None where that is not known."""
+        rank, own = self._rank, [labels for key, labels in self._own_stored() if type(key) is int]
+        above = ACTIVATIONS.get(self._name) == "ActivationGrad"
+        layers = {labels.layer + above for labels in own}
+        if not own and above and self._simulator.has_loaded(rank, rank.layers - 1):
+            layers = {rank.layers}
+        return (layers.pop(), frozenset({batch})) if len(layers) == 1 else None
 
     def _fits(self, layer: int, batch: int) -> int:
         """Return how well a layer and a micro-batch fit to what this rank has done, as a number."""
@@ -82,7 +116,9 @@ class Origins(dict[Hashable, Any]):
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
-        the order in which this learner writes them."""
+        the order in which this learner writes them; None where it cannot be told."""
+        if type(key) is int and self._by_batch is not False:
+            return self._of_batch(key) if self._by_batch else None
         layer, *more = key if isinstance(key, tuple) and key else (key,)
         if self._layer_last and is_pair(key):
             layer, more = more[0], [layer]
@@ -241,6 +277,11 @@ class Origins(dict[Hashable, Any]):
                 back += (
                     f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
                 )
+            if backward and layer == rank.layers:
+                own = f"model.{name}[{self._first_key(layer, batches)}] = model.{call}"
+                goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
+                only = "only what that gives for its input is sent"
+                return f"{call} gave it, and it was sent to rank {other}. {goes}: {only}"
             updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
             return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":
@@ -331,6 +372,9 @@ class Origins(dict[Hashable, Any]):
         )
 
     def _first_key(self, layer: int, batches: frozenset[int]) -> str:
+        """Return the key of a layer, or of a layer and micro-batches, as this learner writes it."""
+        if self._by_batch and batches:
+            return ", ".join(map(str, batches))
         return ", ".join(map(str, (*batches, layer) if self._layer_last else (layer, *batches)))
 
     def _elsewhere(self, key: Hashable, popped: bool) -> str:
@@ -380,7 +424,11 @@ class Origins(dict[Hashable, Any]):
                 else f"{none} A rank that has none brings model.fake_grad({layer}, [])"
             )
         if owner is not None:
-            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+            that = f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+            own = [one for one in range(rank.layers) if simulator.has_loaded(rank, one)]
+            if name != "weights" or not own or loaded:
+                return that
+            return f"{that}. This one has loaded {numbered('layer', own)}: are these the ones that it should have?"
         if name == "grad_weights":
             return "" if popped else FIRST
         if name == "opt_states" and loaded and not simulator.has_run(rank, "update", layer):

@@ -233,6 +233,12 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
         work departs from rounds, or an empty text."""
 
+    def dealt_otherwise(self, rank: R) -> str:
+        """Return, for an error, which rank has other layers than it is dealt like cards, or an empty text."""
+
+    def gradient_from(self, rank: R) -> str:
+        """Return, for an error, from which rank the gradient comes that is next on this one, or an empty text."""
+
     def not_in_a_v(self, rank: R) -> str:
         """Return, for an error, which rank has other layers than it has in a V, or an empty text."""
 

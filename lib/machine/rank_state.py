@@ -669,12 +669,37 @@ class RankState(Asked):
 
     def _in_rounds(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already, where the layers go round the ranks."""
-        own = self.layers_loaded()
-        if not own or not all(labels.batches <= self.has_run(FORWARD.kind, layer) for layer in own):
-            return self._no_input(labels, kept)
+        own = sorted(self.layers_loaded())
+        gone = [layer for layer in own if labels.batches <= self.has_run(FORWARD.kind, layer)]
+        if not own or len(gone) < len(own):
+            return self._not_counted(own, gone, labels) or self._no_input(labels, kept)
         done = f"this rank has taken {numbered('micro-batch', labels.batches)} through all of its layers already: do "
         done += "each forward once. Is it in two rounds? A round has as many micro-batches as there are ranks, and the "
         return f"{done}next one begins after it: for first in range(0, model.BATCHES, model.RANKS)"
+
+    def _not_counted(self, own: Sequence[int], done: Sequence[int], labels: Labels) -> str:
+        """Return how the next forward is counted where layers go round the ranks, as far as a round is not over: after
+        an input that has gone through these layers (``done``) of the rank's ``own``; or an empty text."""
+        if len(done) > 1:
+            through = (
+                f"{numbered('micro-batch', labels.batches)} has gone through {numbered('layer', done)} of this rank"
+            )
+            left = f"{through}, and {numbered('layer', {*own} - {*done})} come before the next input"
+            share = f"a rank has model.LAYERS // model.RANKS layers, {len(own)} here"
+            return f"{left}: {share}. Is there a number, such as {len(done)}, in the place of that?"
+        row = [batch for layer, batches in self.forwards() for batch in batches if layer == 0]
+        if len(own) < 2 or len(self.forwards()) > len(row) or not 0 < len(row) < self.mesh.ranks:
+            return ""
+        first = min(row) // self.mesh.ranks * self.mesh.ranks
+        a_round = f"{numbered('micro-batch', range(first, first + self.mesh.ranks))}, as many as there are ranks"
+        said = (
+            f"layer 0 has read it already. So far this rank has run layer 0 on {numbered('micro-batch', row)}, and a "
+        )
+        said += f"round takes {a_round}, through layer 0, and then the same ones through layer {own[1]}: is the micro-"
+        said += f"batch of this turn counted right? If this is for layer {own[1]}, its input is no new one: "
+        return (
+            f"{said}{self.comes_from('Activation', own[1], labels.batches)}. If it is for its backward, keep it stored"
+        )
 
     def _no_input(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already. ``kept``: how it could be kept."""

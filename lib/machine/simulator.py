@@ -397,6 +397,8 @@ class LocalSimulator:
     run_by_nobody = staticmethod(run_by_nobody)
     loss_elsewhere = staticmethod(loss_elsewhere)
     gathered_elsewhere = staticmethod(gathered_elsewhere)
+    gradient_from = staticmethod(gradient_from)
+    dealt_otherwise = staticmethod(RankState.dealt_otherwise)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)

@@ -27,7 +27,7 @@ from .labels import (
     within,
 )
 from .operations import Computation, More, Rank, Value, Values
-from .shards import coarsest, show_part  # fmt: skip
+from .shards import NONE, coarsest, show_part  # fmt: skip
 
 # -- forward and backward -------------------------------------------------------------------------
 
@@ -57,7 +57,9 @@ def forward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -
                 DEALT: lambda: rank.dealt_otherwise() or rank.out_of_turn(inp) or where_from(),
                 IN_A_V: lambda: rank.not_in_a_v() or where_from(),
             }
-            raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
+            error = PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=where_from, fix_for=fix_for)
+            error.sought = "Activation", layer, inp.batches
+            raise error
 
 
 def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -87,7 +89,9 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         problem = f"the input is that of layer {inp.layer}"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
         fix = f"keep what forward({layer}, ...) reads until then, stored under its layer: model.activations[{layer}]"
-        raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
+        error = PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
+        error.sought = "Activation", layer, grad.batches if grad.layer == layer else inp.batches
+        raise error
     if grad.layer != layer:
         problem, last = f"the gradient is that of layer {grad.layer}", layer == rank.layers - 1
         given = "what model.loss gives" if last else f"what backward({layer + 1}, ...) gives"
@@ -106,9 +110,13 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
             DEALT: lambda: rank.dealt_otherwise() or where_from(),
             IN_A_V: lambda: rank.not_in_a_v() or where_from(),
         }
-        raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
+        error = PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=where_from, fix_for=fix_for)
+        error.sought = "ActivationGrad", layer, inp.batches
+        raise error
     if inp.batches != grad.batches:
-        raise _of_other_batches(rank, where, layer, inp, grad)
+        error = _of_other_batches(rank, where, layer, inp, grad)
+        error.sought = "Activation", layer, grad.batches
+        raise error
     if "saved" in more:
         saved = more["saved"]
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
@@ -285,13 +293,15 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
         own = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
-        raise PuzzleError(
+        error = PuzzleError(
             problem,
             where=where,
             expected=expected,
             got=str(weight),
             fix=lambda: own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own,
         )
+        error.sought = "Weight", layer, NONE
+        raise error
     if not partial and not weight.is_whole():
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
         piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"

@@ -318,7 +318,10 @@ class Loaded:
         error = _unpacked(packed)
         if replay.errors or replay.stuck:
             first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
-            first.line = error.line if error.problem == first.problem else first.line
+            if error.problem == first.problem:
+                first.line = error.line
+                if first.sought is not None:  # only the worker knows under which keys its ranks keep tensors
+                    first.fix, first.fix_for = error.fix, error.fix_for
             error = presentable(first)
         about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
         error.got = "\n".join(filter(None, [error.got, about]))

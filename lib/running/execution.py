@@ -13,6 +13,7 @@ from typing import Any
 
 from ..basics.asyncio_private import default_executor, failed_unasked, host_aside, waited_for
 from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError, is_learners, show_line, witnessed
+from ..learner.kept import say_where_kept
 from ..learner.model import Model
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
@@ -267,6 +268,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         place_at(error, model._rank, model.time)
         if error.entry is not None:
             error.line = model._written_at(error.entry) or error.line
+        say_where_kept(error, model.storage())
     if isinstance(error, (PuzzleError, KeyboardInterrupt, TimeIsUp)):
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]

@@ -15,7 +15,7 @@ from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWAR
 from ..in_flight import InFlight, Message, RankLinks
 from ..rank_state import Done
 from .ring import sends_less
-from .stages import left_to_do
+from .stages import counted, left_to_do
 
 Mailboxes = Mapping[int, deque[Message]]
 """The messages to a rank that it has not received, as sends, by sender."""
@@ -298,7 +298,8 @@ class Circle:
             ready = rank.has_run(FORWARD.kind, last) - rank.has_run(LOSS.kind, rank.layers)
             if ready and self.kinds(call) == ["ActivationGrad"]:
                 ran = f"rank {rank.rank} has run the last layer, {last}, for {numbered('micro-batch', ready)}"
-                return f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
+                first = f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
+                return first + counted(rank)
         return ""
 
     def _no_first_backward(self) -> str:
@@ -311,7 +312,8 @@ class Circle:
             if ready and self.kinds(call) == ["ActivationGrad"]:
                 has = f"rank {rank.rank} has the gradient of the loss of {numbered('micro-batch', ready)}"
                 begins = f"backward(layer {last}) takes it, and comes before the backward of every other layer"
-                return f"{has}, and has not used it: {begins}, on each rank from its last layer down to its first"
+                order = f"{has}, and has not used it: {begins}, on each rank from its last layer down to its first"
+                return order + counted(rank)
         return ""
 
     def _lost(self) -> str:

@@ -190,3 +190,11 @@ def left_to_do(rank: Asked) -> str:
         if known:
             return f"rank {rank.rank} has still to do {' and '.join(known[:MOST_LEFT])}"
     return ""
+
+
+def counted(rank: Asked) -> str:
+    """Return, as the end of what is said of the last layer, which number it has on its rank, where that has several
+    stages; or an empty text."""
+    own = sorted(rank.layers_loaded())
+    which = f". Counted from 0 it is number {len(own) - 1} of this rank's {numbered('layer', own)}, and after it comes "
+    return f"{which}number {len(own) - 2}" * rank.on_a_ring()

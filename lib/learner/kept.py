@@ -1,0 +1,61 @@
+"""Where a rank keeps what an operation should have been given in place of what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from ..basics.errors import Fix, PuzzleError, numbered
+from ..record.kinds import KINDS
+from ..record.labels import Labels
+from .keys import is_pair
+from .origins import written
+
+CALLED = {
+    "Weight": "the weight of layer",
+    "Activation": "the input of layer",
+    "ActivationGrad": "the gradient of the output of layer",
+}
+UNDER_ITS_LAYER = "under its layer"
+"""In what an operation says of a tensor of another layer, where it knows no more."""
+
+
+def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
+    """Let an error of an operation that got a tensor of another layer say where its rank keeps the right one."""
+    if error.sought is None:
+        return
+    (kind, layer, batches), error.sought = error.sought, None
+    for store in stores:
+        for key, tensor in store.items():
+            labels: Labels = tensor._token.labels
+            fits = (labels.kind, labels.layer, labels.batches) == (kind, layer, batches)
+            if fits and labels.is_whole() and not labels.adapter and not labels.step:
+                there = f"model.{store._name}[{written(key)}]"
+                said = _said(labels, key, there, store._name)
+                error.fix = _with(error._fix, said, there)
+                error.fix_for = {name: _with(fix, said, there) for name, fix in error.fix_for.items()}
+                return
+
+
+def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
+    """Return where the right tensor is, and under which key it should be."""
+    some = len(labels.batches) < labels.total_batches and KINDS[labels.kind].by_batch
+    what = f"{CALLED[labels.kind]} {labels.layer}" + f", {numbered('micro-batch', labels.batches)}," * some
+    layers = (labels.layer, labels.layer + (labels.kind == "ActivationGrad"))
+    if key in layers or (isinstance(key, tuple) and is_pair(key) and {*layers} & {*key[:2]}):
+        return f"{what} is in {there} here: take it from there"
+    own = "layer, micro_batch" if some else "layer"
+    other = "is it stored under another key than it is looked for?"
+    return f"{what} is in {there} here: {other} Each has a key of its own, model.{name}[{own}], in all lines"
+
+
+def _with(fix: Fix, said: str, there: str) -> Fix:
+    """Return a fix with this beside it, or in its place where it knows no more than how things are stored by habit."""
+
+    def both() -> str:
+        plain = fix() if callable(fix) else fix
+        if there in plain:
+            return plain
+        return said if UNDER_ITS_LAYER in plain or not plain else f"{plain}. Besides, {said}"
+
+    return both
