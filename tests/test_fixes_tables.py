@@ -169,6 +169,7 @@ IN_A_ROW = (
     "they are one stage: model.rank // model.BATCHES is the stage, and model.rank % model.BATCHES the micro-batch"
 )
 SHARE = "4 ranks share a micro-batch: model.rank // 4"
+OF_A_BLOCK = ("layer % STAGES", "layer // (model.LAYERS // STAGES)")
 ROWS = [
     Row(
         wrong(WORKER, "the stage's micro-batch", ("get_activation([self.batch])", "get_activation([self.stage])")),
@@ -192,6 +193,100 @@ ROWS = [
             "ranks 0-3 have run layer 0, and if ranks that follow one another are one stage, model.rank // model.BATCHES is",
         ),
         (SHARE,),
+    ),
+    Row(
+        wrong(
+            RING,
+            "a gradient received for the last layer, too",
+            ("if n < last:\n                model.grad", "if True:\n                model.grad"),
+        ),
+        (
+            "model.loss has made the gradient of the output of layer 3 on rank 3, and no rank sends it: receive none for layer 3",
+        ),
+        ("below no `if` of a rank",),
+    ),
+    Row(
+        wrong(
+            WORKER,
+            "a gradient received from the first stage",
+            (" and layer + 1 < m.LAYERS:", ":"),
+            ("m.receive(src=m.rank + 4)", "m.receive(src=(m.rank + 4) % m.RANKS)"),
+        ),
+        (
+            "model.loss has made the gradient of the output of layer 3 on rank 12, and no rank sends it: receive none for layer 3",
+        ),
+        ("below no `if` of a rank",),
+    ),
+    Row(
+        wrong(RING, "all layers on the first stage", ("layer % STAGES", "layer % (model.LAYERS // STAGES)")),
+        (
+            "there are 4 stages and 4 layers, so layers 0 and 1 are on different ranks: layer // (model.LAYERS // 4) is the stage of a layer, or layer % 4",
+        ),
+        ("a neighbor",),
+    ),
+    Row(
+        wrong(PLAIN, "to its own rank", ("await model.pass_to(r + 4", "await model.pass_to(r")),
+        (
+            "there are 4 stages and 4 layers, so layers 0 and 1 are on different ranks",
+            "what forward(0, ...) gives goes to the other rank",
+        ),
+    ),
+    Row(
+        wrong(RING, "a message after each layer of a block", OF_A_BLOCK),
+        (
+            "is layer 1 on rank 0, as layer 0 is? Then what forward(0, ...) gave stays stored there, and there is no message: send, and receive, only where",
+        ),
+    ),
+    Row(
+        wrong(RING, "a zigzag of layers", ("layer % STAGES", "min(layer % 8, 7 - layer % 8)")),
+        ("is layer 4 on rank 3, as layer 3 is? Then what forward(3, ...) gave stays stored there",),
+    ),
+    Row(
+        wrong(
+            RING,
+            "received within a block",
+            OF_A_BLOCK,
+            ("n < last:\n            await", "n < last and owner(model, n + 1) != me:\n            await"),
+        ),
+        ("what forward(layer 0) gave is on this rank, and is the input of layer 1, with no message",),
+        ("comes first",),
+    ),
+    Row(
+        wrong(WORKER, "gradients sent from all layers but 0", ("if layer == self.layers[0] and layer:", "if layer:")),
+        (
+            "Layer 6 is on this rank, too, and backward(6, ...) reads it: keep it stored, as only what the backward of a stage's first layer gives is sent to rank 8",
+        ),
+        ("so send it once",),
+    ),
+    Row(
+        wrong(
+            PLAIN,
+            "gradients sent from the last layer of a stage",
+            ("if l == own[0] and stage:", "if l == own[-1] and stage:"),
+        ),
+        ("Layer 6 is on this rank, too, and backward(6, ...) reads it: keep it stored",),
+        ("so send it once",),
+    ),
+    Row(
+        wrong(
+            WORKER,
+            "layers turned round in place",
+            (
+                "for layer in reversed(range(model.LAYERS)):",
+                "w.layers.reverse()\n    for layer in reversed(range(model.LAYERS)):",
+            ),
+        ),
+        (
+            "backward(7, ...) of this rank gave the gradient that backward(6, ...) reads here, and it was sent to rank 8: keep it stored",
+        ),
+    ),
+    Row(
+        wrong(
+            WORKER,
+            "a gradient received for each layer of a stage",
+            ("layer == self.layers[-1] and layer + 1 < m.LAYERS", "layer + 1 < m.LAYERS"),
+        ),
+        ("backward(7, ...) of this rank gave the gradient that backward(6, ...) reads here, with no message",),
     ),
     Row(
         wrong(RING, "the stage's micro-batch, on a ring", ("[me // STAGES]", "[me % STAGES]")),
