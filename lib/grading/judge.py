@@ -44,6 +44,7 @@ from .sources import (
     no_share,
     not_reached,
     one_layer_only,
+    stored_in_a_task,
     written_out,
 )
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
@@ -127,7 +128,7 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return not_reached(problem, source) or error.fix
-    return below_a_rank(error.fix, source)
+    return below_a_rank(stored_in_a_task(problem, error.fix, source), source)
 
 
 NOT_FINISHED = "the function is not finished yet"

@@ -9,7 +9,7 @@ from ..course.layouts import Size
 from ..course.rules import STAGES, four_stages, own_layers
 from ..course.specs import Puzzle
 from ..record.collectives import ALLGATHER
-from ..record.table import in_stream
+from ..record.table import OPERATIONS, in_stream
 from ..record.training import BACKWARD, FORWARD
 
 LONGEST = 100_000  # characters of a program that is searched
@@ -17,8 +17,8 @@ LONGEST_CALL = 60  # characters of a call that are shown
 
 
 def never_awaited(source: str) -> str:
-    """Return what to write for a call of a coroutine function that a program defines, where what it gives is dropped,
-    or only kept in a list that nobody reads; an empty text where there is none.
+    """Return what to write for a call of a coroutine function or method that a program defines, where what it gives is
+    dropped, or only kept where nobody reads it; an empty text where there is none.
 
     >>> never_awaited("async def sums(n): ...\\nasync def ddp(model):\\n    sums(3)")
     'await sums(3): it is called and never awaited, and a coroutine that nobody awaits does nothing'
@@ -26,13 +26,12 @@ def never_awaited(source: str) -> str:
     ''
     """
     tree = _parsed(source)
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
-    names -= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    does_nothing = "a coroutine that nobody awaits does nothing"
-    for call in _dropped(tree, names):
-        return f"await {_shown(call)}: it is called and never awaited, and {does_nothing}"
-    for call, kept in _only_kept(tree, names):
-        gather = f"await asyncio.gather(*{kept})"
+    own, does_nothing = _Coroutines(tree), "a coroutine that nobody awaits does nothing"
+    for call in own.dropped():
+        return f"await {_shown(call)}{own.where(call)}: it is called and never awaited, and {does_nothing}"
+    for call, kept, gather in own.only_kept():
+        if not gather:
+            return f"await {_shown(call)}: it is put into {kept}, and never awaited, and {does_nothing}"
         return f"{_shown(call)} is put into {kept}, and never awaited: {gather} after that, since {does_nothing}"
     return ""
 
@@ -51,38 +50,108 @@ def _shown(call: ast.Call) -> str:
     return text if len(text) <= LONGEST_CALL else f"{ast.unparse(call.func)}(...)"
 
 
-def _is_call(node: ast.AST, names: set[str]) -> bool:
-    """Return whether this is a call of one of these functions."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+class _Coroutines:
+    """The coroutine functions and methods of a program, and the calls of these that nobody awaits."""
 
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.names = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+        self.names -= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        self.methods = {one.name for node in classes for one in node.body if isinstance(one, FUNCTIONS)}
+        self.classes = {node.name for node in classes}
+        self.objects = {name for name, given in _assigned(tree) if self._makes(given)}
+        for one in (one for node in classes for one in node.body if isinstance(one, FUNCTIONS)):
+            self.objects |= {one.args.args[0].arg} if one.args.args and not one.decorator_list else set()
 
-def _dropped(tree: ast.Module, names: set[str]) -> Iterator[ast.Call]:
-    """Yield the calls of these functions that are a statement by themselves."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_call(node.value, names):
-            yield node.value
+    def _makes(self, node: ast.expr) -> bool:
+        """Return whether this makes an object of a class of the program."""
+        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.classes
 
-
-def _only_kept(tree: ast.Module, names: set[str]) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls of these functions whose results are appended to a list that is read nowhere, each with the name
-    of that list."""
-    for node in ast.walk(tree):
+    def is_call(self, node: ast.AST, among: Set[str] | None = None) -> bool:
+        """Return whether this is a call of one of them, or of some, by the names ``among`` theirs. A name that the
+        model has, too, is theirs where it is called on an object of the program."""
+        names = self.names if among is None else self.names & among
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=kept), attr="append"), args=[ast.Call() as call]):
-                if _is_call(call, names) and not _is_read(tree, kept):
-                    yield call, kept
+            case ast.Call(func=ast.Name(id=name)):
+                return name in names
+            case ast.Call(func=ast.Attribute(value=on, attr=name)) if name in names & self.methods:
+                return name not in OPERATIONS or ast.unparse(on) in self.objects or self._makes(on)
+        return False
+
+    def dropped(self) -> Iterator[ast.Call]:
+        """Yield the calls that are a statement by themselves, or all of a list that is one."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.ListComp(elt=ast.Call() as call)):
+                    if self.is_call(call):
+                        yield call
+
+    def only_kept(self) -> Iterator[tuple[ast.Call, str, str]]:
+        """Yield the calls whose results are kept where nobody reads them, each with the name of that, and what awaits
+        all of a list or a dictionary that has it; an empty text where it is one call's result."""
+        for node in ast.walk(self.tree):
+            every = "await asyncio.gather(*{})"
+            match node:
+                case (
+                    ast.Call(func=ast.Attribute(value=kept, attr="append"), args=[ast.Call() as call])
+                    | ast.Assign(targets=[kept], value=ast.ListComp(elt=ast.Call() as call))
+                ):
+                    pass
+                case ast.Assign(targets=[ast.Subscript(value=kept)], value=ast.Call() as call):
+                    every = every if self._is_list(kept) else "await asyncio.gather(*{}.values())"
+                case ast.Assign(targets=[kept], value=ast.Call() as call):
+                    every = ""
+                case _:
+                    continue
+            name = ast.unparse(kept)
+            if self.is_call(call) and _last_name(kept) and not self._is_read(_last_name(kept)):
+                yield call, name, every.format(name)
+
+    def tasks(self) -> Iterator[tuple[ast.Call, str]]:
+        """Yield the calls that are started as tasks, each with the name of what starts them."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="gather" | "create_task" as how)):
+                    for part in ast.walk(node):
+                        if isinstance(part, ast.Call) and part is not node and self.is_call(part):
+                            yield part, how
+
+    def _is_read(self, name: str) -> bool:
+        """Return whether what has this name is used for anything but to put something into it."""
+        reads = puts = 0
+        for node in ast.walk(self.tree):
+            reads += _last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load)
+            match node:
+                case ast.Attribute(value=kept, attr="append") | ast.Subscript(value=kept, ctx=ast.Store()):
+                    puts += _last_name(kept) == name
+        return reads > puts
+
+    def _is_list(self, kept: ast.expr) -> bool:
+        """Return whether a name stands for a list, and not for a dictionary."""
+        given = [one for name, one in _assigned(self.tree) if name == ast.unparse(kept)]
+        return any(isinstance(one, ast.List | ast.ListComp | ast.BinOp) for one in given)
+
+    def where(self, call: ast.Call) -> str:
+        """Return what the function around a call must become, where that is a plain one, which cannot await."""
+        around = [node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS) and call in ast.walk(node)]
+        if not around or isinstance(around[-1], ast.AsyncFunctionDef):
+            return ""
+        name = around[-1].name
+        if name == "__init__":
+            return " once the object is made, where it is made, as __init__ cannot await"
+        return f", in async def {name}(...), which is awaited where it is called"
 
 
-def _is_read(tree: ast.Module, name: str) -> bool:
-    """Return whether a list is used for anything but to append to it."""
-    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
-    reads = [node for node in uses if isinstance(node.ctx, ast.Load)]
-    appends = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "append"]
-    return len(reads) > sum(_names(node.value, name) for node in appends)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _names(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+def _last_name(node: ast.AST) -> str:
+    """Return the name of a variable, or of an attribute of whatever object; an empty text for anything else."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def asks_again(source: str, line: str = "") -> str:
@@ -119,21 +188,47 @@ def in_tasks(source: str) -> str:
     ''
     """
     tree = _parsed(source)
+    own, verbs, computes = _Coroutines(tree), {*in_stream("compute")}, set[str]()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]
-    verbs, computes = {*in_stream("compute")}, set[str]()
     for _ in functions:  # as deep as they can call each other
         for one in functions:
-            if any(_is_call(node, computes) or _is_verb(node, verbs) for node in ast.walk(one)):
+            if any(own.is_call(node, computes) or _is_verb(node, verbs) for node in ast.walk(one)):
                 computes.add(one.name)
     found = list[str]()
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="gather" | "create_task")):
-                calls = [part for part in ast.walk(node) if part is not node and _is_call(part, computes)]
+                calls = [part for part in ast.walk(node) if part is not node and own.is_call(part, computes)]
                 found += [ast.unparse(call.func) for call in calls if isinstance(call, ast.Call)]
                 if any(isinstance(part, (ast.ListComp, ast.GeneratorExp)) for part in ast.walk(node)):
                     found *= 2  # one call for several tasks
     return found[0] if len(found) > 1 else ""
+
+
+def stored_in_a_task(problem: str, fix: str, source: str) -> str:
+    """Return a fix for a tensor that is not there, as a problem says, with where the program stores such tensors, if
+    that is in a coroutine which it starts as a task; or the fix alone."""
+    store = problem.removeprefix("nothing is stored in ").partition(" ")[0]
+    own = _Coroutines(_parsed(source if store != problem.partition(" ")[0] and "before that" in fix else ""))
+    filled = {
+        node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
+    }
+    for call, how in own.tasks():
+        if own.is_call(call, filled):
+            begins = (
+                "which may not be through here: a task begins only when the function that has made it awaits something"
+            )
+            if how == "gather":
+                begins = "which runs side by side with the others of its asyncio.gather"
+            first = f"await it before what it stores is read. Else {fix}"
+            return f"model.{store} is filled in {_shown(call)}, {begins}: {first}"
+    return fix
+
+
+def _fills(function: ast.AsyncFunctionDef, store: str) -> bool:
+    """Return whether a function stores something in a dictionary of the model."""
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
+    return any(isinstance(node.value, ast.Attribute) and node.value.attr == store for node in nodes)
 
 
 def _is_verb(node: ast.AST, verbs: Set[str]) -> bool:

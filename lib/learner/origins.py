@@ -282,6 +282,11 @@ class Origins(dict[Hashable, Any]):
                 goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
                 only = "only what that gives for its input is sent"
                 return f"{call} gave it, and it was sent to rank {other}. {goes}: {only}"
+            left = simulator.has_run(rank, FORWARD.kind, layer - 1) - simulator.has_run(rank, BACKWARD.kind, layer - 1)
+            if backward and left and batches <= left:
+                here = f"{call} gave it, and it was sent to rank {other}. Layer {layer - 1} is on this rank, too, and "
+                first = f"only what the backward of a stage's first layer gives is sent to rank {other}"
+                return f"{here}backward({layer - 1}, ...) reads it: keep it stored, as {first}"
             updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
             return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":

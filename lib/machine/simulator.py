@@ -36,6 +36,7 @@ from .advice.stages import (
     first_gradient,
     gathered_elsewhere,
     gradient_from,
+    gradient_made_here,
     loss_elsewhere,
     no_last_stage,
     not_at_both_ends,
@@ -45,6 +46,7 @@ from .advice.stages import (
     run_by_nobody,
     sent_away,
     sent_to_it,
+    to_itself,
 )
 from .cost import Shape
 from .failure import Wait
@@ -318,8 +320,11 @@ class LocalSimulator:
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
-                fix=lambda: self._alone(labels) or (rank.goes_to(labels) if labels else "") or KEPT,
+                fix=lambda: (
+                    self._alone(labels) or (rank.goes_to(labels) if labels else "") or to_itself(rank, labels) or KEPT
+                ),
                 fix_for={
+                    "four_stages": lambda: to_itself(rank, labels, one_rank_each=True) or KEPT,
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
                 },
@@ -347,7 +352,8 @@ class LocalSimulator:
                     if here := sought_before(rank, at, src) or sent_away(rank) or first_gradient(rank):
                         return here
                     there = or_its_own(rank, rank.from_another() or sent_to_it(rank))
-                    return there or own_gradient(rank) or own_input(rank) or plain
+                    needs = rank.needs_no_message()
+                    return there or own_gradient(rank) or gradient_made_here(rank) or needs or own_input(rank) or plain
 
                 fix: Fix = from_another
                 if rank.is_host:
@@ -481,6 +487,7 @@ class LocalSimulator:
                     or once_more_round(rank, other)
                     or rank.needs_no_message()
                     or rank.same_stage(other)
+                    or gradient_made_here(rank)
                     or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
                 )
                 error.fix_for = {

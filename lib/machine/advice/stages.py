@@ -150,6 +150,40 @@ def sent_away(rank: Asked) -> str:
     return ""
 
 
+def to_itself(rank: Asked, labels: Labels | None, one_rank_each: bool = False) -> str:
+    """Return what to do about a tensor that a rank would send to itself, for the layer that reads it; or an empty text.
+    ``one_rank_each``: each stage has a rank for every micro-batch, so that the number of stages is known."""
+    if labels is None or labels.kind not in ("Activation", "ActivationGrad") or not 0 <= labels.layer < rank.layers:
+        return ""
+    reads, back = labels.layer, labels.kind == "ActivationGrad"
+    verb, made = (BACKWARD.kind, reads + 1) if back else (FORWARD.kind, reads - 1)
+    if made < 0:
+        return ""
+    one, stages = f"rank {rank.rank}", rank.mesh.ranks // rank.batches
+    if one_rank_each and rank.layers == stages:
+        few = f"there are {stages} stages and {rank.layers} layers, so layers {min(reads, made)} and {max(reads, made)}"
+        shares = f"layer // (model.LAYERS // {stages}) is the stage of a layer, or layer % {stages} where they go round"
+        return f"{few} are on different ranks: {shares}, and what {verb}({made}, ...) gives goes to the other rank"
+    here = f"is layer {reads} on {one}, as layer {made} is? Then what {verb}({made}, ...) gave stays stored there, and "
+    here += "there is no message: send, and receive, only where the two layers are on different ranks"
+    neighbor = f"a neighbor, such as model.rank {'-' if back else '+'} 1"
+    return f"{here}. Else send it to the rank that has layer {reads}, {neighbor}"
+
+
+def gradient_made_here(rank: Asked) -> str:
+    """Return which backward of this rank has given the gradient that another one of its layers reads next, where it
+    would receive that, or has sent it away; or an empty text."""
+    for layer in sorted(rank.layers_run(), reverse=True):
+        left = rank.has_run(FORWARD.kind, layer) - rank.has_run(BACKWARD.kind, layer)
+        if gave := left & rank.has_run(BACKWARD.kind, layer + 1):
+            has = f"backward({layer + 1}, ...) of this rank gave the gradient that backward({layer}, ...) reads here"
+            if (to := rank.sent_to("ActivationGrad", layer, gave)) is not None:
+                first = f"only what the backward of a stage's first layer gives is sent to rank {to}"
+                return f"{has}, and it was sent to rank {to}: keep it stored, as {first}"
+            return f"{has}, with no message: one is received for the last layer of a stage, and for no other of it"
+    return ""
+
+
 def own_input(rank: Asked) -> str:
     """Return which input of one of its own layers this rank makes itself, with no message, and has not made of all of
     the batch yet; or an empty text."""

@@ -10,7 +10,7 @@ from ...record.collectives import ALLGATHER
 from ...record.kinds import KINDS
 from ...record.labels import DEALT, IN_A_V
 from ...record.table import sums
-from ...record.training import BACKWARD, FORWARD, LOSS
+from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
@@ -379,7 +379,7 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
         has = f"Rank {rank.rank} has received {carried(last)} from rank {call.peer}, and has not used it"
         return f". {has}: receive each message once"
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
-    if known := _sent_its_own(rank, layers[0] if layers else None):
+    if known := _sent_its_own(rank, layers[0] if layers else None) or _first_gradient_here(rank):
         return f". {known}"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
         return f". {skipped}"
@@ -394,6 +394,18 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix += "joins first: in a loop over all layers in the turn "
     fix += f"{'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     return fix
+
+
+def _first_gradient_here(rank: RankState) -> str:
+    """Return that the gradient with which a rank begins its backward pass was made by its own loss, where it waits for
+    one and all forwards are done; or an empty text."""
+    last = rank.layers - 1
+    begun = any(rank.has_run(verb, layer) for verb in (BACKWARD.kind, BACKWARD_INPUT.kind) for layer in range(last + 1))
+    forwards = len(rank.ranks) < rank.mesh.everyone or rank.run_by_none(last, frozenset(range(rank.batches)))
+    if begun or forwards or not rank.has_run(LOSS.kind, last + 1):
+        return ""
+    made = f"model.loss has made the gradient of the output of layer {last} on rank {rank.rank}"
+    return f"{made}, and no rank sends it: receive none for layer {last}, whose backward comes first here"
 
 
 def _sent_its_own(rank: RankState, layer: int | None) -> str:

@@ -60,6 +60,10 @@ def numbered_ranks(number: int) -> str:
     return "1 rank has" if number == 1 else f"{number} ranks have"
 
 
+def _follow_one_another(ranks: Sequence[int]) -> bool:
+    return len(ranks) > 1 and [*ranks] == [*range(ranks[0], ranks[-1] + 1)]
+
+
 class WorkDone:
     """A rank, as far as errors ask what it and the others have done. An answer about other ranks is right once these
     have come as far as they do, so errors ask when a run has ended (see ``PuzzleError.settle``)."""
@@ -237,13 +241,13 @@ class WorkDone:
                         "they share it: let each of them run layers of its own, and bring model.fake_grad(layer, [])"
                     )
                     return f"{problem}; {share} for the others"
-                return f"{problem}; {self.dealt()}"
+                return f"{problem}; {self._in_a_row(ran) or self.dealt()}"
         return ""
 
     def dealt(self) -> str:
         """Return which rank has which micro-batch, where all ranks train."""
         if not self.mesh.axes or not 0 < len(self.layers_loaded()) < self.layers:
-            return dealt(self.mesh.ranks, self.batches)
+            return self._in_a_row() or dealt(self.mesh.ranks, self.batches)
         if len(copies := self.axes_of_layers()) == 1:
             return dealt_along(copies[0])
         share = "its share of the batch goes by the place of its pipeline, and not by that of its stage or by its rank"
@@ -251,6 +255,21 @@ class WorkDone:
         first: int = sum(one.has_loaded(0) for one in self.ranks.values())
         replicas = f", where {first} ranks have layer 0, and so there are {first} replicas"
         return share + replicas * (first > 1)
+
+    def _in_a_row(self, stage: Sequence[int] = ()) -> str:
+        """Return which micro-batch each rank has where several share one, and ranks that follow one another are a
+        ``stage``, or may be one, as they have run the same layer; or an empty text."""
+        ranks, each = self.mesh.ranks, self.batches
+        if self.mesh.axes or each < 2 or ranks == each or ranks % each:
+            return ""
+        table = "model.rank // model.BATCHES is the stage, and model.rank % model.BATCHES the micro-batch: a stage has "
+        table += f"a rank for each micro-batch, {each} here"
+        for layer in [] if stage else sorted(self.layers_run()) or range(self.layers):
+            ran = [rank for rank, one in sorted(self.ranks.items()) if one.has_run(FORWARD.kind, layer)]
+            if _follow_one_another(ran) and len(ran) < ranks:
+                have = f"{numbered('rank', ran)} have run layer {layer}, and if ranks that follow one another are one"
+                return f"{have} stage, {table}"
+        return f"they are one stage: {table}" if _follow_one_another(stage) and len(stage) < ranks else ""
 
     def has_had_its_share(self, batches: frozenset[int]) -> str:
         """Return what to do about inputs after the last one, where this rank is the first stage of a pipeline and has
