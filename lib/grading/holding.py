@@ -198,11 +198,18 @@ def _unread(unread: Sequence[Held]) -> str:
     groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
     stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
     pops = _listed(f"model.{store}.pop(...)" for store in stores)
-    labels = [held.labels for held in unread if held.labels is not None]
-    if labels and all((one.kind, one.layer) == ("ActivationGrad", -1) for one in labels):
-        first = "that is what backward(layer 0) gives for the first input, which no layer has made"
-        return f"{groups} that nothing reads: {first}; do not store it, or del it right after that backward"
+    if first := _first_inputs(unread):
+        return f"{groups} that nothing reads: that is {first}"
     return f"{groups} that nothing reads again: take each tensor out as you use it last, {pops}"
+
+
+def _first_inputs(unread: Sequence[Held]) -> str:
+    """Return what to do about gradients of first inputs, where these are all that is ``unread``, or an empty text."""
+    labels = [held.labels for held in unread if held.labels is not None]
+    if not labels or any((one.kind, one.layer) != ("ActivationGrad", -1) for one in labels):
+        return ""
+    first = "what backward(layer 0) gives for the first input, which no layer has made"
+    return f"{first}; do not store it, or del it right after that backward"
 
 
 class Excess:
@@ -496,7 +503,13 @@ class Excess:
                 return f"{said}gather a weight where it is read, and again for its backward."
             return f"{said}take out the others as you use them last, {pop}"
         if held.last is None:
+            unread = [one for one in self.rows if is_unread(one, self.peak)]
+            if first := _first_inputs(unread):
+                return f"{'that one' if len(unread) < len(self.rows) else 'it'} is {first}."
             them = "it" if self.number == 1 else "them"
+            if len(unread) < len(self.rows):
+                them = f"those{self._numbers(unread)} that nothing reads"
+                return f"do not store {them}, or {at_once}."
             return f"nothing needs {them}: do not store {them}, or {at_once}."
         return f"take each tensor out as you use it last, {pop}"
 
