@@ -180,7 +180,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     check_features(outcome, puzzle, watch)
     if not proved:
         try:
-            fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
+            train = size.get("train", TRAINED[0])
+            fitting(puzzle, check_finals)(outcome.final_states, train, layers_back=outcome.layers_back)
         except PuzzleError as error:
             if WRONG_VALUE in str(error):
                 error.fix = without_adapter(outcome) or error.fix

@@ -11,7 +11,7 @@ from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.shards import NONE
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair
 from .tensors import FIRST
 
@@ -97,7 +97,7 @@ class Origins(dict[Hashable, Any]):
         layer, batches = meant
         last = rank.layers - (name not in ACTIVATIONS)
         if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
-            return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
+            return self._no_layer(layer)
         if name in ACTIVATIONS:
             return self._made_here(name, layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
@@ -113,6 +113,14 @@ class Origins(dict[Hashable, Any]):
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
+
+    def _no_layer(self, layer: int) -> str:
+        """Return that there is no such layer, and in the backward pass which one comes next."""
+        top = self._rank.layers - 1
+        none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
+        back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
+        down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
+        return none + down * (back and self._name == "weights")
 
     def _first_sum(self, layer: int) -> str:
         """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
@@ -234,6 +242,11 @@ class Origins(dict[Hashable, Any]):
         high = "" if other is None or backward else self._one_too_high(made, batches, sent=True)
         if high and not simulator.has_loaded(rank, layer):
             return f"{call} gave it, and it was sent to rank {other}, which runs layer {layer}. {high}"
+        if other is not None and backward and (lowest := self._lowest_below(layer, batches)) < layer:
+            sent = (
+                f"{call} gave it, and it was sent to rank {other}: layer {layer - 1} has run on this rank, too, and its"
+            )
+            return f"{sent} backward reads it here. Send what comes last, of backward({lowest}, ...)"
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
@@ -276,6 +289,19 @@ class Origins(dict[Hashable, Any]):
         first = "grad, " * (backward and call.startswith(BACKWARD.kind))
         again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
         return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _lowest_below(self, layer: int, batches: frozenset[int]) -> int:
+        """Return the first of the layers below one that this rank has run, one after the other, and whose backward is
+        still to come for these micro-batches; or that layer itself where there is none."""
+        simulator, rank = self._simulator, self._rank
+        while layer and batches <= (ran := simulator.has_run(rank, FORWARD.kind, layer - 1)) != NONE:
+            done = simulator.has_run(rank, BACKWARD.kind, layer - 1) | simulator.has_run(
+                rank, BACKWARD_INPUT.kind, layer - 1
+            )
+            if not (batches or ran) - done:
+                break
+            layer -= 1
+        return layer
 
     def _one_too_high(self, layer: int, batches: frozenset[int], sent: bool = False) -> str:
         """Return which input the backward of a layer reads, or its half for the weight, where that is next for these
@@ -351,7 +377,7 @@ class Origins(dict[Hashable, Any]):
                 before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-                return f"{made} before that: its input is stored here"
+                return f"{made} before that: its input is stored here{self._loss_once(layer, '. ')}"
             if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
                 ran = simulator.owner(rank, layer)
                 if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
@@ -451,7 +477,15 @@ class Origins(dict[Hashable, Any]):
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         before = ", and some come before its first backward" * (not simulator.has_tasks(rank))
         first = f"this rank has run no forward yet{before}: " * bool(none)
-        return f"{first}{made} before that; or is it under another key?"
+        return f"{first}{made} before that; or is it under another key?{self._loss_once(layer)}"
+
+    def _loss_once(self, layer: int, begins: str = " ") -> str:
+        """Return, as the end of an answer, where the loss comes, if the output of the last layer is looked for before
+        any micro-batch has gone through that; or an empty text."""
+        if layer != self._rank.layers or self._simulator.has_run(self._rank, FORWARD.kind, layer - 1):
+            return ""
+        once = f"model.loss comes once, after forward({layer - 1}, ...)"
+        return f"{begins}{once}: is it in each turn of a loop over the layers?"
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")

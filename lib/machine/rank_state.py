@@ -347,7 +347,8 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     loaded = rank._loaded_piece(own, tensor.labels.adapter)
     of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
     if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
-        return not_in_place(kind)
+        gathered = rank.log[rank.ended_at(tensor)].labels.kind
+        return not_in_place(kind) if gathered == what else _one_piece_of_each(KINDS[gathered].word)
     if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
     other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
@@ -374,6 +375,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         again = f"model.allgather(model.weights[{own}], {own})"
         return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
     return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
+
+
+def _one_piece_of_each(gathered: str) -> str:
+    """Return what to do where something else than the gradient is gathered for an update, beside a piece of it."""
+    leave = f"leave out that gather of the {gathered}: an update takes the same piece of gradient, weight and state"
+    return f"{leave}, so cut a weight that is whole, weight.shard(i, n), and gather the new one, after the update"
 
 
 def _instead_of_keys(tensor: TensorState, rank: RankState, where: Place, keep: str) -> str:
@@ -687,6 +694,11 @@ class RankState(Asked):
         if layer and (there := self.comes_from("Activation", layer, labels.batches)):
             return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
         if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
+            if all(labels.batches <= self.has_run(BACKWARD.kind, one) for one in range(self.layers)):
+                done = (
+                    f"this rank has taken {numbered('micro-batch', labels.batches)} through all layers and back already"
+                )
+                return f"{done}: here another one comes. {self.dealt()[:1].upper()}{self.dealt()[1:]}"
             return f"this rank has done that one already: {kept}. Or is another one meant? {self.dealt()}"
         read = f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
         several = len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks

@@ -318,7 +318,7 @@ class LocalSimulator:
             raise PuzzleError(
                 "a rank cannot pass to itself",
                 where=where,
-                fix=lambda: self._alone(labels) or (rank.goes_to(labels) if labels else "") or KEPT,
+                fix=lambda: self._alone(labels) or (rank.goes_to(labels) or _goes_on(labels) if labels else "") or KEPT,
                 fix_for={
                     "several_kinds": NEIGHBOR_STAGES,
                     BOTH_ENDS: lambda: not_at_both_ends(rank) or (rank.goes_to(labels) if labels else "") or KEPT,
@@ -536,6 +536,14 @@ class LocalSimulator:
             zero = "a rank that has nothing to add brings the gradient of no micro-batches: model.fake_grad(layer, [])"
             raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=zero)
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=of_run, fix_for=fix_for)
+
+
+def _goes_on(labels: Labels) -> str:
+    """Return what to do about an activation, or its gradient, that is sent to the rank itself, or an empty text."""
+    if labels.total > 1 or labels.kind not in ("Activation", "ActivationGrad") or not 0 <= labels.layer < labels.layers:
+        return ""
+    where = f"if layer {labels.layer} is on this rank as well, it goes on there with no message: send, and"
+    return f"{where} receive, only where the next layer is on another rank. Else name that rank"
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:

@@ -91,6 +91,11 @@ def advice(error: BaseException) -> tuple[str, str]:
         if "unexpected keyword argument 'keep'" in call[2]:
             kept = "keep=... is for forward, which then gives two things: out, saved = model.forward(..., keep=...)"
             return f"model.{call[1]}() {call[2]}", f"{kept}; backward takes the second one, saved=saved"
+        if call[1] == "fake_grad":
+            zero = (
+                "model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero, for a layer of other ranks"
+            )
+            return f"model.{call[1]}() {call[2]}", zero
         more = ", and anything more by its name: name=value" * ("positional arguments but" in call[2])
         return f"model.{call[1]}() {call[2]}", f"{written(call[1])}{more}"
     if isinstance(error, TypeError):

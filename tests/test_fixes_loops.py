@@ -1,0 +1,175 @@
+"""What programs of puzzles 3, 7 and 10 are told whose loops, messages or gathers are a turn off: rows as in
+``test_fixes``, each mistake in two programs that are written in different ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus import Program, changed, whole
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+from tests.test_fixes_readers import ON_A_RING, wrong
+
+# -- the loss, and the first and the last turn of a loop -------------------------------------------------------------
+
+LOSS_AFTER = "    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n"
+LOSS_IN_IT = LOSS_AFTER.replace("    model", "        model", 1)
+IN_A_LOOP = "call it once, after the loop over all layers, and not in each of its turns"
+ENDS_TOO_SOON = "no rank has run the backward of layer 0: does a loop end too soon?"
+GOES_DOWN = "The backward pass goes down: after layer {} comes layer {}"
+STAGE_LOSS = "    if stage == 3:\n        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n"
+IN_STAGE_LOOP = "        if stage == 3:\n            model.grad_activations[layer + 1] = model.loss(model.activations.pop(layer + 1))\n"
+EACH_LOSS = [
+    (STAGE_LOSS, ""),
+    (
+        "            if layer == last and stage < 3:\n                await model.pass_to(",
+        f"    {IN_STAGE_LOOP.replace(chr(10), chr(10) + '    ').rstrip()}\n            if layer == last and stage < 3:\n                await model.pass_to(",
+    ),
+]
+LOOPS = [
+    Row(changed("wsdp", "loss in the loop", (LOSS_AFTER, LOSS_IN_IT)), (IN_A_LOOP,), ("a stage has",)),
+    Row(changed("ddp", "loss in the loop", (LOSS_AFTER, LOSS_IN_IT)), ("model.loss comes once, after forward(1, ...): is it in each turn of a loop over the layers?",), ("a stage has",)),
+    Row(changed("zero2", "loss in the loop", (LOSS_IN_IT, f"    {LOSS_IN_IT}")), (IN_A_LOOP,), ("a stage has",)),
+    Row(wrong("pipeline_fsdp", "loss in each turn of the last stage", *EACH_LOSS), ("if layer 7 is for this rank, too, call model.loss after its forward",)),
+    Row(
+        wrong("pipeline_fsdp", "loss of the last stage in the loop over all layers", (STAGE_LOSS, STAGE_LOSS.replace("    ", "        ", 1).replace("        model", "            model"))),
+        ("model.loss comes once, after forward(3, ...): is it in each turn of a loop over the layers?",),
+    ),
+    Row(changed("wsdp", "backward ends at layer 1", ("reversed(range(model.LAYERS))", "range(model.LAYERS - 1, 0, -1)")), (ENDS_TOO_SOON,), ("has not updated it",)),
+    Row(changed("ddp", "backward begins above layer 0", ("reversed(range(model.LAYERS))", "reversed(range(1, model.LAYERS))")), (ENDS_TOO_SOON,), ("has not updated it",)),
+    Row(changed("wsdp", "layer 0 is never updated", ("        model.weights[layer], model.opt_states[layer] = model.update(", "        if layer == 0:\n            break\n        model.weights[layer], model.opt_states[layer] = model.update(")), ("rank 0 has layer 0, and has not updated it",), (ENDS_TOO_SOON,)),
+    Row(changed("wsdp", "gathered upwards in the backward pass", ("await model.allgather(model.weights[layer], layer)\n        inp", "await model.allgather(model.weights[layer + 1], layer + 1)\n        inp")), (GOES_DOWN.format(5, 4),)),
+    Row(
+        wrong("wsdp", "gathered upwards, with names in keys", ("model.weights[layer], model.opt", "model.weights['own', layer], model.opt"), ("model.allgather(model.weights[layer], layer)\n        grad, ", "model.allgather(model.weights['own', layer + 1], layer + 1)\n        grad, "), ("model.allgather(model.weights[layer]", "model.allgather(model.weights['own', layer]")),
+        (GOES_DOWN.format(5, 4),),
+    ),
+    Row(changed("wsdp", "one layer too many in the forward pass", ("        if layer + 1 < model.LAYERS:\n            ahead = ", "        if True:\n            ahead = "), base="wsdp_prefetch"), ("there is no layer 6",), ("goes down",)),
+]  # fmt: skip
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+RING = [
+    *ON_A_RING,
+    ("receive(src=model.rank - 1)", "receive(src={before})"),
+    ("pass_to(model.rank + 1", "pass_to({after}"),
+    ("receive(src=model.rank + 1)", "receive(src=pipe * 4 + (layer + 1) % 4)"),
+    ("pass_to(model.rank - 1", "pass_to(pipe * 4 + (layer - 1) % 4"),
+]
+
+
+def ring(name: str, after: str, before: str) -> Program:
+    """A ring of layers in puzzle 7, and where forwards send to and receive from."""
+    edits = [(old, new.replace("{after}", after).replace("{before}", before)) for old, new in RING]
+    return wrong("pipeline_fsdp", name, *edits)
+
+
+TURNS_BACK = "A gradient comes back from where the activation went: await model.pass_to(0, ...) in the forward pass"
+FIRST_ONLY = "Send what comes last, of backward({}, ...)"
+SEND_BACK = "if layer == first and stage > 0:\n            await model.pass_to(model.rank - 1"
+RECEIVES = "if layer == last and stage < 3:\n            model.grad_activations[layer + 1] = await"
+NAMED = [("model.grad_activations[layer + 1] = await", "model.grad_activations['g'] = await"), ("model.grad_activations[model.LAYERS]", "model.grad_activations['g']"), ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop('g')"), ("model.grad_activations[layer] =", "model.grad_activations['g'] ="), ("model.grad_activations.pop(layer))", "model.grad_activations.pop('g'))")]  # fmt: skip
+LIES = "rank 15 has sent this rank ActivationGrad of layer 2: await model.receive(src=15)"
+PASSES_ON = "rank 3 has sent the gradient that its own layer 3 reads: leave that send out"
+TO_ALL = "\n        for to in range(3):\n            await model.pass_to(pipe * 4 + to, model.grad_activations[model.LAYERS])\n"
+MESSAGES = [
+    Row(ring("out of its pipeline, of all ranks", "(model.rank + 1) % model.RANKS", "(model.rank - 1) % model.RANKS"), (TURNS_BACK,), ("has not sent that",)),
+    Row(ring("out of its pipeline, at the end of a row", "model.rank + 1 if model.rank < 15 else 0", "model.rank - 1 if model.rank else 15"), (TURNS_BACK,), ("has not sent that",)),
+    Row(wrong("pipeline_fsdp", "back after the last layer", (SEND_BACK, SEND_BACK.replace("first", "last"))), (FIRST_ONLY.format(6), "layer 6 has run on this rank, too"), ("send it once",)),
+    Row(changed("pipeline", "back after each layer", ("    if not is_first:\n        await model.pass_to(model.rank - 1, model.grad_activations.pop(first))\n", ""), ("layer, inp, grad, model.weights[layer]\n        )\n", "layer, inp, grad, model.weights[layer]\n        )\n        if not is_first:\n            await model.pass_to(model.rank - 1, model.grad_activations.pop(layer))\n")), ("Send what comes last, of backward(",), ("send it once",)),
+    Row(wrong("pipeline_fsdp", "a gradient that is not received", *NAMED, (RECEIVES.replace("model.grad_activations[layer + 1]", "model.grad_activations['g']"), RECEIVES.replace("stage < 3", "model.rank < 12 and stage < 3").replace("layer + 1", "'g'"))), (LIES, "Does a condition leave that receive out?"), ("A sum begins",)),
+    Row(wrong("pipeline_fsdp", "the loss's gradient to all stages", (STAGE_LOSS, STAGE_LOSS.rstrip() + TO_ALL), ("receive(src=model.rank + 1)", "receive(src=pipe * 4 + 3)")), (PASSES_ON,), ("Or should this rank have",)),
+    Row(wrong("pipeline_fsdp", "a message after each layer, also to itself", ("if layer == last and stage < 3:\n                await model.pass_to(model.rank + 1", "if layer < model.LAYERS - 1:\n                await model.pass_to(pipe * 4 + (layer + 1) // per")), ("if layer 1 is on this rank as well, it goes on there with no message",), ("to a neighbor",)),
+]  # fmt: skip
+
+
+# -- gathers, sums and inputs ------------------------------------------------------------------------------------------
+
+STATE_GATHERED = (
+    "piece, model.opt_states[layer]\n",
+    "model.weights[layer], await model.allgather(model.opt_states[layer], layer)\n",
+)
+NO_GATHER = "leave out that gather of the optimizer state: an update takes the same piece of gradient, weight and state"
+IN_A_LIST = ("            grad = await model.scatterreduce(grad, layer)\n            if layer in model.grad_weights:\n                grad = model.grad_weights[layer] + grad\n            model.grad_weights[layer] = grad\n", "            calls[mb, layer] = model.scatterreduce(grad, layer)\n")  # fmt: skip
+CALLS = [
+    ("    for mb in mine:\n        model.act", "    calls = {}\n    for mb in mine:\n        model.act"),
+    IN_A_LIST,
+]
+SUM_OF_CALLS = "    for layer in range(model.LAYERS):\n        grad = await calls[mine[1], layer]\n        model.grad_weights['sum', layer] += grad\n        model.grad_weights[layer] = model.grad_weights.pop(('sum', layer))\n    for layer in range(model.LAYERS):\n        weight, "  # fmt: skip
+STARTED = "model.scatterreduce(..., {}) of micro-batch {} was started on this rank, and never awaited"
+PENDING = """
+async def zero2(model: Model) -> Model:
+    for i in range(model.LAYERS):
+        model.weights[i], state = model.load_weights(i)
+        model.opt_states[i] = state.shard(model.rank, model.RANKS)
+
+    async def add(i, call, first):
+        piece = await call
+        model.grad_weights["sum", i] = piece if first else model.grad_weights["sum", i] + piece
+
+    later = []
+    for batch in range(model.rank, model.BATCHES, model.RANKS):
+        model.activations[0] = model.get_activation([batch])
+        for i in range(model.LAYERS):
+            model.activations[i + 1] = model.forward(i, model.activations[i], model.weights[i])
+        model.grad_activations["g"] = model.loss(model.activations.pop(model.LAYERS))
+        later = []
+        for i in reversed(range(model.LAYERS)):
+            grad, model.grad_activations["g"] = model.backward(i, model.activations.pop(i), model.grad_activations.pop("g"), model.weights[i])
+            later.append((i, model.scatterreduce(grad, i), batch < model.RANKS))
+            if len(later) > 1:
+                await add(*later.pop(0))
+    await add(*later.pop(0))
+    for i in range(model.LAYERS):
+        piece, model.opt_states[i] = model.update(i, model.grad_weights.pop(("sum", i)), model.weights.pop(i).shard(model.rank, model.RANKS), model.opt_states[i])
+        model.weights[i] = await model.allgather(piece, i)
+        model.set_final_weight(i, model.weights[i])
+    return model
+"""
+EARLY = (
+    "        model.weights[layer] = await model.allgather(weight, layer)\n",
+    "        model.weights[layer] = weight\n",
+)
+BEFORE_IT = (
+    "this is the weight from before the update, and rank 0 has updated its piece: gather what model.update gives"
+)
+AGAIN = "this rank has taken micro-batch 0 through all layers and back already: here another one comes"
+WHICH = "model.update({}, ...) takes all of layer {}: is one under the key of another, or is {} the wrong number?"
+OF_ONE_STAGE = "ranks 12-15 are one stage, each with a micro-batch of its own: model.rank % 4"
+COLUMNS = [("stage, pipe = model.rank % 4, model.rank // 4", "stage, pipe = model.rank // 4, model.rank // 4"), ("model.rank + 1", "model.rank + 4"), ("model.rank - 1", "model.rank - 4")]  # fmt: skip
+NO_LAYER = "no rank has run any layer: is the condition under which a rank runs a layer ever true?"
+OTHERS = "Or was that of layer 2 to be kept there from its forward on? Others took its place"
+OWN_KEPT = [
+    ("        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            model.act", "        model.weights['full'] = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            model.act"),
+    ("model.activations[layer], weight)\n", "model.activations[layer], model.weights['full'])\n"),
+    ("                await model.pass_to(model.rank + 1, model.activations.pop(layer + 1))\n", "                await model.pass_to(model.rank + 1, model.activations.pop(layer + 1))\n        else:\n            del model.weights['full']\n"),
+    ("        weight = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            grad,", "        if first <= layer <= last:\n            grad,"),
+    ("model.grad_activations.pop(layer + 1), weight)", "model.grad_activations.pop(layer + 1), model.weights.pop('full'))"),
+]  # fmt: skip
+GATHERS = [
+    Row(changed("zero2", "the state gathered, all of the weight updated", STATE_GATHERED), (NO_GATHER,), ("does not change",)),
+    Row(
+        wrong("zero2", "the state gathered, in one expression", ("model.weights.pop(layer).shard(model.rank, model.RANKS), model.opt_states[layer])", "model.weights.pop(layer), await model.allgather(model.opt_states[layer], layer))")),
+        (NO_GATHER,),
+        ("does not change",),
+    ),
+    Row(wrong("zero2", "the first micro-batch's sums are never awaited", *CALLS, ("    for layer in range(model.LAYERS):\n        weight, ", SUM_OF_CALLS)), (STARTED.format(0, 0), "store what it gives, model.grad_weights['sum', 0]"), ("nothing was stored there yet",)),
+    Row(whole("zero2", "the last sum of a micro-batch is lost", PENDING), (STARTED.format(0, 0), "store what it gives, model.grad_weights['sum', 0]"), ("nothing was stored there yet",)),
+    Row(wrong("zero2", "gathered before the update", EARLY, ("        weight, model.opt_states[layer] = model.update(", "        before = await model.allgather(model.weights[layer].shard(model.rank, model.RANKS), layer)\n        model.weights['whole', layer] = before\n        weight, model.opt_states[layer] = model.update("), ("model.set_final_weight(layer, model.weights[layer])", "model.set_final_weight(layer, model.weights['whole', layer])")), (BEFORE_IT,), ("model.rank of model.RANKS",)),
+    Row(changed("zero2", "the old weight is handed in", ("        model.weights[layer] = await model.allgather(piece, layer)\n", "        model.weights['piece', layer] = piece\n")), (BEFORE_IT,), ("model.rank of model.RANKS",)),
+    Row(changed("zero2", "the same micro-batch twice", ("mine = range(model.rank, model.BATCHES, model.RANKS)", "mine = [model.rank, model.rank]")), (AGAIN, "Deal them out"), ("call this once",)),
+    Row(whole("zero2", "the same input in each turn", PENDING.replace("get_activation([batch])", "get_activation([model.rank])")), (AGAIN,), ("call this once",)),
+    Row(wrong("pipeline_fsdp", "a column has the micro-batch of its row", *COLUMNS), (OF_ONE_STAGE,), ("share a micro-batch",)),
+    Row(changed("pipeline_fsdp", "stage and micro-batch are the same", ("stage, mb = model.rank % stages, model.rank // stages", "stage = mb = model.rank // model.BATCHES"), ("model.rank + 1", "model.rank + model.BATCHES"), ("model.rank - 1", "model.rank - model.BATCHES")), (OF_ONE_STAGE,), ("share a micro-batch",)),
+    Row(wrong("pipeline_fsdp", "the range of layers ends too soon", ("first <= layer <= last", "layer in range(first, last)"), ("layer == first and", "layer in range(first, last) and layer == first and"), ("layer == last and", "layer in range(first, last) and layer == last and"), (STAGE_LOSS, STAGE_LOSS.replace("stage == 3", "model.LAYERS in model.activations"))), (NO_LAYER,), ("a stage that is not there",)),
+    Row(changed("pipeline_fsdp", "the last layer is left out", ("stage * share, (stage + 1) * share - 1", "stage * share, (stage + 1) * share - 2"), ("layer == first", "first == layer <= last"), ("layer == last", "first <= layer == last")), (NO_LAYER,), ("a stage that is not there",)),
+    Row(wrong("pipeline_fsdp", "its own weight under the key of all", *OWN_KEPT), (OTHERS,)),
+    Row(changed("pipeline_fsdp", "fake_grad of a layer alone", ("model.fake_grad(layer, [])", "model.fake_grad(layer)")), ("model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero",), ("batches)",)),
+    Row(changed("wsdp", "updates of the layer below", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer - 1, grad, model.weights[layer - 1], model.opt_states[layer - 1]")), (WHICH.format(4, 4, 4),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row", [*LOOPS, *MESSAGES, *GATHERS], ids=lambda row: f"{row.program.puzzle}: {row.program.name}"
+)
+def test_words_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
