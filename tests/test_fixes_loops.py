@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from lib.grading.sources import never_awaited
 from tests.corpus import Program, changed, whole
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
-from tests.test_fixes_readers import ON_A_RING, wrong
+from tests.test_fixes_readers import AHEAD, ON_A_RING, wrong
 
 # -- the loss, and the first and the last turn of a loop -------------------------------------------------------------
 
@@ -57,10 +58,10 @@ RING = [
 ]
 
 
-def ring(name: str, after: str, before: str) -> Program:
+def ring(name: str, after: str, before: str, *more: tuple[str, str]) -> Program:
     """A ring of layers in puzzle 7, and where forwards send to and receive from."""
     edits = [(old, new.replace("{after}", after).replace("{before}", before)) for old, new in RING]
-    return wrong("pipeline_fsdp", name, *edits)
+    return wrong("pipeline_fsdp", name, *edits, *more)
 
 
 TURNS_BACK = "A gradient comes back from where the activation went: await model.pass_to(0, ...) in the forward pass"
@@ -168,8 +169,107 @@ GATHERS = [
 ]  # fmt: skip
 
 
+# -- coroutines that are not awaited -----------------------------------------------------------------------------------
+
+IN_A_CLASS = """
+class Trainer:
+    def __init__(self, model):
+        self.model, self.last = model, model.LAYERS - 1
+
+    async def forward(self, k):
+        m = self.model
+        m.activations[k + 1] = m.forward(k, m.activations[k], await m.allgather(m.weights[k], k))
+
+    async def backward(self, k):
+        m = self.model
+        whole = await m.allgather(m.weights[k], k)
+        m.grad_weights[k], m.grad_activations[k] = m.backward(k, m.activations.pop(k), m.grad_activations.pop(k + 1), whole)
+
+    async def step(self, k):
+        m = self.model
+        grad = await m.allreduce(m.grad_weights.pop(k), k)
+        m.weights[k], m.opt_states[k] = m.update(k, grad, m.weights[k], m.opt_states[k])
+        m.set_final_weight(k, m.weights[k])
+
+    async def down(self):
+        for k in range(self.last, -1, -1):
+            await self.backward(k)
+            await self.step(k)
+
+
+async def wsdp(model: Model) -> Model:
+    one = Trainer(model)
+    for k in range(model.LAYERS):
+        model.weights[k], model.opt_states[k] = model.load_weights(k, model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([model.rank])
+    for k in range(model.LAYERS):
+        await one.forward(k)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    await one.down()
+    return model
+"""
+HELPER = """
+async def fetch(model, layer):
+    weight = await model.allgather(model.weights[layer], layer)
+    model.weights["whole"] = weight
+
+
+async def wsdp"""
+NEVER = "await {}: it is called and never awaited, and a coroutine that nobody awaits does nothing"
+
+
+def in_a_class(call: str) -> Row:
+    """The row of a program with methods, of which one is called and not awaited."""
+    source = IN_A_CLASS.replace(f"await {call}", call)
+    return Row(whole("wsdp", f"no await for {call}", source), (NEVER.format(call),), ("goes through empty",))
+
+
+COROUTINES = [
+    *map(in_a_class, ("one.forward(k)", "one.down()", "self.backward(k)", "self.step(k)")),
+    Row(
+        changed("wsdp", "a helper whose result nobody reads", ("async def wsdp", HELPER.lstrip()), ("        weight = await model.allgather(model.weights[layer], layer)\n        model", "        w = fetch(model, layer)\n        model"), ("model.activations[layer], weight)", "model.activations[layer], model.weights.pop('whole'))")),
+        (NEVER.format("fetch(model, layer)"),),
+        ("nothing was stored",),
+    ),
+]  # fmt: skip
+
+
+def test_a_name_that_is_read_later_and_methods_of_others_are_no_dropped_coroutines() -> None:
+    later = "async def one(): ...\nasync def ddp(model):\n    for n in range(2):\n        {}\n        call = one()\n        {}"
+    assert never_awaited(later.format("pass", "pass"))
+    assert not never_awaited(later.format("pass", "await call"))
+    assert not never_awaited(later.format("if n: await call", "pass"))
+    assert not never_awaited("class A:\n    async def forward(self): ...\nasync def ddp(model):\n    model.forward(0)")
+    assert not never_awaited(
+        "class A:\n    def step(self): ...\nclass B:\n    async def step(self): ...\na = A()\na.step()"
+    )
+
+
+# -- what is one off ----------------------------------------------------------------------------------------------------
+
+MESSAGE_TOO_MANY = "model.loss has made the gradient of the output of layer 3 on rank 3, which needs no message"
+ELSEWHERE = "the gradient that backward({0}, ...) reads is there under another key, model.grad_activations[{1}]"
+COMES_FIRST = "for another micro-batch the forwards come first, from model.get_activation on"
+GOES_UP = "The forward pass goes up from layer 0, whose input is here"
+BEFORE_0 = "there is no layer -1: the first one is layer 0"
+ONE_OFF = [
+    Row(ring("a gradient is received for the last layer, too", "pipe * 4 + (layer + 1) % 4", "pipe * 4 + (layer - 1) % 4", ("if layer % 4 == stage and layer < model.LAYERS - 1:\n            model.grad", "if layer % 4 == stage:\n            model.grad")), (MESSAGE_TOO_MANY,), ("has not called",)),
+    Row(changed("pipeline_fsdp", "the last stage receives from the first", ("        if layer == last and is_last:\n            model.grad_activations[last + 1] = model.loss(model.activations.pop(last + 1))\n        elif layer == last:\n", "        if layer == last:\n"), ("        if layer == last and not is_last:\n", "        if layer == last and is_last:\n            model.grad_activations[last + 1] = model.loss(model.activations.pop(last + 1))\n        elif layer == last:\n"), ("src=model.rank + 1", "src=mb * stages + (stage + 1) % stages")), (MESSAGE_TOO_MANY,), ("has not called",)),
+    Row(wrong("pipeline_fsdp", "the loss under a layer, looked for by name", *[edit for edit in NAMED if "LAYERS" not in edit[0]]), (ELSEWHERE.format(3, 4),), ("A sum begins",)),
+    Row(wrong("wsdp", "the loss by its layer, looked for by name", ("model.grad_activations.pop(layer + 1)", "model.grad_activations.pop('now')"), ("model.grad_activations[layer] =", "model.grad_activations['now'] =")), (ELSEWHERE.format(5, 6),), ("A sum begins",)),
+    Row(changed("zero2", "no forwards of the second micro-batch", ("        for layer in range(model.LAYERS):\n            inp, weight", "        for layer in range(model.LAYERS if mb < model.RANKS else 0):\n            inp, weight"), ("        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))", "        if mb < model.RANKS:\n            model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))")), (COMES_FIRST,), ("as pop does",)),
+    Row(changed("wsdp", "the forward pass from the last layer down", ("    for layer in range(model.LAYERS):\n        weight = await", "    for layer in reversed(range(model.LAYERS)):\n        weight = await")), (GOES_UP,)),
+    Row(changed("zero2", "the forward pass from the last layer down", ("        for layer in range(model.LAYERS):\n            inp, weight", "        for layer in range(model.LAYERS - 1, -1, -1):\n            inp, weight")), (GOES_UP,)),
+    Row(wrong("wsdp", "gathered one turn ahead, also after layer 0", *AHEAD, ("        if layer:\n            ahead", "        if True:\n            ahead")), (BEFORE_0,), ("LAYERS is 6",)),
+    Row(wrong("wsdp", "one turn ahead, with names in keys", *AHEAD, ("        if layer:\n            ahead", "        if True:\n            ahead"), ("model.weights[layer]", "model.weights['own', layer]"), ("model.weights[layer + 1]", "model.weights['own', layer + 1]"), ("model.weights[layer - 1]", "model.weights['own', layer - 1]"), ("model.weights[0]", "model.weights['own', 0]")), (BEFORE_0,), ("nothing was stored",)),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize(
-    "row", [*LOOPS, *MESSAGES, *GATHERS], ids=lambda row: f"{row.program.puzzle}: {row.program.name}"
+    "row",
+    [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF],
+    ids=lambda row: f"{row.program.puzzle}: {row.program.name}",
 )
 def test_words_lead_to_the_fix(row: Row) -> None:
     check_words(row)

@@ -28,6 +28,7 @@ def never_awaited(source: str) -> str:
     tree = _parsed(source)
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     names -= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    names |= _methods(tree)
     does_nothing = "a coroutine that nobody awaits does nothing"
     for call in _dropped(tree, names):
         return f"await {_shown(call)}: it is called and never awaited, and {does_nothing}"
@@ -52,15 +53,53 @@ def _shown(call: ast.Call) -> str:
 
 
 def _is_call(node: ast.AST, names: set[str]) -> bool:
-    """Return whether this is a call of one of these functions."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+    """Return whether this is a call of one of these functions, or methods (see ``_methods``)."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name | ast.Attribute)
+        and ast.unparse(node.func) in names
+    )
+
+
+def _methods(tree: ast.Module) -> set[str]:
+    """Return what coroutine functions of the classes of a program are called by: ``self.name``, or ``one.name``, where
+    ``one`` is made by a call of the class.
+
+    >>> sorted(_methods(ast.parse("class A:\\n    async def step(self): ...\\na = A()")))
+    ['a.step', 'self.step']
+    """
+    owners, found = {"self": {*[node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]}}, set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=ast.Name(id=name))):
+                owners[ast.unparse(target)] = {one for one in owners["self"] if one.name == name}
+    for owner, classes in owners.items():
+        own = [one for known in classes for one in known.body]
+        names = {one.name for one in own if isinstance(one, ast.AsyncFunctionDef)}
+        names -= {one.name for one in own if isinstance(one, ast.FunctionDef)}
+        found |= {f"{owner}.{name}" for name in names}
+    return found
 
 
 def _dropped(tree: ast.Module, names: set[str]) -> Iterator[ast.Call]:
-    """Yield the calls of these functions that are a statement by themselves."""
+    """Yield the calls of these functions that are a statement by themselves, or given to a name that is never read."""
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        for node in ast.walk(function):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if _is_call(call, names):
+                    if not _read_after(function, node, name):
+                        yield call
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_call(node.value, names):
             yield node.value
+
+
+def _read_after(function: ast.AST, assigned: ast.Assign, name: str) -> bool:
+    """Return whether a name is read in a function after the line that assigns it or, in a loop, before that line."""
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+    begin = min([loop.lineno for loop in loops if assigned in ast.walk(loop)], default=assigned.lineno)
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
+    return any(isinstance(node.ctx, ast.Load) and node.lineno >= begin for node in uses)
 
 
 def _only_kept(tree: ast.Module, names: set[str]) -> Iterator[tuple[ast.Call, str]]:

@@ -136,8 +136,10 @@ class Missing(Origins):
     def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""
         top = self._rank.layers - 1
-        if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
-            return self._no_layer(top + 1)
+        if isinstance(key, tuple) and words_of(key):
+            beyond = {(top + 1,): top, (-1,): 0}.get(key[-1:])
+            if beyond is not None and (*key[:-1], beyond) in self:
+                return self._no_layer(key[-1])
         parts = {*key} if isinstance(key, tuple) and words_of(key) else set()
         for other, tensor in self.items() if parts else ():
             labels = tensor._token.labels
@@ -151,8 +153,8 @@ class Missing(Origins):
         own_name = self._name == "weights" and (isinstance(key, str) or words_of(key))
         if own_name and (elsewhere := self._simulator.gathered_elsewhere(self._rank)):
             return elsewhere
-        if self._of_key(key) is None and (message := self._left_lying(key)):
-            return message
+        if self._of_key(key) is None and (there := self._next_gradient(key) or self._left_lying(key)):
+            return there
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -160,6 +162,18 @@ class Missing(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _next_gradient(self, key: Hashable) -> str:
+        """Return that what the next backward of this rank reads is there under another key; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        left = [one for one in self._layers_run() if not simulator.has_run(rank, BACKWARD.kind, one)]
+        for other, tensor in self.items() if self._name == "grad_activations" and left else ():
+            if (labels := tensor._token.labels).layer == left[-1] and len(self) == 1:
+                there = f"the gradient that backward({labels.layer}, ...) reads is there under another key"
+                return (
+                    f"{there}, model.{self._name}[{written(other)}]: store it as [{written(key)}], or look for it there"
+                )
+        return ""
 
     def _left_lying(self, key: Hashable) -> str:
         """Return which message with such a tensor has been sent to this rank, and not received; or an empty text."""

@@ -117,6 +117,8 @@ class Origins(dict[Hashable, Any]):
     def _no_layer(self, layer: int) -> str:
         """Return that there is no such layer, and in the backward pass which one comes next."""
         top = self._rank.layers - 1
+        if layer < 0:
+            return f"there is no layer {layer}: the first one is layer 0, and layers go up to {top}"
         none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
         down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
@@ -283,6 +285,11 @@ class Origins(dict[Hashable, Any]):
                 f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
                 f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
             )
+        gone_back = simulator.has_run(rank, BACKWARD.kind, layer)
+        if not backward and not batches and layer < rank.layers and done <= gone_back and len(done) < rank.batches:
+            which = numbered("micro-batch", done)
+            gave = f"{call} gave it for {which}, and backward({layer}, ...) has read it: for another micro-batch"
+            return f"{gave} the forwards come first, from model.get_activation on. Or is a backward done twice?"
         if self._was_there(layer, batches):
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         where = f"model.{name}[{self._first_key(layer, batches)}]"
@@ -477,7 +484,9 @@ class Origins(dict[Hashable, Any]):
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         before = ", and some come before its first backward" * (not simulator.has_tasks(rank))
         first = f"this rank has run no forward yet{before}: " * bool(none)
-        return f"{first}{made} before that; or is it under another key?{self._loss_once(layer)}"
+        begins = not own and not batches and any((one.kind, one.layer) == ("Activation", 0) for one in stored)
+        up = " The forward pass goes up from layer 0, whose input is here" * begins
+        return f"{first}{made} before that; or is it under another key?{up or self._loss_once(layer)}"
 
     def _loss_once(self, layer: int, begins: str = " ") -> str:
         """Return, as the end of an answer, where the loss comes, if the output of the last layer is looked for before
