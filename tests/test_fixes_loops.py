@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from lib import grade
 from lib.grading.sources import never_awaited
+from lib.grading.verdict import PASS, Verdict
 from tests.corpus import Program, changed, whole
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 from tests.test_fixes_readers import AHEAD, ON_A_RING, wrong
@@ -265,10 +270,89 @@ ONE_OFF = [
 ]  # fmt: skip
 
 
+GATHERED = "        weight = await model.allgather(model.weights[layer], layer)\n"
+TABLE = (
+    "stage, pipe = model.rank % 4, model.rank // 4",
+    "stage, pipe = model.rank // model.LAYERS, model.rank % model.LAYERS",
+)
+COLUMN = "and where ranks 0 to 3 are the first stage, model.rank % 4"
+CUT_OTHERWISE = "the gradient is cut into 6 pieces, and the weight into 4: cut it as the weight, or leave it whole"
+IN_PLACE = "Or is it for {0} to do? A task begins only when the function that has made it awaits something, and goes on by turns: await {0} in place of create_task"  # fmt: skip
+SHARES = [
+    Row(wrong("pipeline_fsdp", "micro-batches by the number of layers", TABLE, *COLUMNS[1:]), (COLUMN,)),
+    Row(changed("pipeline_fsdp", "micro-batches by the number of layers", ("stage, mb = model.rank % stages, model.rank // stages", "stage, mb = model.rank // model.LAYERS, model.rank % model.LAYERS"), ("model.rank + 1", "model.rank + 4"), ("model.rank - 1", "model.rank - 4")), (COLUMN,)),
+    Row(changed("wsdp", "a sum that is cut into as many pieces as there are layers", ("        grad = await model.allreduce(grad, layer)\n", "        grad = await model.allreduce(grad, layer)\n        grad = grad.shard(model.rank, model.LAYERS)\n")), (CUT_OTHERWISE,), ("cut twice",)),
+    Row(wrong("wsdp", "its own piece of an update", ("layer, grad, model.weights", "layer, grad.shard(model.rank, model.LAYERS), model.weights")), (CUT_OTHERWISE,), ("cut twice",)),
+    Row(whole("wsdp", "a task for the backward", IN_A_CLASS.replace("await self.backward(k)", "asyncio.create_task(self.backward(k))")), (IN_PLACE.format("self.backward(k)"),)),
+    Row(changed("wsdp", "a task for the gather", ("async def wsdp", HELPER.lstrip()), (GATHERED + "        model", "        asyncio.create_task(fetch(model, layer))\n        model"), ("model.activations[layer], weight)", "model.activations[layer], model.weights.pop('whole'))")), (IN_PLACE.format("fetch(model, layer)"),)),
+]  # fmt: skip
+
+
+def test_the_line_that_gathers_again_at_once_is_shown() -> None:
+    again = GATHERED.replace("weight = ", "") + GATHERED
+    for puzzle, then, layers in (("wsdp", "        inp", "6 more, of weights of layers 0-5"), ("pipeline_fsdp", "        grad = model.fake", "4 more, of weights of layers 0-3")):  # fmt: skip
+        program = changed(puzzle, "twice", (GATHERED + then, again + then))
+        verdict = grade(function(program), puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+        assert re.search(rf"{layers} \(again, at line \d+", verdict.costs_time), verdict.message
+
+
+# -- what the star's program does otherwise ------------------------------------------------------------------------------
+
+AFTER_BACKWARD = [
+    *AHEAD[:2],
+    ("        weight = await model.allgather(model.weights[layer], layer)\n", "        if layer < model.LAYERS - 1:\n            model.weights['full'] = await ahead\n"),
+    ("model.grad_activations.pop(layer + 1), weight)\n", "model.grad_activations.pop(layer + 1), model.weights.pop('full'))\n        if layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"),
+]  # fmt: skip
+STORED = [("            layer, model.activations.pop(layer)", "            layer, model.activations.pop(layer)"), ("        grad = await model.allreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.allreduce(model.grad_weights.pop(layer), layer)\n"), ("layer, grad, model.weights", "layer, model.grad_weights.pop(layer), model.weights"), ("        grad, model.grad_activations[layer] =", "        model.grad_weights[layer], model.grad_activations[layer] =")]  # fmt: skip
+PIECES_ONLY = ("model.allreduce", "model.scatterreduce")
+BEHIND = "rank 0 computes nothing while allgather(layer 4) is on its way, and then awaits {}(layer 5), which comes behind it: start it after that, beside update(layer 5)"
+UNDER_UPDATES = [
+    ("        if layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n", ""),
+    ("pop(layer), layer)\n", "pop(layer), layer)\n        if layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"),
+]  # fmt: skip
+
+
+def starred(name: str, *edits: tuple[str, str]) -> Verdict:
+    """The verdict on a right program of puzzle 3 that is not as fast or as small as its star."""
+    program = wrong("wsdp", name, *AFTER_BACKWARD, *STORED, *edits)
+    verdict = grade(function(program), "wsdp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.status == PASS, verdict.message
+    return verdict
+
+
+@pytest.mark.parametrize("verb, edits", [("allreduce", []), ("scatterreduce", [PIECES_ONLY])])
+def test_a_gather_before_a_sum_that_is_awaited_first_is_told_to_come_after_it(
+    verb: str, edits: list[tuple[str, str]]
+) -> None:
+    before = starred(f"gathered before {verb}", *edits)
+    assert BEHIND.format(verb) in before.costs_time and "Let backward come sooner" not in before.costs_memory
+    assert "all-reduce" not in before.costs_time and "reduce-scatter" not in before.costs_time, before.costs_time
+    after = starred(f"gathered after {verb}", *edits, *UNDER_UPDATES)
+    assert not after.costs_time, after.costs_time
+
+
+def test_weights_that_the_star_gathers_once_are_named() -> None:
+    verdict = grade(function(changed("wsdp", "as it is")), "wsdp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "the weight of layer 5 it gathers once, and keeps from forward to backward" in verdict.costs_time
+
+
+STAYS = """            grad, model.grad_activations[layer] = model.backward(
+                layer, inp, grad_out, model.weights[layer]
+            )
+"""
+FIRST_INPUT = "That one is what backward(layer 0) gives for the first input, which no layer has made"
+
+
+@pytest.mark.parametrize("edit", [("        del model.grad_activations[0]\n", ""), ("        del model.grad_activations[0]\n", "        model.grad_weights.pop(-1, None)\n")])  # fmt: skip
+def test_a_first_input_s_gradient_is_told_beside_one_that_is_read(edit: tuple[str, str]) -> None:
+    verdict = grade(function(changed("zero2", "it stays", edit)), "zero2", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert FIRST_INPUT in verdict.costs_memory and "Nothing needs them" not in verdict.costs_memory
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize(
     "row",
-    [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF],
+    [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF, *SHARES],
     ids=lambda row: f"{row.program.puzzle}: {row.program.name}",
 )
 def test_words_lead_to_the_fix(row: Row) -> None:

@@ -38,6 +38,7 @@ from .ordering import Ordering, ahead_elsewhere
 from .slowness import Slowness, run_twice, shares_of
 from .sources import (
     asks_again,
+    begins_later,
     below_a_rank,
     in_tasks,
     never_awaited,
@@ -126,7 +127,8 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return not_reached(problem, source) or error.fix
-    return below_a_rank(error.fix, source)
+    fix = below_a_rank(error.fix, source)
+    return fix + (begins_later(source) if problem.startswith("nothing is stored") else "")
 
 
 NOT_FINISHED = "the function is not finished yet"

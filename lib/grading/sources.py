@@ -171,6 +171,21 @@ def _is_verb(node: ast.AST, verbs: Set[str]) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in verbs
 
 
+def begins_later(source: str) -> str:
+    """Return, as the end of an answer, that a task of a program which nothing awaits begins later; an empty text where
+    there is none.
+
+    >>> begins_later("async def ddp(model):\\n    asyncio.create_task(back(3))")[:43]
+    '. Or is it for back(3) to do? A task begins'
+    """
+    for node in ast.walk(_parsed(source)):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="create_task"), args=[ast.Call() as call])):
+                begins = "A task begins only when the function that has made it awaits something, and goes on by turns"
+                return f". Or is it for {_shown(call)} to do? {begins}: await {_shown(call)} in place of create_task"
+    return ""
+
+
 # -- numbers of one size ----------------------------------------------------------------------------------------------
 
 

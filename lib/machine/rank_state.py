@@ -349,7 +349,7 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
         gathered = rank.log[rank.ended_at(tensor)].labels.kind
         return not_in_place(kind) if gathered == what else _one_piece_of_each(KINDS[gathered].word)
-    if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
+    if (kind, layer) == (ALLGATHER.kind, own) and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
     other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
     if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:

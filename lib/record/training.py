@@ -550,6 +550,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
+        if grad.total % weight.total:
+            again = f"the gradient is cut into {grad.total} pieces, and the weight into {weight.total}: cut it as the "
+            again += "weight, or leave it whole. Else "
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, again)
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather, "states_sharded": cover}
         if weight.is_whole():
