@@ -287,6 +287,35 @@ SHARES = [
     Row(changed("wsdp", "a task for the gather", ("async def wsdp", HELPER.lstrip()), (GATHERED + "        model", "        asyncio.create_task(fetch(model, layer))\n        model"), ("model.activations[layer], weight)", "model.activations[layer], model.weights.pop('whole'))")), (IN_PLACE.format("fetch(model, layer)"),)),
 ]  # fmt: skip
 
+BY_ONE_NAME = [("grad, model.grad_activations[layer] =", "model.grad_weights[layer], model.grad_activations[layer] ="), ("grad = await model.allreduce(grad, layer)", "grad = await model.allreduce(model.grad_weights['g'], layer)")]  # fmt: skip
+IS_IT_MEANT = "only model.grad_weights[5] is there, that of layer 5: is it meant?"
+CLEARED = "was there and was taken out by model.grad_weights.clear()"
+GOES_ON = "model.update(0, ...) has run, and gives the new weight and the new state: go on with what it gives"
+NO_LAYERS = "model.LAYERS // model.RANKS would be 0 here, 4 // 16"
+EMPTY = [("stages = model.RANKS // model.BATCHES", "stages = model.RANKS // model.BATCHES\n    mine = list(range(model.rank * (model.LAYERS // model.RANKS), (model.rank + 1) * (model.LAYERS // model.RANKS)))"), ("first, last = stage * share, (stage + 1) * share - 1", "first, last = mine[0], mine[-1]")]  # fmt: skip
+UPDATED = "piece, model.opt_states[layer] = model.update("
+SHARES += [
+    Row(wrong("wsdp", "a gradient by another name", *BY_ONE_NAME), (IS_IT_MEANT,), ("nothing was stored there",)),
+    Row(changed("wsdp", "a gradient by another name", *BY_ONE_NAME), (IS_IT_MEANT,), ("nothing was stored there",)),
+    Row(changed("zero2", "sums that are cleared away", ("        del model.grad_activations[0]\n", "        del model.grad_activations[0]\n        model.grad_weights.clear()\n"), ("so_far = model.grad_weights.get(layer)", "so_far = model.grad_weights[layer] if mb >= model.RANKS else None")), (CLEARED,), ("store the first gradient",)),
+    Row(wrong("zero2", "sums that are cleared away", ("        del model.grad_activations[mb, 0]\n", "        del model.grad_activations[mb, 0]\n    model.grad_weights.clear()\n")), (CLEARED,), ("before that",)),
+    Row(changed("zero2", "the new piece is dropped", (UPDATED, UPDATED.replace("piece", "_"))), (GOES_ON,), ("store it to keep it",)),
+    Row(wrong("zero2", "the old piece is gathered", ("        weight, model.opt_states[layer] = model.update(", "        old = model.weights[layer].shard(model.rank, model.RANKS)\n        weight, model.opt_states[layer] = model.update("), ("model.weights.pop(layer).shard(model.rank, model.RANKS), model", "old, model"), ("model.allgather(weight, layer)", "model.allgather(old, layer)")), (GOES_ON,), ("store it to keep it",)),
+    Row(changed("pipeline_fsdp", "the first of no layers", *EMPTY), (NO_LAYERS,), ("count from 0",)),
+    Row(wrong("pipeline_fsdp", "the first of no layers", ("per = model.LAYERS // 4", "per = model.LAYERS // model.RANKS"), ("first, last = stage * per, (stage + 1) * per - 1", "mine = range(stage * per, (stage + 1) * per)\n    first, last = mine[0], mine[-1]")), (NO_LAYERS,), ("count from 0",)),
+    Row(changed("wsdp", "shards counted from 1", ("layer, model.rank, model.RANKS", "layer, model.rank + 1, model.RANKS")), ("equal pieces, counted from 0",)),
+]  # fmt: skip
+
+
+def test_a_call_that_differs_is_shown_where_it_is_made() -> None:
+    edit = (
+        "if layer < model.LAYERS - 1:\n            ahead",
+        "if layer < model.LAYERS - 1 - (model.rank > 0):\n            ahead",
+    )
+    program = wrong("wsdp", "one call less on some ranks", *AHEAD, edit)
+    message = check_words(Row(program, ("rank 0 calls allgather(layer 5) where rank 1 calls",))).message
+    assert re.search(r"at: +line \d+ of .*ahead = model.allgather", message), message
+
 
 def test_the_line_that_gathers_again_at_once_is_shown() -> None:
     again = GATHERED.replace("weight = ", "") + GATHERED

@@ -67,6 +67,7 @@ class Missing(Origins):
 
         steps = self._of_steps(key)
         taken = self._taken_out(key)
+        meant = taken if key in self._cleared else meant
         if meant and taken and self._of_key(key) is None:
             taken += f". Or is it model.{self._name}[{written(near)}]?"
             meant = ""  # a name that was there itself, and does not stand for the beginning of another key
@@ -148,7 +149,7 @@ class Missing(Origins):
                 return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
         if adapter := self._adapter_there(key):
             return adapter
-        if self._name == "grad_weights" and (started := self._never_awaited(key)):
+        if self._name == "grad_weights" and (started := self._never_awaited(key) or self._only_gradient(key)):
             return started
         own_name = self._name == "weights" and (isinstance(key, str) or words_of(key))
         if own_name and (elsewhere := self._simulator.gathered_elsewhere(self._rank)):
@@ -162,6 +163,15 @@ class Missing(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _only_gradient(self, key: Hashable) -> str:
+        """Return which gradient is the only one that is there, under a layer, where one is looked for by a name alone;
+        or an empty text."""
+        own = next(iter(self)) if len(self) == 1 and isinstance(key, str) and key not in self._gone else None
+        if type(own) is not int:
+            return ""
+        there = f"only model.{self._name}[{own}] is there, that of layer {self[own]._token.labels.layer}"
+        return f"{there}: is it meant? A sum is looked for only after its first summand is stored, as it is"
 
     def _next_gradient(self, key: Hashable) -> str:
         """Return that what the next backward of this rank reads is there under another key; or an empty text."""

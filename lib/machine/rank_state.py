@@ -312,6 +312,11 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if where.operation == "set_final_weight" and not tensor.labels.step:
         fix = "this is not the weight that model.update gives; set that: "
         return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
+    if (kind, layer) == (UPDATE, own) and what in ("Weight", "OptState") and not tensor.labels.step:
+        fix = (
+            f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
+        )
+        return f"{fix}weight, opt_state = model.update({own}, ...)"
     twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
     if twice and (cut := rank.cut_again(tensor.labels)):
         return cut

@@ -80,7 +80,7 @@ FIRST_AND_LAST = (
 
 def loading(verb: str) -> str:
     """Return how a piece is loaded, with what its numbers mean."""
-    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
+    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces, counted from 0"
 
 
 def new_simulator(

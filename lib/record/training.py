@@ -593,6 +593,7 @@ def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
     if not gather or not weight.is_whole() or not rank.has_gathered(weight):
         return gather
     ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
+    ahead += ", which the next turn awaits"
     return f"{gather}; or {ahead}"
 
 
