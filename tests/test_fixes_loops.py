@@ -308,12 +308,9 @@ SHARES += [
 
 
 def test_a_call_that_differs_is_shown_where_it_is_made() -> None:
-    edit = (
-        "if layer < model.LAYERS - 1:\n            ahead",
-        "if layer < model.LAYERS - 1 - (model.rank > 0):\n            ahead",
-    )
-    program = wrong("wsdp", "one call less on some ranks", *AHEAD, edit)
-    message = check_words(Row(program, ("rank 0 calls allgather(layer 5) where rank 1 calls",))).message
+    edit = ("            ahead = model.allgather(model.weights[layer + 1], layer + 1)", "            turn = layer + 1 + (layer == 0 < model.rank)\n            ahead = model.allgather(model.weights[turn], turn)")  # fmt: skip
+    program = wrong("wsdp", "another call on some ranks", *AHEAD, edit)
+    message = check_words(Row(program, ("rank 0 calls allgather(layer 1) where rank 1 calls",))).message
     assert re.search(r"at: +line \d+ of .*ahead = model.allgather", message), message
 
 
