@@ -306,6 +306,54 @@ SHARES += [
     Row(changed("wsdp", "shards counted from 1", ("layer, model.rank, model.RANKS", "layer, model.rank + 1, model.RANKS")), ("equal pieces, counted from 0",)),
 ]  # fmt: skip
 
+EMPTY_SHARE = (
+    "have run no micro-batch by then: is a share of the batch empty? There are 8 for 4 ranks, so give each rank some"
+)
+NOT_SUMMED = "layer 0 has not been updated, and model.scatterreduce(..., 0) of micro-batch 4 was started on this rank, and never awaited"
+LAST_TURN = """
+async def zero2(model: Model) -> Model:
+    for i in range(model.LAYERS):
+        model.weights[i], state = model.load_weights(i)
+        model.opt_states[i] = state.shard(model.rank, model.RANKS)
+
+    async def arrive(i, call, mb):
+        grad = await call
+        model.grad_weights[i] = model.grad_weights[i] + grad if i in model.grad_weights else grad
+        if mb >= model.RANKS:
+            piece = model.weights.pop(i).shard(model.rank, model.RANKS)
+            model.weights[i], model.opt_states[i] = model.update(i, model.grad_weights.pop(i), piece, model.opt_states[i])
+
+    for mb in range(model.rank, model.BATCHES, model.RANKS):
+        model.activations[0] = model.get_activation([mb])
+        for i in range(model.LAYERS):
+            model.activations[i + 1] = model.forward(i, model.activations[i], model.weights[i])
+        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+        before = None
+        for i in reversed(range(model.LAYERS)):
+            grad, model.grad_activations[i] = model.backward(i, model.activations.pop(i), model.grad_activations.pop(i + 1), model.weights[i])
+            now = i, model.scatterreduce(grad, i), mb
+            if before:
+                await arrive(*before)
+            before = now
+        if mb < model.RANKS:
+            await arrive(*before)
+    for i in range(model.LAYERS):
+        model.weights[i] = await model.allgather(model.weights.pop(i), i)
+        model.set_final_weight(i, model.weights[i])
+    return model
+"""
+GATHERS_IN_TURN = (
+    "    for i in range(model.LAYERS):\n        model.weights[i] = await model.allgather(model.weights.pop(i), i)\n"
+)
+AT_ONCE = "    calls = [model.allgather(model.weights.pop(i), i) for i in range(model.LAYERS)]\n    for i, call in enumerate(calls):\n        model.weights[i] = await call\n"
+BY_FOURS = LAST_TURN.replace("range(model.rank, model.BATCHES, model.RANKS)", "range(4 * model.rank, min(4 * model.rank + 4, model.BATCHES))").replace("        if mb < model.RANKS:\n            await", "        await")  # fmt: skip
+SHARES += [
+    Row(whole("zero2", "two ranks have nothing to do", BY_FOURS), (EMPTY_SHARE,), ("a condition above it",)),
+    Row(whole("zero2", "two ranks have nothing to do, gathers at once", BY_FOURS.replace(GATHERS_IN_TURN, AT_ONCE)), (EMPTY_SHARE,), ("a condition above it",)),
+    Row(whole("zero2", "the last sum of all is lost", LAST_TURN), (NOT_SUMMED,), ("each rank has all of the weight",)),
+    Row(whole("zero2", "the last sum of all is lost, gathers at once", LAST_TURN.replace(GATHERS_IN_TURN, AT_ONCE)), (NOT_SUMMED,), ("each rank has all of the weight",)),
+]  # fmt: skip
+
 
 def test_a_call_that_differs_is_shown_where_it_is_made() -> None:
     edit = ("            ahead = model.allgather(model.weights[layer + 1], layer + 1)", "            turn = layer + 1 + (layer == 0 < model.rank)\n            ahead = model.allgather(model.weights[turn], turn)")  # fmt: skip

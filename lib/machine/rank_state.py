@@ -349,7 +349,7 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and tensor.since < 0 and sent:
         back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
         return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
-    loaded = rank._loaded_piece(own, tensor.labels.adapter)
+    loaded = rank.loaded_piece(own, tensor.labels.adapter)
     of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
     if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
         gathered = rank.log[rank.ended_at(tensor)].labels.kind

@@ -118,7 +118,10 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):
-        return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
+        return (
+            "",
+            "a share is 0 at this size: there may be fewer layers or micro-batches than ranks, or a // is turned round",
+        )
     if isinstance(error, UnboundLocalError):
         some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was; and "
         some += "if a collective gives it, every rank of the group calls that, below no `if` of a rank"
