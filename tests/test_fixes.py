@@ -68,7 +68,10 @@ async def wsdp(model: Model) -> Model:
             "the same micro-batch twice",
             ("range(model.rank, model.BATCHES, model.RANKS)", "[model.rank, model.rank]"),
         ),
-        ("this rank has done that one already", "range(model.rank, model.BATCHES, model.RANKS)"),
+        (
+            "this rank has taken micro-batch 0 through all layers and back already",
+            "range(model.rank, model.BATCHES, model.RANKS)",
+        ),
     ),
     Row(
         changed(

@@ -607,7 +607,7 @@ ROWS += [
                 'whole = await model.allgather(acts.pop(("kv", layer + 1)), layer)',
             ),
         ),
-        ("there is no layer 8: LAYERS is 8, and the last one is 7",),
+        ("there is no layer 8: LAYERS is 8, and the last layer is 7",),
     ),
     Row(
         changed(

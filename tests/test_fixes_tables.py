@@ -201,7 +201,7 @@ ROWS = [
             ("if n < last:\n                model.grad", "if True:\n                model.grad"),
         ),
         (
-            "model.loss has made the gradient of the output of layer 3 on rank 3, and no rank sends it: receive none for layer 3",
+            "model.loss has made the gradient of the output of layer 3 on rank 3, which needs no message: receive one only for a layer whose next one is on another rank",
         ),
         ("below no `if` of a rank",),
     ),
@@ -213,7 +213,7 @@ ROWS = [
             ("m.receive(src=m.rank + 4)", "m.receive(src=(m.rank + 4) % m.RANKS)"),
         ),
         (
-            "model.loss has made the gradient of the output of layer 3 on rank 12, and no rank sends it: receive none for layer 3",
+            "model.loss has made the gradient of the output of layer 3 on rank 12, which needs no message: receive one only for a layer whose next one is on another rank",
         ),
         ("below no `if` of a rank",),
     ),
@@ -254,7 +254,7 @@ ROWS = [
     Row(
         wrong(WORKER, "gradients sent from all layers but 0", ("if layer == self.layers[0] and layer:", "if layer:")),
         (
-            "Layer 6 is on this rank, too, and backward(6, ...) reads it: keep it stored, as only what the backward of a stage's first layer gives is sent to rank 8",
+            "it was sent to rank 8: layer 6 has run on this rank, too, and its backward reads it here. Send what comes last, of backward(6, ...)",
         ),
         ("so send it once",),
     ),
@@ -264,7 +264,9 @@ ROWS = [
             "gradients sent from the last layer of a stage",
             ("if l == own[0] and stage:", "if l == own[-1] and stage:"),
         ),
-        ("Layer 6 is on this rank, too, and backward(6, ...) reads it: keep it stored",),
+        (
+            "layer 6 has run on this rank, too, and its backward reads it here. Send what comes last, of backward(6, ...)",
+        ),
         ("so send it once",),
     ),
     Row(

@@ -198,11 +198,18 @@ def _unread(unread: Sequence[Held]) -> str:
     groups = _listed(_counted(group.number, group.what) for group in holdings(unread))
     stores = dict.fromkeys(KINDS[held.labels.kind].store for held in unread if held.labels is not None)
     pops = _listed(f"model.{store}.pop(...)" for store in stores)
-    labels = [held.labels for held in unread if held.labels is not None]
-    if labels and all((one.kind, one.layer) == ("ActivationGrad", -1) for one in labels):
-        first = "that is what backward(layer 0) gives for the first input, which no layer has made"
-        return f"{groups} that nothing reads: {first}; do not store it, or del it right after that backward"
+    if first := _first_inputs(unread):
+        return f"{groups} that nothing reads: that is {first}"
     return f"{groups} that nothing reads again: take each tensor out as you use it last, {pops}"
+
+
+def _first_inputs(unread: Sequence[Held]) -> str:
+    """Return what to do about gradients of first inputs, where these are all that is ``unread``, or an empty text."""
+    labels = [held.labels for held in unread if held.labels is not None]
+    if not labels or any((one.kind, one.layer) != ("ActivationGrad", -1) for one in labels):
+        return ""
+    first = "what backward(layer 0) gives for the first input, which no layer has made"
+    return f"{first}; do not store it, or del it right after that backward"
 
 
 class Excess:
@@ -445,7 +452,9 @@ class Excess:
         if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
-            return self._other_than_the_first_input()
+            return self._other_than_this()
+        if kind == "ActivationGrad" and (first := self._other_than_this()):
+            return first
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
 
     def _uneven(self) -> str:
@@ -460,8 +469,9 @@ class Excess:
         waits = f"messages wait for it, since rank {most} attends for {long}, and rank {least} for {short}"
         return f"{waits}: give all ranks the same work."
 
-    def _other_than_the_first_input(self) -> str:
-        """Return what to do where it is the first input that is held besides, which the last backward of all reads."""
+    def _other_than_this(self) -> str:
+        """Return what to do where it is the first input that is held besides, which the last backward of all reads, or
+        a gradient that is needed as long, while calls are on their way; or an empty text."""
         if not self.calls:
             return ""
         need = "that one is needed until then, so let something else go first: "
@@ -481,9 +491,13 @@ class Excess:
             return "await it before the work that goes on beside it, or let that work need less."
         fewer = "so that fewer are on their way at a time."
         if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
+            task = (
+                "a task goes on only while the function that has made it awaits something: await an earlier one after "
+            )
+            if len({self.events[place].kind for place in self.calls}) > 1:
+                return f"{task}each backward, {fewer}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-            made += " A task goes on only while the function that has made it awaits something: await an earlier one "
-            return f"{made}after each backward."
+            return f"{made} {task[0].upper()}{task[1:]}each backward."
         return f"await a call before the next one is made, {fewer}"
 
     def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:
@@ -496,7 +510,13 @@ class Excess:
                 return f"{said}gather a weight where it is read, and again for its backward."
             return f"{said}take out the others as you use them last, {pop}"
         if held.last is None:
+            unread = [one for one in self.rows if is_unread(one, self.peak)]
+            if first := _first_inputs(unread):
+                return f"{'that one' if len(unread) < len(self.rows) else 'it'} is {first}."
             them = "it" if self.number == 1 else "them"
+            if len(unread) < len(self.rows):
+                them = f"those{self._numbers(unread)} that nothing reads"
+                return f"do not store {them}, or {at_once}."
             return f"nothing needs {them}: do not store {them}, or {at_once}."
         return f"take each tensor out as you use it last, {pop}"
 

@@ -183,7 +183,8 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     check_features(outcome, puzzle, watch)
     if not proved:
         try:
-            fitting(puzzle, check_finals)(outcome.final_states, size.get("train", TRAINED[0]))
+            train = size.get("train", TRAINED[0])
+            fitting(puzzle, check_finals)(outcome.final_states, train, layers_back=outcome.layers_back)
         except PuzzleError as error:
             if WRONG_VALUE in str(error):
                 error.fix = without_adapter(outcome) or error.fix
@@ -434,13 +435,19 @@ def _line_at(watch: Watch | None, size: Size, rank: int, place: int) -> str:
 
 
 def _line_about(error: PuzzleError, outcome: Outcome, size: Size, watch: Watch | None) -> str:
-    """Return the learner's line of the operation that an error of a whole run is about, or an empty text."""
-    rank = error.place.rank
-    if error.about is None or rank is None:
+    """Return the learner's line of the operation that an error of a whole run is about, or an empty text: the last of
+    those that ``error.about`` names, or the one at the moment that its place names."""
+    place = error.place
+    if place.rank is None or (error.about is None and place.tick is None):
         return ""
-    own = [event for event in outcome.events if event.rank == rank]
-    places = [at for at, event in enumerate(own) if (event.kind, event.layer) == error.about]
-    return _line_at(watch, size, rank, places[-1]) if places else ""
+    which = error.about or (place.operation, place.layer)
+    own = [event for event in outcome.events if event.rank == place.rank]
+    places = [
+        at
+        for at, event in enumerate(own)
+        if (event.kind, event.layer) == which and (error.about is not None or event.issued == place.tick)
+    ]
+    return _line_at(watch, size, place.rank, places[-1]) if places else ""
 
 
 def _lines_of(watch: Watch | None, size: Size, rank: int) -> Sequence[str]:

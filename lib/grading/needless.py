@@ -194,6 +194,26 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
     return ""
 
 
+def behind_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]) -> str:
+    """Return which of these gathers of weights is on its way while its rank computes nothing, before another collective
+    that is awaited first, and beside which computation after that it could be; or an empty text."""
+    for call in calls:
+        own = ranks[call.rank]
+        computed = [one for one in own if one.stream == "compute" and one.length]
+        then = next((one for one in computed if one.start >= call.end - NEARLY), None)
+        idle = all(one.end <= call.start + NEARLY or one.start >= call.end - NEARLY for one in computed)
+        if not idle or then is None or then.layer == call.layer or _is_awaited(own, call, then):
+            continue
+        later = [one for one in own if one.stream == "collective" and one.length and one.start >= call.end - NEARLY]
+        if (behind := next((one for one in later if one.end <= then.start + NEARLY), None)) is not None:
+            first, beside = show_call(behind.kind, behind.layer), show_call(then.kind, then.layer)
+            said = (
+                f"rank {call.rank} computes nothing while {show_call(call.kind, call.layer)} is on its way, and then "
+            )
+            return f"{said}awaits {first}, which comes behind it: start it after that, beside {beside}"
+    return ""
+
+
 def messages_in_words(
     events: Collection[Event], on_chain: Sequence[Event], line: Callable[[Event, int], str]
 ) -> Told | None:

@@ -31,6 +31,7 @@ from ..record.waiting import NEARLY, Waiting
 from .holding import runs_all
 from .needless import (
     Told,
+    behind_in_words,
     beside_in_words,
     by_rank,
     early_receive,
@@ -163,6 +164,9 @@ class Slowness:
         self.outcome, self.puzzle, self.goal, self.unit = outcome, puzzle, goal, puzzle.unit
         self.done, self.known = efforts(outcome), solution_work(puzzle, goal)
         self.chain, self.their_chain = chain_efforts(chain), solution_chain(puzzle, goal)
+        if any(self._costs_no_more(*which, own) for which, own in self.done.items()):
+            pieces = self.their_chain.get(word_of(SCATTERREDUCE.kind), Effort(0, 0.0))
+            self.their_chain = {**self.their_chain, word_of(ALLREDUCE.kind): pieces}
         self.in_order = chain.events  # of the longest chain
         self.events_on_chain = {*chain.events}
         self.order = Ordering(outcome, puzzle, goal)
@@ -243,7 +247,7 @@ class Slowness:
         for kind in [*in_stream("collective", "message"), *in_stream("compute")]:
             for across in (True, False):
                 own, ours = self.done.get((kind, across)), self.known.get((kind, across), Effort(0, 0.0))
-                if own is None:
+                if own is None or self._costs_no_more(kind, across, own):
                     continue
                 if own.times > ours.times or own.ticks > ours.ticks * (1 + LEAST):
                     self.named.add(word_of(kind))
@@ -262,7 +266,10 @@ class Slowness:
                     once = self._sum_of_each(kind, own.times, ours.times)
                     which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
                     home = self._home_again(first) if kind == SEND.kind else ""
-                    yield compared + (once or which or home or self._of_first_input(kind) or self._piece_only(kind))
+                    kept = self._kept_from_forward(kind)
+                    yield compared + (
+                        once or which or kept or home or self._of_first_input(kind) or self._piece_only(kind)
+                    )
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
                     named = self._times(kind, across, own.times)
@@ -270,6 +277,15 @@ class Slowness:
                     named += " of whole gradients," if whole else ""
                     named += f" of {each[0]} {self.unit.name} each, those of the {self.goal} take {each[1]}"
                     yield named + PIECES * whole + self._uneven(kind) + self._queries_go_round(kind)
+
+    def _costs_no_more(self, kind: str, across: bool, own: Effort) -> bool:
+        """Return whether these are whole sums of gradients in place of as many sums of pieces, which would take as long
+        as they do."""
+        pieces = self.known.get((SCATTERREDUCE.kind, across), Effort(0, 0.0))
+        done = self.done.get((SCATTERREDUCE.kind, across), Effort(0, 0.0))
+        if kind != ALLREDUCE.kind or (kind, across) in self.known:
+            return False
+        return own.times + done.times == pieces.times and own.ticks + done.ticks <= pieces.ticks + NEARLY
 
     def _pipelines(self, own: int, ours: int) -> str:
         """Return how many micro-batches a pipeline has beside those of the goal's program, as so many losses say."""
@@ -310,6 +326,8 @@ class Slowness:
         own = [event for event in self.outcome.events if event.rank == rank]
         places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
         lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
+        if len(lines) > MOST_LINES:
+            lines = self._again_at_once(rank, own, {(kind, *call) for call in more}, sum(more.values()))
         at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
         which, done = self._of(more), calls_of(self.outcome.events)
         left = [call[1:] for call in known if call[0] == kind and call not in done]
@@ -333,6 +351,27 @@ class Slowness:
         if kind == ALLGATHER.kind and [*more] == [("ActivationGrad", self.outcome.layers - 1)] and not left:
             said += ": model.loss gives each rank all of that gradient, so leave out its cut and its gather"
         return said
+
+    def _again_at_once(
+        self, rank: int, own: Sequence[Event], calls: Collection[tuple[str, str, int]], times: int
+    ) -> list[str]:
+        """Return the line of a rank that makes each of these calls again right after the same one, ``times`` times; or
+        nothing. ``own``: its events."""
+        places = [at for at, event in enumerate(own) if event.stream == "collective"]
+        known = [(own[at].kind, own[at].tensor, own[at].layer) for at in places]
+        again = [at for at, one, before in zip(places[1:], known[1:], known, strict=False) if one == before in calls]
+        counts = Counter(line for at in again for line in self.lines_at(rank, [at]) if line)
+        return [f"again, at {line}" for line, number in counts.items() if number == times][:1]
+
+    def _kept_from_forward(self, kind: str) -> str:
+        """Return which weights the goal's program gathers once, and this one twice, where nothing else is gathered more
+        often; or an empty text."""
+        known, done = solution_calls(self.puzzle, self.goal), calls_of(self.outcome.events)
+        more = {call for call, times in done.items() if call[0] == kind and times > known.get(call, 0)}
+        twice = {layer for verb, tensor, layer in more if tensor == "Weight" and known.get((verb, tensor, layer)) == 1}
+        if kind != ALLGATHER.kind or not twice or len(twice) < len(more) or any(done[call] != 2 for call in more):
+            return ""
+        return f": the weight of {numbered('layer', twice)} it gathers once, and keeps from forward to backward"
 
     @staticmethod
     def _of(calls: Collection[tuple[str, int]]) -> str:
@@ -449,6 +488,9 @@ class Slowness:
         """Yield the communication that the goal's program has, and this one has not."""
         for (kind, across), ours in self.known.items():
             own = self.done.get((kind, across), Effort(0, 0.0)).times
+            whole = self.done.get((ALLREDUCE.kind, across))
+            if kind == SCATTERREDUCE.kind and whole and self._costs_no_more(ALLREDUCE.kind, across, whole):
+                continue
             if (kind in in_stream("collective") and own < ours.times) or (OPERATIONS[kind].trains and not own):
                 yield self._times(kind, across, ours.times) + f" (this one {own})" * bool(own)
 
@@ -542,6 +584,8 @@ class Slowness:
                 return of_sums
             weights = [one for one in self.in_order if one.kind == kind and one.tensor == "Weight" and one.length]
             ahead = "make the call before the work that does not need its result, and await it where it is needed"
+            if behind := behind_in_words(by_rank(self.outcome.events), weights):
+                return behind
             if self._gathers_for_use(kind):
                 ahead = "gather the next layer's weight before the work of this one"
             beside = beside_in_words(by_rank(self.outcome.events), weights)

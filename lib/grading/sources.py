@@ -274,9 +274,10 @@ def _numbers_of_ranks(source: str, ranks: int) -> str:
 
 def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     """Return what to write in place of a share of the layers that is 0 at the puzzle's own size, as there are fewer
-    layers than what they are divided by, in a program that hangs; or an empty text."""
+    layers than what they are divided by, in a program that hangs, or asks for one of no layers; or an empty text."""
     size = puzzle.size
-    stuck = str(getattr(error, "problem", "")).startswith("deadlock")  # from a shell it comes as a plain PuzzleError
+    problem = str(getattr(error, "problem", ""))  # from a shell it comes as a plain PuzzleError
+    stuck = problem.startswith("deadlock") or problem.endswith("index out of range")
     tree = _parsed(source if stuck else "")
     known = {f"model.{name.upper()}": size[name] for name in ("ranks", "layers", "batches")}
     all_layers = {"model.LAYERS"}  # and what else stands for them

@@ -69,6 +69,7 @@ class Missing(Origins):
 
         steps = self._of_steps(key)
         taken = self._taken_out(key)
+        meant = taken if key in self._cleared else meant
         if meant and taken and self._of_key(key) is None:
             taken += f". Or is it model.{self._name}[{written(near)}]?"
             meant = ""  # a name that was there itself, and does not stand for the beginning of another key
@@ -139,8 +140,10 @@ class Missing(Origins):
     def _in_plain_words(self, key: Hashable) -> str:
         """Return what to do about a key under which nothing is stored, where no more is known of it."""
         top = self._rank.layers - 1
-        if isinstance(key, tuple) and key[-1:] == (top + 1,) and words_of(key) and (*key[:-1], top) in self:
-            return f"there is no layer {top + 1}: LAYERS is {top + 1}, and the last one is {top}"
+        if isinstance(key, tuple) and words_of(key):
+            beyond = {(top + 1,): top, (-1,): 0}.get(key[-1:])
+            if beyond is not None and (*key[:-1], beyond) in self:
+                return self._no_layer(key[-1])
         parts = {*key} if isinstance(key, tuple) and words_of(key) else set()
         for other, tensor in self.items() if parts else ():
             labels = tensor._token.labels
@@ -149,9 +152,13 @@ class Missing(Origins):
                 return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
         if adapter := self._adapter_there(key):
             return adapter
+        if self._name == "grad_weights" and (started := self._never_awaited(key) or self._only_gradient(key)):
+            return started
         own_name = self._name == "weights" and (isinstance(key, str) or words_of(key))
         if own_name and (elsewhere := self._simulator.gathered_elsewhere(self._rank)):
             return elsewhere
+        if self._of_key(key) is None and (there := self._next_gradient(key) or self._left_lying(key)):
+            return there
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         if self._name == "grad_activations" and isinstance(key, str):
@@ -159,6 +166,45 @@ class Missing(Origins):
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"
         return plain
+
+    def _only_gradient(self, key: Hashable) -> str:
+        """Return which gradient is the only one that is there, under a layer, where one is looked for by a name alone;
+        or an empty text."""
+        own = next(iter(self)) if len(self) == 1 and isinstance(key, str) and key not in self._gone else None
+        if type(own) is not int:
+            return ""
+        there = f"only model.{self._name}[{own}] is there, that of layer {self[own]._token.labels.layer}"
+        return f"{there}: is it meant? A sum is looked for only after its first summand is stored, as it is"
+
+    def _next_gradient(self, key: Hashable) -> str:
+        """Return that what the next backward of this rank reads is there under another key; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        left = [one for one in self._layers_run() if not simulator.has_run(rank, BACKWARD.kind, one)]
+        for other, tensor in self.items() if self._name == "grad_activations" and left else ():
+            if (labels := tensor._token.labels).layer == left[-1] and len(self) == 1:
+                there = f"the gradient that backward({labels.layer}, ...) reads is there under another key"
+                return (
+                    f"{there}, model.{self._name}[{written(other)}]: store it as [{written(key)}], or look for it there"
+                )
+        return ""
+
+    def _left_lying(self, key: Hashable) -> str:
+        """Return which message with such a tensor has been sent to this rank, and not received; or an empty text."""
+        kind, layers = ACTIVATIONS.get(self._name, ""), range(self._rank.layers)
+        for layer in layers if kind == "Activation" else layers[::-1] if kind else ():
+            if there := self._simulator.not_received(self._rank, kind, layer):
+                own = f"store it as model.{self._name}[{written(key)}]. Does a condition leave that receive out?"
+                return f"{there}, and {own}"
+        return ""
+
+    def _never_awaited(self, key: Hashable) -> str:
+        """Return which sum was started for a layer that a key with a name has, and was never awaited; or nothing."""
+        layers = [one for one in key if type(one) is int] if isinstance(key, tuple) and words_of(key) else []
+        for layer in layers if key not in self._gone else ():
+            if started := self._simulator.unawaited(self._rank, "WeightGrad", layer):
+                own = f"await it before this, and store what it gives, model.grad_weights[{written(key)}]"
+                return f"{started}: {own}"
+        return ""
 
     def _not_come(self, key: Hashable) -> str:
         """Return that a receive has not brought what the rank has looked for before it, or an empty text."""
@@ -274,9 +320,8 @@ class Missing(Origins):
             return f"{there}, as attend({labels.layer}, ...) has read it: the next keys are to come, {came}, {again}"
         if labels.kind == "Weight" and not self._of_key(key) and labels.is_whole() and verb == ALLGATHER.kind:
             gathered = f"model.weights[{written(key)}] = await model.{verb}(model.weights[layer], layer)"
-            return (
-                f"the whole weight of layer {labels.layer} was there, and was taken out: gather each anew, {gathered}"
-            )
+            fix = f"the whole weight of layer {labels.layer} was there, and was taken out: gather each anew, {gathered}"
+            return fix + self._was_replaced(key, labels.layer)
         if to is not None and labels.kind == "KeysValuesGrad":
             came = f"model.{self._name}[{written(key)}] = await model.receive(...)"
             return f"{there}{went}: what has come round so far from the other side of the ring is next there, {came}"
@@ -295,6 +340,16 @@ class Missing(Origins):
             )
         there += went * bool(to is not None or verb)
         return f"{there}: model.{self._name}[{written(key)}] without pop keeps it to its last use"
+
+    def _was_replaced(self, key: Hashable, layer: int) -> str:
+        """Return, as the end of a sentence, what to do where the weight of a ``layer`` was stored last under a name,
+        and the backward that is next reads that of another one; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        left = [one for one in self._layers_run() if not simulator.has_run(rank, BACKWARD.kind, one)]
+        if not left or left[-1] == layer or simulator.has_run(rank, FORWARD.kind, layer):
+            return ""
+        own = f"then each needs a key of its own, model.weights[{written(key)}, layer]"
+        return f". Or was that of layer {left[-1]} to be kept there from its forward on? Others took its place: {own}"
 
     def _beside(self, key: Hashable) -> str:
         """Return that another task of this rank may be about to make what is looked for, where it is for this rank to

@@ -11,7 +11,7 @@ from ..machine.interface import AnySimulator, RankHandle
 from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.shards import NONE
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, votes_for_batches
 from .tensors import FIRST
 
@@ -133,7 +133,7 @@ class Origins(dict[Hashable, Any]):
         layer, batches = meant
         last = rank.layers - (name not in ACTIVATIONS)
         if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
-            return f"there is no layer {layer}: LAYERS is {rank.layers}, and the last layer is {rank.layers - 1}"
+            return self._no_layer(layer)
         if name in ACTIVATIONS:
             return self._made_here(name, layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
@@ -149,6 +149,16 @@ class Origins(dict[Hashable, Any]):
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
         return ""
+
+    def _no_layer(self, layer: int) -> str:
+        """Return that there is no such layer, and in the backward pass which one comes next."""
+        top = self._rank.layers - 1
+        if layer < 0:
+            return f"there is no layer {layer}: the first one is layer 0, and layers go up to {top}"
+        none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
+        back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
+        down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
+        return none + down * (back and self._name == "weights")
 
     def _first_sum(self, layer: int) -> str:
         """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
@@ -270,6 +280,16 @@ class Origins(dict[Hashable, Any]):
         high = "" if other is None or backward else self._one_too_high(made, batches, sent=True)
         if high and not simulator.has_loaded(rank, layer):
             return f"{call} gave it, and it was sent to rank {other}, which runs layer {layer}. {high}"
+        if other is not None and backward and layer == rank.layers and simulator.has_loaded(rank, layer - 1):
+            own = f"model.{name}[{self._first_key(layer, batches)}] = model.{call}"
+            goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
+            only = "only what that gives for its input is sent"
+            return f"{call} gave it, and it was sent to rank {other}. {goes}: {only}"
+        if other is not None and backward and (lowest := self._lowest_below(layer, batches)) < layer:
+            sent = (
+                f"{call} gave it, and it was sent to rank {other}: layer {layer - 1} has run on this rank, too, and its"
+            )
+            return f"{sent} backward reads it here. Send what comes last, of backward({lowest}, ...)"
         if other is not None:
             sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
             back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
@@ -277,16 +297,6 @@ class Origins(dict[Hashable, Any]):
                 back += (
                     f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
                 )
-            if backward and layer == rank.layers:
-                own = f"model.{name}[{self._first_key(layer, batches)}] = model.{call}"
-                goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
-                only = "only what that gives for its input is sent"
-                return f"{call} gave it, and it was sent to rank {other}. {goes}: {only}"
-            left = simulator.has_run(rank, FORWARD.kind, layer - 1) - simulator.has_run(rank, BACKWARD.kind, layer - 1)
-            if backward and left and batches <= left:
-                here = f"{call} gave it, and it was sent to rank {other}. Layer {layer - 1} is on this rank, too, and "
-                first = f"only what the backward of a stage's first layer gives is sent to rank {other}"
-                return f"{here}backward({layer - 1}, ...) reads it: keep it stored, as {first}"
             updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
             return sent + updated * (len(done) == rank.batches) if backward else sent + back
         if again := self._of_several(name, layer, done, made) if not batches else "":
@@ -316,12 +326,30 @@ class Origins(dict[Hashable, Any]):
                 f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
                 f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
             )
+        gone_back = simulator.has_run(rank, BACKWARD.kind, layer)
+        if not backward and not batches and layer < rank.layers and done <= gone_back and len(done) < rank.batches:
+            which = numbered("micro-batch", done)
+            gave = f"{call} gave it for {which}, and backward({layer}, ...) has read it: for another micro-batch"
+            return f"{gave} the forwards come first, from model.get_activation on. Or is a backward done twice?"
         if self._was_there(layer, batches):
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         where = f"model.{name}[{self._first_key(layer, batches)}]"
         first = "grad, " * (backward and call.startswith(BACKWARD.kind))
         again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
         return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _lowest_below(self, layer: int, batches: frozenset[int]) -> int:
+        """Return the first of the layers below one that this rank has run, one after the other, and whose backward is
+        still to come for these micro-batches; or that layer itself where there is none."""
+        simulator, rank = self._simulator, self._rank
+        while layer and batches <= (ran := simulator.has_run(rank, FORWARD.kind, layer - 1)) != NONE:
+            done = simulator.has_run(rank, BACKWARD.kind, layer - 1) | simulator.has_run(
+                rank, BACKWARD_INPUT.kind, layer - 1
+            )
+            if not (batches or ran) - done:
+                break
+            layer -= 1
+        return layer
 
     def _one_too_high(self, layer: int, batches: frozenset[int], sent: bool = False) -> str:
         """Return which input the backward of a layer reads, or its half for the weight, where that is next for these
@@ -400,7 +428,7 @@ class Origins(dict[Hashable, Any]):
                 before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
             if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
                 made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-                return f"{made} before that: its input is stored here"
+                return f"{made} before that: its input is stored here{self._loss_once(layer, '. ')}"
             if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
                 ran = simulator.owner(rank, layer)
                 if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
@@ -504,7 +532,17 @@ class Origins(dict[Hashable, Any]):
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         before = ", and some come before its first backward" * (not simulator.has_tasks(rank))
         first = f"this rank has run no forward yet{before}: " * bool(none)
-        return f"{first}{made} before that; or is it under another key?"
+        begins = not own and not batches and any((one.kind, one.layer) == ("Activation", 0) for one in stored)
+        up = " The forward pass goes up from layer 0, whose input is here" * begins
+        return f"{first}{made} before that; or is it under another key?{up or self._loss_once(layer)}"
+
+    def _loss_once(self, layer: int, begins: str = " ") -> str:
+        """Return, as the end of an answer, where the loss comes, if the output of the last layer is looked for before
+        any micro-batch has gone through that; or an empty text."""
+        if layer != self._rank.layers or self._simulator.has_run(self._rank, FORWARD.kind, layer - 1):
+            return ""
+        once = f"model.loss comes once, after forward({layer - 1}, ...)"
+        return f"{begins}{once}: is it in each turn of a loop over the layers?"
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")

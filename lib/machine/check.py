@@ -1,6 +1,6 @@
 """Right or wrong: what the ranks end with, against plain training on one device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..basics.arguments import one_of_names
 from ..basics.errors import Fix, Place, PuzzleError, numbered, show_set
@@ -27,12 +27,15 @@ TRAINED = ("weights", "adapters")
 
 
 def check_finals(
-    states: Sequence[FinalState], train: str = TRAINED[0], everyone: Callable[[], Finals] | None = None
+    states: Sequence[FinalState],
+    train: str = TRAINED[0],
+    everyone: Callable[[], Finals] | None = None,
+    layers_back: Callable[[], Collection[int | None]] = frozenset,
 ) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
     (whose value says nothing). Raise PuzzleError if anything is wrong. ``everyone`` gives the final weights of all
-    ranks where these are the states of some."""
+    ranks where these are the states of some; ``layers_back``: the layers whose gradients were computed, for errors."""
     one_of_names("train", train, TRAINED)
     adapters, of_all = train != TRAINED[0], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
@@ -43,7 +46,7 @@ def check_finals(
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         every = finals if of_all is None else of_all(layer, finals)
         if every is not None:
-            _check_complete(layer, every, adapters, states)
+            _check_complete(layer, every, adapters, states, layers_back)
             finals = every
         for rank, final in finals:
             made_up = made_up or final.made_up
@@ -60,8 +63,18 @@ def _not_updated(states: Sequence[FinalState], layer: int) -> int | None:
     return own[0][0] if own and not any(step for _, step in own) else None
 
 
+def _has_updated(states: Sequence[FinalState], rank: int, layer: int) -> bool:
+    """Return whether a rank ends with an updated piece of a layer, or with the state of one."""
+    kept = [one.labels for state in states if state.rank == rank for one in state.kept]
+    return any(labels.layer == layer and labels.step and labels.kind in ("Weight", "OptState") for labels in kept)
+
+
 def _check_complete(
-    layer: int, finals: Sequence[tuple[int, Piece]], adapters: bool, states: Sequence[FinalState]
+    layer: int,
+    finals: Sequence[tuple[int, Piece]],
+    adapters: bool,
+    states: Sequence[FinalState],
+    layers_back: Callable[[], Collection[int | None]],
 ) -> None:
     """Raise PuzzleError unless these are weights of a layer, or its adapter, after one step, and together all of it."""
     for rank, final in finals:
@@ -85,6 +98,9 @@ def _check_complete(
                 every += (
                     f"model.rank of model.RANKS, and sets all of it: weight = await model.allgather(piece, {layer})"
                 )
+                if _has_updated(states, rank, layer):
+                    every = f"this is the weight from before the update, and rank {rank} has updated its piece: gather "
+                    every += f"what model.update gives, after it, weight = await model.allgather(piece, {layer})"
                 host = "this is the weight from before the update: on the host, model.weights[layer], "
                 host += "model.opt_states[layer] = model.update(...), and then send that new weight back"
                 fix_for = {"states_sharded": every, "updates_on_hosts": host}
@@ -112,6 +128,9 @@ def _check_complete(
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
             fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
+            if (back := layers_back()) and layer not in back:
+                fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
+                fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

@@ -12,6 +12,7 @@ from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
 from ..record.score import makespan, peak
+from ..record.table import makes_weight_grads
 from ..record.training import BESIDE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
@@ -130,8 +131,12 @@ class Outcome:
         """Return ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states, self.train, self._finals)
+        check_finals(self.final_states, self.train, self._finals, self.layers_back)
         return "Correct!"
+
+    def layers_back(self) -> set[int | None]:
+        """The layers of which some rank has computed the gradient of the weight."""
+        return {event.layer for event in self.events if makes_weight_grads(event.kind)}
 
     def __repr__(self) -> str:
         if not self.attempted and self.failure is None:

@@ -312,6 +312,11 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if where.operation == "set_final_weight" and not tensor.labels.step:
         fix = "this is not the weight that model.update gives; set that: "
         return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
+    if (kind, layer) == (UPDATE, own) and what in ("Weight", "OptState") and not tensor.labels.step:
+        fix = (
+            f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
+        )
+        return f"{fix}weight, opt_state = model.update({own}, ...)"
     twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
     if twice and (cut := rank.cut_again(tensor.labels)):
         return cut
@@ -344,11 +349,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and tensor.since < 0 and sent:
         back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
         return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
-    loaded = rank._loaded_piece(own, tensor.labels.adapter)
+    loaded = rank.loaded_piece(own, tensor.labels.adapter)
     of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
     if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
-        return not_in_place(kind)
-    if kind == ALLGATHER.kind and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
+        gathered = rank.log[rank.ended_at(tensor)].labels.kind
+        return not_in_place(kind) if gathered == what else _one_piece_of_each(KINDS[gathered].word)
+    if (kind, layer) == (ALLGATHER.kind, own) and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
         return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
     other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
     if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:
@@ -374,6 +380,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         again = f"model.allgather(model.weights[{own}], {own})"
         return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
     return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
+
+
+def _one_piece_of_each(gathered: str) -> str:
+    """Return what to do where something else than the gradient is gathered for an update, beside a piece of it."""
+    leave = f"leave out that gather of the {gathered}: an update takes the same piece of gradient, weight and state"
+    return f"{leave}, so cut a weight that is whole, weight.shard(i, n), and gather the new one, after the update"
 
 
 def _instead_of_keys(tensor: TensorState, rank: RankState, where: Place, keep: str) -> str:
@@ -712,6 +724,11 @@ class RankState(Asked):
         if layer and (there := self.comes_from("Activation", layer, labels.batches)):
             return f"it is for layer 0 only, which has read it already. Is this for layer {layer}? Then {there}"
         if len(self.layers_run()) == self.layers and self.batches > self.mesh.ranks:
+            if all(labels.batches <= self.has_run(BACKWARD.kind, one) for one in range(self.layers)):
+                done = (
+                    f"this rank has taken {numbered('micro-batch', labels.batches)} through all layers and back already"
+                )
+                return f"{done}: here another one comes. {self.dealt()[:1].upper()}{self.dealt()[1:]}"
             return f"this rank has done that one already: {kept}. Or is another one meant? {self.dealt()}"
         read = f"layer 0 has read it already: other layers read what forward of the one before them gave; {kept}"
         several = len(self.layers_loaded()) == self.layers and self.batches > self.mesh.ranks

@@ -82,7 +82,7 @@ FIRST_AND_LAST = (
 
 def loading(verb: str) -> str:
     """Return how a piece is loaded, with what its numbers mean."""
-    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces"
+    return f"model.{verb}(layer, shard, total): number `shard` of `total` equal pieces, counted from 0"
 
 
 def new_simulator(
@@ -537,7 +537,7 @@ class LocalSimulator:
         fix_for: dict[str, Fix] = {
             "project": cut,
             "weights_stay": alone if rank.batches == 1 else every,
-            "four_stages": which,
+            "four_stages": lambda: which() + _in_columns(ranks, rank.batches),
         }
         fix_for |= dict.fromkeys(("sharded", "states_sharded"), rank.dealt)  # also where one rank has them all
         fix_for[GRADED] = which
@@ -546,6 +546,11 @@ class LocalSimulator:
             zero = "a rank that has nothing to add brings the gradient of no micro-batches: model.fake_grad(layer, [])"
             raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=zero)
         raise PuzzleError(problem, where=where, expected=expected, got=show_set(batches), fix=of_run, fix_for=fix_for)
+
+
+def _in_columns(ranks: int, batches: int) -> str:
+    """Return, as the end of a sentence, which micro-batch a rank has where the ranks of a stage follow one another."""
+    return f"; and where ranks 0 to {batches - 1} are the first stage, model.rank % {batches}" * (ranks > batches)
 
 
 def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleError:

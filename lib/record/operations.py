@@ -209,6 +209,9 @@ class Rank(Protocol):
     def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
         """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
 
+    def other_way(self, sender: int, layer: int, batches: frozenset[int]) -> str:
+        """Return that an activation went to another rank than the one that has sent its gradient, or an empty text."""
+
     def is_cut(self, layer: int) -> bool:
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
 

@@ -152,6 +152,8 @@ def _not_sent(rank: Rank, sender: int, layer: int, batches: frozenset[int], fix:
     """Return what to do where a rank has sent no gradient of these micro-batches, or the ``fix`` if it has."""
     if not rank.not_sent_by(sender, "ActivationGrad", layer, batches):
         return fix
+    if otherwise := rank.other_way(sender, layer + 1, batches):
+        return otherwise
     none = f"rank {sender} has not sent that of {numbered('micro-batch', batches)}"
     return f"{none}: one pass_to for each micro-batch, right after the backward of its first layer"
 
@@ -211,6 +213,11 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
         goes_on = f": layer {labels.layer} is its own, and goes on there without a message"
         return f"{instead}{goes_on}" if its_own else instead
+    if its_own and kind == labels.kind == "ActivationGrad":
+        fix = (
+            f"rank {came[0]} has sent the gradient that its own layer {labels.layer} reads: leave that send out. Each "
+        )
+        return f"{fix}rank passes on what its own backward gives, of the first of its layers, to the rank before"
     if its_own:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
@@ -553,6 +560,9 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         gather = f"gather the gradient: grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         gather += ", over the ranks that have cut it, and no others" * (not rank.last_cut(layer))
         again = "" if weight.is_whole() else "is the gradient cut twice, as model.scatterreduce cuts it already? Else "
+        if grad.total % weight.total:
+            again = f"the gradient is cut into {grad.total} pieces, and the weight into {weight.total}: cut it as the "
+            again += "weight, or leave it whole. Else "
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, again)
         fix_for = {"no_whole_gradient": cover, "whole": gather, "stages": gather, "states_sharded": cover}
         if weight.is_whole():
@@ -593,6 +603,7 @@ def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
     if not gather or not weight.is_whole() or not rank.has_gathered(weight):
         return gather
     ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
+    ahead += ", which the next turn awaits"
     return f"{gather}; or {ahead}"
 
 
@@ -656,6 +667,11 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if not rank.ran_nothing() and (idle := rank.not_gone_back(layer, missing)):
         return idle
     if verb := rank.reduced_alone(layer, grad.batches):
+        whole = frozenset(range(rank.batches))
+        if all(rank.run_by_none(one, whole) == whole for one in range(rank.layers)):
+            asks = "is the condition under which a rank runs a layer ever true? The layers of a stage are range(first, "
+            asks += "first + n), which ends before first + n, and n is model.LAYERS // stages: there can be more ranks "
+            return f"no rank has run any layer: {asks}than layers"
         if idle := rank.ran_nothing():
             stage = (
                 "is it a stage that is not there? With several pipelines, model.rank % stages is the stage. Or is the "
@@ -767,8 +783,8 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     for name, one in labels.items():
         if one.layer != layer:
             problem = f"{name} is of layer {one.layer}"
-            fix = f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another? Every "
-            fix += f"tensor knows its own, {name}.layer"
+            fix = f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another, or is "
+            fix += f"{layer} the wrong number? Every tensor knows its own, {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:

@@ -91,6 +91,11 @@ def advice(error: BaseException) -> tuple[str, str]:
         if "unexpected keyword argument 'keep'" in call[2]:
             kept = "keep=... is for forward, which then gives two things: out, saved = model.forward(..., keep=...)"
             return f"model.{call[1]}() {call[2]}", f"{kept}; backward takes the second one, saved=saved"
+        if call[1] == "fake_grad":
+            zero = (
+                "model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero, for a layer of other ranks"
+            )
+            return f"model.{call[1]}() {call[2]}", zero
         more = ", and anything more by its name: name=value" * ("positional arguments but" in call[2])
         return f"model.{call[1]}() {call[2]}", f"{written(call[1])}{more}"
     if isinstance(error, TypeError):
@@ -113,7 +118,10 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, IndexError):
         return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
     if isinstance(error, ZeroDivisionError):
-        return "", "a share is 0 at this size: there may be fewer layers or micro-batches than ranks"
+        return (
+            "",
+            "a share is 0 at this size: there may be fewer layers or micro-batches than ranks, or a // is turned round",
+        )
     if isinstance(error, UnboundLocalError):
         some = "it is assigned on some ranks or in some turns only: assign it before, or use it only where it was; and "
         some += "if a collective gives it, every rank of the group calls that, below no `if` of a rank"

@@ -65,13 +65,22 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
     ours = partial(_first_of, partial(_of_the_sequence, meeting, layer, brought), pieces)
     error.fix_for = {name: partial(_first_of, ours, own) for name, own in others.items()}
     if meeting.row is ALLGATHER and brought[0].labels.kind == "Weight" and brought[0].labels.is_whole():
-        error.fix_for = {**error.fix_for, **WHOLE_ALREADY}
+        not_yet = partial(_first_of, partial(_still_to_sum, brought, layer), WHOLE_ALREADY["states_sharded"])
+        error.fix_for = {**error.fix_for, **WHOLE_ALREADY, "states_sharded": not_yet}
     if brought[0].labels.kind == "ActivationGrad" and sums(meeting.row.kind) and brought[0].labels.total > 1:
         own_slice = "each rank goes on with the gradient of its own slice, which needs nothing of the others"
         error.fix_for = {**error.fix_for, PROJECT.kind: f"{own_slice}: leave this call out"}
     if axis == SHARD:
         own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
         error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
+
+
+def _still_to_sum(brought: Sequence[TensorState], layer: int) -> str:
+    """Return which sum of the gradients of a layer was never awaited on a rank that has not updated it; or nothing."""
+    rank = brought[0].rank
+    if rank is None or brought[0].labels.step or not (started := rank.unawaited("WeightGrad", layer)):
+        return ""
+    return f"layer {layer} has not been updated, and {started}: await it, and update, before that gather"
 
 
 def held_at(meeting: Meeting, layer: int, place: Place) -> Place:
@@ -368,7 +377,19 @@ def called_otherwise(meeting: Meeting, calls: Sequence[InFlight], one: InFlight,
     axis = meeting.op[0]
     if without := _which_axis(mesh, axis):
         return f"{without}{_along_same_layers(one, axis)}"
-    return _shared_over(axis, one, two) or _gone_past(calls) or _same_for_all(one, two)
+    return _shared_over(axis, one, two) or _without_work(one, two) or _gone_past(calls) or _same_for_all(one, two)
+
+
+def _without_work(one: InFlight, two: InFlight) -> str:
+    """Return which ranks have run no micro-batch, though there are enough, where one of two that call different
+    collectives is among them, and has needed nothing of the others for that; or an empty text."""
+    for idle, other in ((one, two), (two, one)):
+        loaded = None if idle.layer is None else idle.rank.loaded_piece(idle.layer)
+        if loaded is None or not loaded.is_whole() or idle.rank.layers_run() or not other.rank.layers_run():
+            continue
+        if (none := idle.rank.ran_nothing()) and (due := idle.rank.empty_share()):
+            return f"{none} run no micro-batch by then: is a share of the batch empty? {due[0].upper()}{due[1:]}"
+    return ""
 
 
 def _which_axis(mesh: Mesh, axis: object) -> str:

@@ -43,6 +43,10 @@ def run_by_nobody(rank: Asked) -> str:
     left, top = {*range(rank.layers)} - run, max(rank.layers_run(), default=-1)
     if not left or top < 0 or left != {*range(top + 1, rank.layers)} or len(rank.ranks) < rank.mesh.everyone:
         return ""
+    if all(one.layers_run() == rank.layers_run() for one in rank.ranks.values() if not one.is_host):
+        has = f"every rank has run {numbered('layer', run)} of {rank.layers} by then"
+        after = f"model.loss reads the output of the last layer, {rank.layers - 1}: call it once, after the loop over"
+        return f"{has}, and {after} all layers, and not in each of its turns"
     none = f"no rank has run {numbered('layer', left)} of {rank.layers}: a stage has model.LAYERS // stages layers"
     return f"{none}. If layer {top + 1} is for another rank, pass on to it what forward({top}, ...) has given"
 

@@ -342,6 +342,10 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 none = [one.rank for one in call.rank.ranks.values() if not one.layers_run() and not one.is_host]
                 too = f"; {numbered('rank', none)} {'has' if len(none) == 1 else 'have'} run no layer: are all layers "
                 return waits_for + makes + (too + "divided among all stages, with none twice?") * bool(none)
+            of_loss = call.rank.has_run(LOSS.kind, last + 1) - call.rank.has_run(BACKWARD.kind, last)
+            if of_loss and of_loss == call.rank.trained_on():
+                made = f"model.loss has made the gradient of the output of layer {last} on rank {rank}, which needs "
+                return f"{waits_for}{made}no message: receive one only for a layer whose next one is on another rank"
             if backward := _in_forward_order(call.rank, other.layer):
                 return waits_for + backward
             return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))

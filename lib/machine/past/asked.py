@@ -21,17 +21,17 @@ class Asked(SumsMade):
 
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
-        own = self._loaded_piece(weight.layer, weight.adapter)
+        own = self.loaded_piece(weight.layer, weight.adapter)
         return own is not None and within(own, weight) and not same_pieces(own, weight)
 
-    def _loaded_piece(self, layer: int, adapter: bool = False) -> Labels | None:
+    def loaded_piece(self, layer: int, adapter: bool = False) -> Labels | None:
         """Return the first piece of a layer's weight that this rank has taken."""
         taken = self.taken.get(("Weight", layer, adapter))
         return taken.pieces[0][0] if taken is not None and taken.pieces else None
 
     def has_brought_what_it_loaded(self, weight: Labels) -> bool:
         """Return whether a piece of a weight is the one that this rank has taken from its load."""
-        own = self._loaded_piece(weight.layer, weight.adapter)
+        own = self.loaded_piece(weight.layer, weight.adapter)
         return own is not None and same_pieces(own, weight)
 
     def axis_of_pieces(self, layer: int, adapter: bool = False) -> str | tuple[str, ...] | None:
@@ -41,7 +41,7 @@ class Asked(SumsMade):
         several = [names for size in range(2, len(mesh.axes)) for names in combinations(mesh.axes, size)]
         for axis in (None, *mesh.axes, *several):
             group = mesh.group(self.rank, axis).ranks if not self.is_host else ()
-            known = [self.ranks[rank]._loaded_piece(layer, adapter) for rank in group if rank in self.ranks]
+            known = [self.ranks[rank].loaded_piece(layer, adapter) for rank in group if rank in self.ranks]
             pieces = [(one.shards, one.total) for one in known if one is not None]
             if len(set(pieces)) == len(group) and all(total == len(group) for _, total in pieces):
                 return axis or ""
@@ -66,13 +66,13 @@ class Asked(SumsMade):
 
     def has_copy(self, layer: int) -> bool:
         """Return whether this rank has loaded all of the weight of a layer."""
-        own = self._loaded_piece(layer)
+        own = self.loaded_piece(layer)
         return own is not None and own.is_whole()
 
     def cut_along(self, piece: Labels) -> str:
         """Return the two arguments that cut a piece out of what this rank has loaded, as code, where it is cut by the
         place along an axis along which ranks have loaded the same; or an empty text."""
-        own = self._loaded_piece(piece.layer, piece.adapter)
+        own = self.loaded_piece(piece.layer, piece.adapter)
         if (
             own is None
             or own.is_whole()
@@ -160,7 +160,7 @@ class Asked(SumsMade):
 
     def other_piece(self, layer: int, grad: Labels) -> str:
         """Return which piece of a weight a rank has loaded, where it gets another one of the gradient; or nothing."""
-        own = self._loaded_piece(layer, grad.adapter)
+        own = self.loaded_piece(layer, grad.adapter)
         if own is None or own.total != grad.total or own.total == 1 or same_pieces(own, grad):
             return ""
         loaded, comes = show_set(own.shards), show_set(grad.shards)
@@ -231,7 +231,7 @@ class Asked(SumsMade):
 
     def whole_from_pieces(self, weight: Labels) -> str:
         """Return how this rank gets all of a weight of which it has these pieces."""
-        layer, own = weight.layer, self._loaded_piece(weight.layer, weight.adapter)
+        layer, own = weight.layer, self.loaded_piece(weight.layer, weight.adapter)
         if alone := self.met_by_others(weight.kind, layer):
             return alone
         if own is not None and not self.mesh.axes and 1 != own.total != self.mesh.ranks:
@@ -269,7 +269,7 @@ class Asked(SumsMade):
     def _too_few_pieces(self, own: Labels) -> str:
         """Return that all ranks together have not loaded all pieces of a weight, one of which is this rank's ``own``;
         or an empty text."""
-        known = [one._loaded_piece(own.layer, own.adapter) for one in self.ranks.values()]
+        known = [one.loaded_piece(own.layer, own.adapter) for one in self.ranks.values()]
         pieces = {shard for one in known if one is not None and one.total == own.total for shard in one.shards}
         if not self.mesh.axes or len(self.ranks) < self.mesh.everyone or len(pieces) == own.total:
             return ""
@@ -284,7 +284,7 @@ class Asked(SumsMade):
             axis = [*self.mesh.axes][-1]
             piece = f"model.axis_index({show_axis(axis)}), model.axis_size({show_axis(axis)})"
             return f"load the piece of this place along the axis, model.load_weights({weight.layer}, {piece})"
-        own, copies = self._loaded_piece(weight.layer, weight.adapter), self.axes_of_layers()
+        own, copies = self.loaded_piece(weight.layer, weight.adapter), self.axes_of_layers()
         if own is not None and len(copies) == 1 and own.total not in (1, self.mesh.axes[copies[0]]):
             piece = f"model.axis_index({show_axis(copies[0])}), model.axis_size({show_axis(copies[0])})"
             have = f"only the ranks along axis={show_axis(copies[0])} have this layer, so these have all of it together"
@@ -293,7 +293,7 @@ class Asked(SumsMade):
 
     def whole_weight(self, layer: int) -> str:
         """Return how this rank gets all of the weight of a layer, where it has loaded a piece of it; or nothing."""
-        own = self._loaded_piece(layer)
+        own = self.loaded_piece(layer)
         return "" if own is None or own.is_whole() else self.whole_from_pieces(own)
 
     def others_have(self, layer: int) -> bool:

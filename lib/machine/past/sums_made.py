@@ -66,7 +66,9 @@ class SumsMade(WorkDone):
         for record in reversed(self.log):
             left = getattr(record, "awaited", True) is False and record.labels is not None and record.group is not None
             if left and record.labels.kind == kind and layer in (record.layers or [record.layer]):
-                started = f"model.{record.kind}(..., {layer}) was started on this rank, and never awaited"
+                own = record.labels.batches
+                of = f" of {numbered('micro-batch', own)}" * (kind == "WeightGrad" and own < self.with_gradients(layer))
+                started = f"model.{record.kind}(..., {layer}){of} was started on this rank, and never awaited"
                 beside = Unawaited(self.log, self.fetched, record).awaited
                 return started + f", while {beside}" * bool(beside)
         return ""

@@ -421,7 +421,13 @@ class WorkDone:
             return ""
         if not (run := set().union(*[one.layers_run() for one in self.ranks.values()])):
             return ""
-        return (
+        own = (
+            f"if layer {layer} is for this rank, too, call model.loss after its forward, and not in each turn of a loop"
+        )
+        own = f"{own} over the layers. Else: " * (
+            self.has_loaded(layer) and self.has_run(FORWARD.kind, layer - 1) != NONE
+        )
+        return own + (
             f"together the ranks have run {numbered('layer', run)} of {self.layers}: divide all of them among the "
             "stages, each with model.LAYERS // stages layers that follow one another"
         )
@@ -542,6 +548,21 @@ class WorkDone:
     def not_sent_by(self, sender: int, kind: str, layer: int, batches: frozenset[int]) -> bool:
         """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
         return sender in self.ranks and not batches & self.ranks[sender].receivers(kind, layer).keys()
+
+    def other_way(self, sender: int, layer: int, batches: frozenset[int]) -> str:
+        """Return that the input of a layer, of these micro-batches, went to another rank than the ``sender`` of a
+        gradient, which has not run the layer on them; or an empty text."""
+        to, one = self.sent_to("Activation", layer, batches), self.ranks[sender]
+        if to in (None, sender) or batches <= one.has_run(FORWARD.kind, layer) or not 0 < layer < self.layers:
+            return ""
+        which = numbered("micro-batch", batches)
+        went = (
+            f"what forward({layer - 1}, ...) gave here for {which} was sent to rank {to}, and the gradient comes from"
+        )
+        begun = f" has taken {which} through other layers, and" * (batches <= one.trained_on())
+        went += f" rank {sender}, which{begun} has not run layer {layer} on it. A gradient comes back from where the "
+        ahead = f"await model.pass_to({sender}, ...) in the forward pass, if rank {sender} is the next stage of this "
+        return f"{went}activation went: {ahead}pipeline, else await model.receive(src={to}) here"
 
     def sent_to(self, kind: str, layer: int, batches: frozenset[int]) -> int | None:
         """Return the rank to which this one has sent such a tensor of all these micro-batches, or of any, if it has."""
