@@ -456,7 +456,12 @@ class Origins(dict[Hashable, Any]):
         none = batches and not known and simulator.has_loaded(rank, layer - 1)
         before = ", and some come before its first backward" * (not simulator.has_tasks(rank))
         first = f"this rank has run no forward yet{before}: " * bool(none)
-        return f"{first}{made} before that; or is it under another key?"
+        in_turn = f"In a loop over the layers, model.loss comes after layer {layer - 1}, and not in each turn"
+        too_soon = f" {in_turn}" * (layer == rank.layers and not simulator.has_run(rank, FORWARD.kind, layer - 1))
+        if too_soon and all(simulator.owner(rank, one) is None for one in range(layer)) and not own:
+            empty = "no rank has run a layer yet: does the loss come before them, or is the range of the layers empty?"
+            return f"{empty} A stage has model.LAYERS // stages, range(first, first + model.LAYERS // stages)"
+        return f"{first}{made} before that; or is it under another key?{too_soon}"
 
     def _place(self, key: Hashable) -> Place:
         return Place(self._rank.rank, tick=self._simulator.time(self._rank), detail=f"{self._name}[{written(key)}]")

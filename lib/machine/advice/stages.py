@@ -43,6 +43,10 @@ def run_by_nobody(rank: Asked) -> str:
     left, top = {*range(rank.layers)} - run, max(rank.layers_run(), default=-1)
     if not left or top < 0 or left != {*range(top + 1, rank.layers)} or len(rank.ranks) < rank.mesh.everyone:
         return ""
+    if all(one.layers_run() == rank.layers_run() for one in rank.ranks.values() if not one.is_host):
+        ran = f"every rank has run {numbered('layer', rank.layers_run())} of {rank.layers}"
+        after = "it comes after a loop over all layers, range(model.LAYERS), and not in each turn"
+        return f"{ran}, and model.loss reads what forward({rank.layers - 1}, ...) gives: {after}"
     none = f"no rank has run {numbered('layer', left)} of {rank.layers}: a stage has model.LAYERS // stages layers"
     return f"{none}. If layer {top + 1} is for another rank, pass on to it what forward({top}, ...) has given"
 
