@@ -36,7 +36,7 @@ LOOPS = [
     Row(changed("wsdp", "loss in the loop", (LOSS_AFTER, LOSS_IN_IT)), (IN_A_LOOP,), ("a stage has",)),
     Row(changed("ddp", "loss in the loop", (LOSS_AFTER, LOSS_IN_IT)), ("model.loss comes once, after forward(1, ...): is it in each turn of a loop over the layers?",), ("a stage has",)),
     Row(changed("zero2", "loss in the loop", (LOSS_IN_IT, f"    {LOSS_IN_IT}")), (IN_A_LOOP,), ("a stage has",)),
-    Row(wrong("pipeline_fsdp", "loss in each turn of the last stage", *EACH_LOSS), ("if layer 7 is for this rank, too, call model.loss after its forward",)),
+    Row(wrong("pipeline_fsdp", "loss in each turn of the last stage", *EACH_LOSS), ("is layer 7 for this rank, too? Then model.loss comes after layer 7 alone",)),
     Row(
         wrong("pipeline_fsdp", "loss of the last stage in the loop over all layers", (STAGE_LOSS, STAGE_LOSS.replace("    ", "        ", 1).replace("        model", "            model"))),
         ("model.loss comes once, after forward(3, ...): is it in each turn of a loop over the layers?",),
@@ -172,7 +172,7 @@ GATHERS = [
     Row(changed("pipeline_fsdp", "the last layer is left out", ("stage * share, (stage + 1) * share - 1", "stage * share, (stage + 1) * share - 2"), ("layer == first", "first == layer <= last"), ("layer == last", "first <= layer == last")), (NO_LAYER,), ("a stage that is not there",)),
     Row(wrong("pipeline_fsdp", "its own weight under the key of all", *OWN_KEPT), (OTHERS,)),
     Row(changed("pipeline_fsdp", "fake_grad of a layer alone", ("model.fake_grad(layer, [])", "model.fake_grad(layer)")), ("model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero",), ("batches)",)),
-    Row(changed("wsdp", "updates of the layer below", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer - 1, grad, model.weights[layer - 1], model.opt_states[layer - 1]")), (WHICH.format(4, 4, 4),)),
+    Row(changed("wsdp", "updates of the layer below", ("layer, grad, model.weights[layer], model.opt_states[layer]", "layer - 1, grad, model.weights[layer - 1], model.opt_states[layer - 1]")), ("is it under the key of another, or is 4 the wrong number?",)),
 ]  # fmt: skip
 
 

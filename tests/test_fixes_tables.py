@@ -7,7 +7,7 @@ import pytest
 
 from lib import grade
 from lib.grading.verdict import PASS
-from tests.corpus import Program, whole
+from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
@@ -169,6 +169,11 @@ IN_A_ROW = (
     "they are one stage: model.rank // model.BATCHES is the stage, and model.rank % model.BATCHES the micro-batch"
 )
 SHARE = "4 ranks share a micro-batch: model.rank // 4"
+LAST = """            if l == own[-1] and stage < 3:
+                await model.pass_to(r + 4, model.activations.pop(l + 1))
+    if stage == 3:
+        model.grad_activations[L] = model.loss(model.activations.pop(L))
+"""
 OF_A_BLOCK = ("layer % STAGES", "layer // (model.LAYERS // STAGES)")
 ROWS = [
     Row(
@@ -247,6 +252,7 @@ ROWS = [
             "received within a block",
             OF_A_BLOCK,
             ("n < last:\n            await", "n < last and owner(model, n + 1) != me:\n            await"),
+            ("        else:\n            model.grad_act", "        elif n == last:\n            model.grad_act"),
         ),
         ("what forward(layer 0) gave is on this rank, and is the input of layer 1, with no message",),
         ("comes first",),
@@ -291,11 +297,131 @@ ROWS = [
         ("backward(7, ...) of this rank gave the gradient that backward(6, ...) reads here, with no message",),
     ),
     Row(
+        wrong(
+            PLAIN,
+            "the loss after each layer of the last stage",
+            (
+                LAST,
+                "            if stage == 3:\n                model.grad_activations[l + 1] = model.loss(model.activations[l + 1])\n            elif l == own[-1]:\n                await model.pass_to(r + 4, model.activations.pop(l + 1))\n",
+            ),
+        ),
+        (
+            "this rank only layer 6, and others 2 each: is layer 7 for this rank, too? Then model.loss comes after layer 7 alone",
+        ),
+        ("divide all of them",),
+    ),
+    Row(
+        wrong(
+            RING,
+            "the loss after each layer of the last stage, on a ring",
+            ("        if n < last:\n            await", "        if me % STAGES < 3:\n            await"),
+        ),
+        (
+            "together the ranks have run layers 0-3 of 8",
+            "model.loss comes after layer 7 alone, and not after each layer of the last stage",
+        ),
+    ),
+    Row(
+        wrong(
+            PLAIN,
+            "the loss in each turn",
+            ("    if stage == 3:\n        model.grad", "        if stage == 3:\n            model.grad"),
+        ),
+        ("model.loss comes once, after forward(3, ...): is it in each turn of a loop over the layers?",),
+    ),
+    Row(
+        wrong(
+            RING,
+            "the first gradient under its layer",
+            ('model.grad_activations["g"] = model.loss', "model.grad_activations[n] = model.loss"),
+        ),
+        ("the gradient that backward(3, ...) reads is there under another key, model.grad_activations[3]",),
+        ("A sum begins",),
+    ),
+    Row(
+        wrong(
+            PLAIN,
+            "the first gradient to all stages",
+            (
+                "    for l in reversed",
+                "        for other in (r - 4, r - 8, r - 12):\n            await model.pass_to(other, model.grad_activations[L])\n    for l in reversed",
+            ),
+            ("src=r + 4", "src=12 + mb"),
+        ),
+        ("Each rank passes on what its own backward gives, of the first of its layers, to the rank before",),
+    ),
+    Row(
+        wrong(WORKER, "no list of micro-batches", ("m.fake_grad(layer, [])", "m.fake_grad(layer)")),
+        ("model.fake_grad(layer, []) is the gradient of no micro-batches: it is zero, for a layer of other ranks",),
+    ),
+    Row(
+        wrong(
+            PLAIN,
+            "an empty range",
+            ("range(stage * per, (stage + 1) * per)", "range(stage * per, stage * per + per - 1)"),
+        ),
+        (
+            "no rank has run a layer yet",
+            "A stage has model.LAYERS // stages, range(first, first + model.LAYERS // stages)",
+        ),
+    ),
+    Row(
+        wrong(WORKER, "an empty list of layers", ("self.stage * n + n)", "self.stage * n + n - 1)")),
+        (
+            "no rank has run any layer: is the condition under which a rank runs a layer ever true? The layers of a stage are range(first, first + n)",
+        ),
+    ),
+    Row(
+        wrong(
+            WORKER,
+            "a sum awaited a turn later, under the number of this turn",
+            ("await w.step(layer)", "await w.step(layer, calls)"),
+            ("    for layer in reversed", "    calls = []\n    for layer in reversed"),
+            ("    return model", "    return model"),
+            ("async def step(self, layer):", "async def step(self, layer, calls):"),
+            (
+                '        m.grad_weights["piece"] = await m.scatterreduce(grad, layer)\n',
+                '        calls.append(m.scatterreduce(grad, layer))\n        if len(calls) < 2:\n            return\n        m.grad_weights["piece"] = await calls.pop(0)\n',
+            ),
+        ),
+        (
+            "weight and state are of layer 2, and the gradient is of layer 3",
+            "go by the layer of the turn that called it",
+            "weight_grad.layer",
+        ),
+    ),
+    Row(
         wrong(RING, "the stage's micro-batch, on a ring", ("[me // STAGES]", "[me % STAGES]")),
         ("ranks 3, 7, 11, 15 have run layer 3 on micro-batch 0, and only one of them should", SHARE),
         ("they are one stage",),
     ),
 ]
+
+
+IN_EACH_TURN = [
+    (
+        "wsdp",
+        "    model.grad_activations[model.LAYERS] = model.loss(",
+        "        model.grad_activations[model.LAYERS] = model.loss(",
+    ),
+    (
+        "zero2",
+        "        model.grad_activations[model.LAYERS] = model.loss(",
+        "            model.grad_activations[model.LAYERS] = model.loss(",
+    ),
+]
+
+
+@pytest.mark.parametrize("puzzle, after, below", IN_EACH_TURN)
+def test_a_loss_in_each_turn_is_told_where_all_ranks_have_all_layers(puzzle: str, after: str, below: str) -> None:
+    said = "and model.loss reads the output of the last layer, 5: call it once, after the loop over all layers"
+    check_words(
+        Row(
+            changed(puzzle, "the loss in each turn", (after, below)),
+            ("every rank has run layer 0 of 6", said),
+            ("a stage has",),
+        )
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.program.name)

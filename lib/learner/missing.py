@@ -161,7 +161,11 @@ class Missing(Origins):
             return there
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
-        if self._name == "grad_activations" and isinstance(key, str):
+        only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
+        if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
+            plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
+            plain += f"[{written(only[0][0])}]"
+        elif self._name == "grad_activations" and isinstance(key, str):
             plain += " A sum begins with the first one, stored as it is"
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
             plain += f" model.{self._name}[{key}] without pop keeps it"

@@ -534,7 +534,11 @@ class Origins(dict[Hashable, Any]):
         first = f"this rank has run no forward yet{before}: " * bool(none)
         begins = not own and not batches and any((one.kind, one.layer) == ("Activation", 0) for one in stored)
         up = " The forward pass goes up from layer 0, whose input is here" * begins
-        return f"{first}{made} before that; or is it under another key?{up or self._loss_once(layer)}"
+        too_soon = self._loss_once(layer)
+        if too_soon and all(simulator.owner(rank, one) is None for one in range(layer)) and not own:
+            empty = "no rank has run a layer yet: does the loss come before them, or is the range of the layers empty?"
+            return f"{empty} A stage has model.LAYERS // stages, range(first, first + model.LAYERS // stages)"
+        return f"{first}{made} before that; or is it under another key?{up or too_soon}"
 
     def _loss_once(self, layer: int, begins: str = " ") -> str:
         """Return, as the end of an answer, where the loss comes, if the output of the last layer is looked for before

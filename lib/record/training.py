@@ -222,7 +222,14 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         fix = (
             f"rank {came[0]} has sent the {labels.kind} of layer {labels.layer}, a layer that is its own: let it send "
         )
-        return f"{fix}only what other ranks read. Or should this rank have layer {labels.layer}?"
+        fix += f"only what other ranks read. Or should this rank have layer {labels.layer}?"
+        if kind != labels.kind or not labels.batches:
+            return fix
+        verb, end, near = ("backward", "first", "below") if kind == "ActivationGrad" else ("forward", "last", "above")
+        reads = (
+            f"it reads that itself, {verb}({labels.layer}, ...), and what the {verb} of that stage's {end} layer gives"
+        )
+        return f"{fix} If not, {reads} goes on, to the rank that has the layer {near}, and to no other"
     if from_there:
         return f"it came from rank {came[0]}, and so does what is wanted: receive in the order in which that rank sends"
     if not wanted and kind == labels.kind == "Activation" and rank.has_run("forward", layer - 1):
@@ -676,7 +683,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
             stage = (
                 "is it a stage that is not there? With several pipelines, model.rank % stages is the stage. Or is the "
             )
-            stage += "range of layers empty? A stage has model.LAYERS // stages: there can be more ranks than layers"
+            stage += "range of layers empty? A stage has model.LAYERS // stages, at least one, range(first, first + "
+            stage += "model.LAYERS // stages): there can be more ranks than layers"
             return f"{idle} run no layer, and brought no gradient: {stage}"
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
@@ -785,6 +793,11 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
             problem = f"{name} is of layer {one.layer}"
             fix = f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another, or is "
             fix += f"{layer} the wrong number? Every tensor knows its own, {name}.layer"
+            if name == "weight_grad" and all(other.layer == layer for key, other in labels.items() if key != name):
+                fix = f"weight and state are of layer {layer}, and the gradient is of layer {one.layer}: is it under "
+                fix += f"the key of another, or is {layer} the wrong number? Or is it a sum that is awaited in a later "
+                fix += "turn? Then go by the layer of the turn that called it, here and for the keys: keep that number "
+                fix += f"beside it, or take {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:

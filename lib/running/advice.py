@@ -97,7 +97,8 @@ def advice(error: BaseException) -> tuple[str, str]:
             )
             return f"model.{call[1]}() {call[2]}", zero
         more = ", and anything more by its name: name=value" * ("positional arguments but" in call[2])
-        return f"model.{call[1]}() {call[2]}", f"{written(call[1])}{more}"
+        none = "; a rank that has nothing to add brings model.fake_grad(layer, [])" * (call[1] == "fake_grad")
+        return f"model.{call[1]}() {call[2]}", f"{written(call[1])}{more}{none}"
     if isinstance(error, TypeError):
         said = _of_tensors(str(error))
         return said or ("", next((fix for begins, fix in WRONG_TYPES.items() if re.match(begins, str(error))), ""))

@@ -421,16 +421,15 @@ class WorkDone:
             return ""
         if not (run := set().union(*[one.layers_run() for one in self.ranks.values()])):
             return ""
-        own = (
-            f"if layer {layer} is for this rank, too, call model.loss after its forward, and not in each turn of a loop"
-        )
-        own = f"{own} over the layers. Else: " * (
-            self.has_loaded(layer) and self.has_run(FORWARD.kind, layer - 1) != NONE
-        )
-        return own + (
-            f"together the ranks have run {numbered('layer', run)} of {self.layers}: divide all of them among the "
-            "stages, each with model.LAYERS // stages layers that follow one another"
-        )
+        together = f"together the ranks have run {numbered('layer', run)} of {self.layers}"
+        once = f"model.loss comes after layer {self.layers - 1} alone, and not after each layer of the last stage"
+        own, most = self.layers_run(), max(len(one.layers_run()) for one in self.ranks.values())
+        if 0 < len(own) < most and layer - 1 in own:
+            has = f"this rank only {numbered('layer', own)}, and others {most} each"
+            left = numbered("layer", {*range(self.layers)} - run)
+            return f"{together}, {has}: is {left} for this rank, too? Then {once}"
+        share = "divide all of them among the stages, each with model.LAYERS // stages layers"
+        return f"{together}: {share}; {once}"
 
     def has_loaded(self, layer: int) -> bool:
         """Return whether this rank has loaded a weight of a layer, or a piece of it."""
