@@ -139,7 +139,6 @@ BEFORE_IT = (
     "this is the weight from before the update, and rank 0 has updated its piece: gather what model.update gives"
 )
 AGAIN = "this rank has taken micro-batch 0 through all layers and back already: here another one comes"
-WHICH = "model.update({}, ...) takes all of layer {}: is one under the key of another, or is {} the wrong number?"
 OF_ONE_STAGE = (
     "they are one stage: model.rank // model.BATCHES is the stage, and model.rank % model.BATCHES the micro-batch"
 )
