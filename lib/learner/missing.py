@@ -90,6 +90,12 @@ class Missing(Origins):
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
+            if (
+                self._name in ("weights", "opt_states")
+                and type(key) is int
+                and not self._simulator.has_loaded(self._rank, key)
+            ):
+                return self._simulator.dealt_otherwise(self._rank) or fix()
             if meant or there or not (self._awaits_loss(key) or self._is_to_come(key)):
                 return fix()
             if self._name == "grad_activations":
@@ -171,7 +177,8 @@ class Missing(Origins):
         rank, simulator, kind = self._rank, self._simulator, ACTIVATIONS.get(self._name)
         if type(key) is not int or not 0 <= key < rank.batches or rank.batches == 1 or kind is None:
             return ""
-        if simulator.has_loaded(rank, key) or simulator.has_loaded(rank, key - 1):
+        own_layer = simulator.has_loaded(rank, key) or simulator.has_loaded(rank, key - 1)
+        if own_layer and not self._counts_batches():
             return ""
         for other, tensor in self.items():
             labels = tensor._token.labels
@@ -183,7 +190,31 @@ class Missing(Origins):
         if kind == "ActivationGrad" and key in lost:
             own = f"model.{self._name}[{key}] = model.loss(output)"
             return f"model.loss makes the first gradient, from the output of the last layer, {top}: {own}"
-        return ""
+        return self._of_loss(key) if kind == "ActivationGrad" and key not in self._gone else ""
+
+    def _of_loss(self, batch: int) -> str:
+        """Return what has become of the gradient of the loss of a micro-batch, which is looked for under the micro-
+        batch alone; or why there is none yet; or an empty text."""
+        rank, simulator, top = self._rank, self._simulator, self._rank.layers - 1
+        done, made = simulator.has_run(rank, FORWARD.kind, top), simulator.has_run(rank, LOSS.kind, top + 1)
+        if batch in made:
+            own_keys = [*self._gone.items(), *((one, tensor._token.labels) for one, tensor in self.items())]
+            if any(one in (labels.layer, labels.layer + 1) and {one} != labels.batches for one, labels in own_keys):
+                return ""  # here numbers are layers
+            own, to = (
+                f"model.{self._name}[{batch}] = model.loss(output)",
+                simulator.sent_to(rank, "ActivationGrad", top, frozenset({batch})),
+            )
+            gave = f"model.loss gave the gradient of micro-batch {batch}"
+            if to is None:
+                return f"{gave}, and no line has stored it under this key: {own}"
+            return f"{gave}, and it was sent to rank {to}: it stays here, {own}, where backward({top}, ...) reads it"
+        if not done or batch in done or not self._counts_batches():
+            return ""
+        ready = made - simulator.has_run(rank, BACKWARD.kind, top) - simulator.has_run(rank, BACKWARD_INPUT.kind, top)
+        first = f"What is there is that of {numbered('micro-batch', ready)}: m" if ready else "M"
+        none = f"the keys here are micro-batches, and micro-batch {batch} has not gone through forward({top}, ...) yet"
+        return f"{none}. {first}icro-batches go back in the order in which they have come"
 
     def _on_the_host(self, key: Hashable) -> str:
         """Return what to do about a missing tensor where the hosts make the updates, or an empty text."""

@@ -83,11 +83,26 @@ class Origins(dict[Hashable, Any]):
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
         the order in which this learner writes them."""
+        if type(key) is int and self._counts_batches():
+            return None
         layer, *more = key if isinstance(key, tuple) and key else (key,)
         if self._layer_last and is_pair(key):
             layer, more = more[0], [layer]
         batches = frozenset(one for one in more[:1] if type(one) is int)
         return (layer, batches) if type(layer) is int else None
+
+    def _counts_batches(self) -> bool:
+        """Return whether the keys of one number in this dictionary are micro-batches, and not layers, as all that was
+        stored here tells, where other keys name micro-batches, too, or this rank has run several."""
+        own = [*self._gone.items(), *((key, tensor._token.labels) for key, tensor in self.items())]
+        known = [(key, labels) for key, labels in own if type(key) is int and KINDS[labels.kind].by_batch]
+        if not known or any(
+            labels.batches != {key} or key in (labels.layer, labels.layer + 1) for key, labels in known
+        ):
+            return False
+        if any(is_pair(key) for key, _ in self._all_stored()):
+            return True
+        return any(len(self._simulator.has_run(self._rank, FORWARD.kind, one)) > 1 for one in range(self._rank.layers))
 
     def _own_past(self, key: Hashable, popped: bool) -> str:
         """Return what this rank's own log says of a tensor that is not stored, or an empty text."""

@@ -233,6 +233,9 @@ class Simulator(Protocol[R, T, C]):
     def not_in_a_v(self, rank: R) -> str:
         """Return, for an error, which rank has other layers than it has in a V, or an empty text."""
 
+    def dealt_otherwise(self, rank: R) -> str:
+        """Return, for an error, which rank has other layers than it is dealt like cards, or an empty text."""
+
     def run_by_nobody(self, rank: R) -> str:
         """Return, for an error, which layers no rank has run, the last one among them, or an empty text."""
 

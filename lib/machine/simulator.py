@@ -398,6 +398,7 @@ class LocalSimulator:
     loss_elsewhere = staticmethod(loss_elsewhere)
     gathered_elsewhere = staticmethod(gathered_elsewhere)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
+    dealt_otherwise = staticmethod(RankState.dealt_otherwise)
     met_by = staticmethod(RankState.met_by)
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
