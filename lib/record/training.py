@@ -284,8 +284,8 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
-        own = f"what load_weights({layer}, ...) gives: model.weights[{layer}]. If that is what is read here, the line that "
-        own += "loads it has stored it under another number: its key is the layer, there and here"
+        own = f"what load_weights({layer}, ...) gives: model.weights[{layer}]. If that is what is read here, the "
+        own += "line that loads it has stored it under another number: its key is the layer, there and here"
         raise PuzzleError(
             problem,
             where=where,
