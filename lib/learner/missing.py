@@ -157,6 +157,12 @@ class Missing(Origins):
             return elsewhere
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
+        layers = {one for one in parts if type(one) is int}
+        if any(
+            labels.kind in ACTIVATIONS.values() and labels.total > 1 and labels.layer in layers
+            for _, labels in self._all_stored()
+        ):
+            plain += " If a task gathers it, await that task before this line"
         if self._name == "grad_activations" and isinstance(key, str):
             plain += " A sum begins with the first one, stored as it is"
         if self._name in ("weights", "opt_states") and type(key) is int and self._simulator.has_loaded(self._rank, key):
