@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.corpus import Program, whole
+from tests.corpus import Program, changed, whole
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -122,4 +122,104 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+SLICED = """
+async def sequence_parallel(model: Model) -> Model:
+    L, r, R = model.LAYERS, model.rank, model.RANKS
+    A, G = model.activations, model.grad_activations
+    for k in range(L):
+        model.weights[k], model.opt_states[k] = model.load_weights(k, r, R)
+    A[0] = model.get_activation([0]).shard(r, R)
+    for k in range(L):
+        x = await model.allgather(A[k], k)
+        part = model.forward(k, x, model.weights[k], partial=True)
+        A[k + 1] = await model.scatterreduce(part, k + 1)
+    G[L] = model.loss(await model.allgather(A.pop(L), L))
+    for k in range(L - 1, -1, -1):
+        x = await model.allgather(A.pop(k), k)
+        dw, dx = model.backward(k, x, G.pop(k + 1), model.weights[k], partial=True)
+        if k:
+            G[k] = await model.allreduce(dx, k - 1)
+        model.weights[k], model.opt_states[k] = model.update(k, dw, model.weights[k], model.opt_states[k])
+        model.set_final_weight(k, model.weights[k])
+    return model
+"""
+NODES = """
+async def hierarchical(model: Model) -> Model:
+    L = model.LAYERS
+    W, S, A, G = model.weights, model.opt_states, model.activations, model.grad_activations
+    for k in range(L):
+        W[k], S[k] = model.load_weights(k)
+    n = model.BATCHES // model.RANKS
+    x = model.get_activation(range(model.rank * n, model.rank * n + n))
+    for k in range(L):
+        A[k] = x
+        x = model.forward(k, x, W[k])
+    G["g"] = model.loss(x)
+
+    async def summed(g, k):
+        g = await model.scatterreduce(g, k, axis="shard")
+        g = await model.allreduce(g, k, axis="replica")
+        return await model.allgather(g, k, axis="shard")
+
+    for k in range(L - 1, -1, -1):
+        g, G["g"] = model.backward(k, A.pop(k), G.pop("g"), W[k])
+        W[k], S[k] = model.update(k, await summed(g, k), W[k], S[k])
+        model.set_final_weight(k, W[k])
+    return model
+"""
+LOADED, WHOLE = "model.load_weights(k, r, R)", "model.load_weights(k)"
+ALONE = "and computes with that piece alone: with partial=True its forward and backward give partial sums"
+ONCE = "model.{} has added it up before: leave this call out"
+CUT_FIRST = "each rank has cut its partial sum before it is added up, so that these are different slices: leave out .shard(...) before this call"
+EXCHANGED = "or are they exchanged where they are stored, each in the other's dictionary or name? What asyncio.gather gives is in the order of its calls"
+GATHER_BEFORE = 'so gather the gradient before the update, and no weight after it: grad = await model.allgather(grad, 7, axis="shard")'
+IN_PIECES = 'where it is in pieces, after model.scatterreduce and before model.allgather, grad = await model.allreduce(grad, 7, axis="replica")'
+NO_SUM = 'and a gather adds nothing up: grad = await model.allreduce(grad, 7, axis="replica") in place of this call'
+CUT_TWICE = 'the reduce-scatter over axis="replica" cuts the pieces again: in its place grad = await model.allreduce(grad, 7, axis="replica") sums them'
+SUMS_AND_CUTS = 'model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over axis="replica" after that'
+ENDS_EARLY = "Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) has it"
+IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
+CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))
+GATHERED_BOTH = "x, G[k + 1] = await asyncio.gather(model.allgather(A.pop(k), k), model.allgather(G.pop(k + 1), k))"
+SLICE_OF_LOSS = (
+    "G[L] = model.loss(await model.allgather(A.pop(L), L))",
+    "G[L] = model.loss(await model.allgather(A.pop(L), L)).shard(r, R)",
+)
+SLICES_BACK = ("G[k] = await model.allreduce(dx, k - 1)", "G[k] = await model.scatterreduce(dx, k - 1)")
+IN_SUMS = [
+    Row(edited("sequence_parallel", "whole weights, in slices by hand", SLICED, (LOADED, WHOLE), (", partial=True", ""), ("await model.scatterreduce(part, k + 1)", "part.shard(r, R)"), ("await model.allreduce(dx, k - 1)", "dx")), (ALONE,), ("gathers the whole weight",)),
+    Row(changed("tensor_parallel", "whole weights", ("(\n            layer, model.rank, model.RANKS\n        )", "(layer)"), (", partial=True", ""), ("await model.allreduce(out, layer + 1)", "out"), ("await model.allreduce(grad, layer - 1)", "grad")), (ALONE,), ("gathers the whole weight",)),
+    Row(edited("sequence_parallel", "slices are summed again", SLICED, ("        A[k + 1] = await", "        part ="), ("(part, k + 1)\n", "(part, k + 1)\n        A[k + 1] = await model.allreduce(part, k + 1)\n"), (" = model.scatter", " = await model.scatter")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "slices of a sum are summed", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.scatterreduce((await model.allreduce(part, k + 1)).shard(r, R), k + 1)")), (ONCE.format("allreduce"),)),
+    Row(edited("sequence_parallel", "gradients in slices are summed again", SLICED, ("G[k] = await model.allreduce(dx, k - 1)", "dx = await model.scatterreduce(dx, k - 1)\n            G[k] = await model.allreduce(dx, k - 1)")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
+    Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
+    Row(changed("tensor_parallel", "a partial sum is cut before the all-reduce", ("await model.allreduce(out, layer + 1)", "await model.allreduce(out.shard(model.rank, model.RANKS), layer + 1)")), (CUT_FIRST,), ("scatterreduce",)),
+    Row(edited("sequence_parallel", "results of a gather are exchanged", SLICED, SLICE_OF_LOSS, SLICES_BACK, ("x = await model.allgather(A.pop(k), k)", GATHERED_BOTH.replace("x, G[k + 1] =", "G[k + 1], x ="))), (EXCHANGED,)),
+    Row(edited("hierarchical", "each in the other's dictionary", NODES, ("A[k] = x", "G[k] = x"), ('G["g"] = model.loss', 'A["g"] = model.loss'), ('A.pop(k), G.pop("g")', 'A.pop("g"), G.pop(k)')), (EXCHANGED,)),
+    Row(edited("sequence_parallel", "the output in place of the input", SLICED, ("A[k + 1] = await model.scatterreduce(part, k + 1)", "A[k] = A[k + 1] = await model.scatterreduce(part, k + 1)"), ("G.pop(k + 1)", "G.pop(k + 1, None)")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
+    Row(changed("sequence_parallel", "the output in place of the input, by its key", ("model.activations.pop(layer), layer)\n        grad_out", "model.activations.pop(layer + 1), layer)\n        grad_out"), ("model.allgather(model.activations.pop(model.LAYERS)", "model.allgather(model.activations[model.LAYERS]")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
+    Row(edited("sequence_parallel", "a task is awaited after the backward", SLICED, ("        x = await model.allgather(A.pop(k), k)\n        dw,", "        async def fetch(k=k):\n            A['whole', k] = await model.allgather(A.pop(k), k)\n        task = asyncio.create_task(fetch())\n        dw,"), ("(k, x, G.pop", "(k, A.pop(('whole', k)), G.pop"), ("        if k:", "        await task\n        if k:")), ("If a task gathers it, await that task before this line",)),
+    Row(edited("hierarchical", "the weight is gathered after the update", NODES, ("        return " + JOINED, "        return g"), ("W[k], S[k] = model.update(k, await summed(g, k), W[k], S[k])", 'i, n = model.axis_index("shard"), model.axis_size("shard")\n        w, s = model.update(k, await summed(g, k), W[k].shard(i, n), S[k].shard(i, n))\n        S[k] = s\n        W[k] = await model.allgather(w, k, axis="shard")\n        S[k] = await model.allgather(S[k], k, axis="shard")')), (GATHER_BEFORE,)),
+    Row(changed("ddp", "the weight is gathered after the update", ("grad = await model.allreduce(grad, layer)", "grad = await model.scatterreduce(grad, layer)"), ("model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )", "w, s = model.update(layer, grad, model.weights[layer].shard(model.rank, model.RANKS), model.opt_states[layer].shard(model.rank, model.RANKS))\n        model.opt_states[layer] = s\n        model.weights[layer] = await model.allgather(w, layer)\n        model.opt_states[layer] = await model.allgather(s, layer)")), (GATHER_BEFORE.replace("(grad, 7", "(grad, {}").partition("{}")[0],)),
+    Row(edited("hierarchical", "no sum across", NODES, (f"        g = {ACROSS}\n", "")), (IN_PIECES,)),
+    Row(changed("hierarchical", "no sum across", (f"        grad = {SUM}\n", "")), (IN_PIECES,)),
+    Row(edited("hierarchical", "pieces of all nodes are gathered", NODES, (ACROSS, ACROSS.replace("allreduce", "allgather"))), (NO_SUM,), ("Were these pieces made by shard",)),
+    Row(changed("hierarchical", "pieces of all nodes are gathered, last", (f"        grad = {SUM}\n", ""), (JOIN, SUM.replace("allreduce", "allgather"))), (NO_SUM,), ("Were these pieces made by shard",)),
+    Row(edited("hierarchical", "two reduce-scatters", NODES, (ACROSS, ACROSS.replace("allreduce", "scatterreduce"))), (CUT_TWICE,)),
+    Row(changed("hierarchical", "two reduce-scatters and no gather", (SUM, SUM.replace("allreduce", "scatterreduce")), (f"        grad = {JOIN}\n", "")), (CUT_TWICE,)),
+    Row(edited("hierarchical", "summed in the node before it is cut", NODES, ("        g = " + IN_NODE, '        g = await model.allreduce(g, k, axis="shard")\n        g = ' + IN_NODE)), (SUMS_AND_CUTS,)),
+    Row(changed("hierarchical", "summed in the node, cut, and no more", (f"        grad = {CUT}", f'        grad = await model.allreduce(grad, layer, axis="shard")\n        grad = {CUT}'), (f"        grad = {SUM}\n", "")), (SUMS_AND_CUTS,)),
+    Row(edited("hierarchical", "the loop ends before layer 0", NODES, ("range(L - 1, -1, -1)", "range(L - 1, 0, -1)")), (ENDS_EARLY,)),
+    Row(changed("ddp", "the loop ends before layer 0", ("reversed(range(model.LAYERS))", "range(model.LAYERS - 1, 0, -1)")), (ENDS_EARLY,)),
+    Row(edited("hierarchical", "the piece of its number among all ranks", NODES, (IN_NODE, '(await model.allreduce(g, k, axis="shard")).shard(model.rank, model.axis_size("shard"))')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
+    Row(changed("hierarchical", "counted from 1", (CUT, '(await model.allreduce(grad, layer, axis="shard")).shard(model.axis_index("shard") + 1, 4)')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", IN_SUMS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_sums_lead_to_the_fix(row: Row) -> None:
     check_words(row)

@@ -112,6 +112,10 @@ def _check_complete(
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
             fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
+            down = (
+                ". Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) has it"
+            )
+            fix += down * (layer == 0)
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 
