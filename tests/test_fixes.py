@@ -157,7 +157,7 @@ async def wsdp(model: Model) -> Model:
 """,
             ),
         ),
-        ("one of these two calls is too many",),
+        ("model.scatterreduce sums and cuts, so leave out model.allreduce before it",),
     ),
     Row(
         changed(

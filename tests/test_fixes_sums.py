@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from lib import grade
 from tests.corpus import Program, changed, whole
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
 
@@ -180,6 +182,7 @@ IN_PIECES = 'where it is in pieces, after model.scatterreduce and before model.a
 NO_SUM = 'and a gather adds nothing up: grad = await model.allreduce(grad, 7, axis="replica") in place of this call'
 CUT_TWICE = 'the reduce-scatter over axis="replica" cuts the pieces again: in its place grad = await model.allreduce(grad, 7, axis="replica") sums them'
 SUMS_AND_CUTS = 'model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over axis="replica" after that'
+AGAIN = 'has been summed over all axes already, over axis="replica", too: leave this call out'
 ENDS_EARLY = "Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) has it"
 IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
 CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))
@@ -217,9 +220,33 @@ IN_SUMS = [
     Row(changed("ddp", "the loop ends before layer 0", ("reversed(range(model.LAYERS))", "range(model.LAYERS - 1, 0, -1)")), (ENDS_EARLY,)),
     Row(edited("hierarchical", "the piece of its number among all ranks", NODES, (IN_NODE, '(await model.allreduce(g, k, axis="shard")).shard(model.rank, model.axis_size("shard"))')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
     Row(changed("hierarchical", "counted from 1", (CUT, '(await model.allreduce(grad, layer, axis="shard")).shard(model.axis_index("shard") + 1, 4)')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
+    Row(edited("hierarchical", "cut by the place in the node, and summed there", NODES, (IN_NODE, 'await model.allreduce(g.shard(model.axis_index("shard"), model.axis_size("shard")), k, axis="shard")')), ('in place of that cut and this sum, grad = await model.scatterreduce(grad, 7, axis="shard")',), ('model.axis_index("replica")',)),
+    Row(changed("hierarchical", "cut by the place in the node, and summed there", (CUT, 'await model.allreduce(grad.shard(model.axis_index("shard"), model.axis_size("shard")), layer, axis="shard")')), ('in place of that cut and this sum, grad = await model.scatterreduce(grad, 7, axis="shard")',), ('model.axis_index("replica")',)),
+    Row(edited("hierarchical", "summed across twice", NODES, (ACROSS + "\n", ACROSS + "\n        g = " + ACROSS + "\n")), (AGAIN,)),
+    Row(changed("hierarchical", "summed across twice, in one line", (SUM, SUM.replace("(grad,", f"({SUM},"))), (AGAIN,)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", IN_SUMS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_on_sums_lead_to_the_fix(row: Row) -> None:
     check_words(row)
+
+
+AHEAD = edited("sequence_parallel", "the next input is gathered before the backward", SLICED,
+    ("    for k in range(L - 1, -1, -1):\n        x = await model.allgather(A.pop(k), k)\n", "    call = model.allgather(A.pop(L - 1), L - 1)\n    for k in range(L - 1, -1, -1):\n        A['x'] = await call\n        if k:\n            call = model.allgather(A.pop(k - 1), k - 1)\n"),
+    ("(k, x, G.pop", "(k, A.pop('x'), G.pop"), ("            G[k] = await", "            total ="), ("dw, dx", "model.grad_weights[k], dx"), ("(k, dw", "(k, model.grad_weights.pop(k)"),
+    ("        model.set_final_weight", "        if k:\n            G[k] = await total\n        model.set_final_weight"))  # fmt: skip
+REDUCED_AHEAD = edited("sequence_parallel", "the next input is gathered before the backward, and slices of the gradient", AHEAD.source,
+    ("total = model.allreduce(dx", "total = model.scatterreduce(dx"), ("G[k] = await total", "G[k] = await model.allgather(await total, k - 1)"))  # fmt: skip
+
+
+LATER = [
+    (AHEAD, "Start allgather(layer 6), which makes all of an input, after the other call has been awaited"),
+    (REDUCED_AHEAD, "Start it after backward(layer 7), which has an input of its own in memory"),
+]
+
+
+@pytest.mark.parametrize("program, words", LATER, ids=[one.name for one, _ in LATER])
+def test_a_gather_that_begins_too_soon_is_named(program: Program, words: str) -> None:
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert words in verdict.costs_memory, verdict.costs_memory

@@ -251,7 +251,7 @@ def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) 
         by = "its number among all ranks"
     if not by:
         return ""
-    if rank.axis_of_pieces(layer) == axis:
+    if rank.axis_of_pieces(layer) == axis or (rank.has_copy(layer) and not rank.summed_over(layer, meeting.op)):
         whole = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
         cut = f"each rank has cut its own gradient by {by}, so these are different pieces"
         return f"{cut}: in place of that cut and this sum, {whole} of the whole gradients sums and cuts"
@@ -316,6 +316,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
                 once = f"it was summed over axis={show_axis(axis)} in another line, or in an earlier turn of a loop"
                 once += ", and once is enough: after the last micro-batch"
             return f"{again}, and in pieces, as the weight is: {once}"
+        if axis and rank.last_cut(layer) != f", axis={show_axis(axis)}":
+            return f"{again}, over axis={show_axis(axis)}, too: leave this call out, and join the pieces as they are"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
