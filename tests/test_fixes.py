@@ -2397,7 +2397,7 @@ ROWS += [
     ),
     Row(
         changed("hierarchical", "gathered across", (ACROSS, ACROSS.replace("allreduce", "allgather"))),
-        ("gradients of different micro-batches are summed",),
+        ("a gather adds nothing up: grad = await model.allreduce(grad, 7, axis=",),
         ("gather it over the same axis",),
     ),
     Row(

@@ -108,6 +108,8 @@ STAYS = "model.loss gave the gradient of micro-batch 0, and it was sent to rank 
 DEALT = (
     "rank 0 has layers {}, and layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
 )
+OTHER_KEY = "forward({}, ...) of micro-batch 0 has run on this rank. What it read has another key, if it is kept: one of layer and micro-batch, model.activations[{}, 0]"
+NEXT_IN_ROUND = "micro-batch {} gone through layer 0, and a round is as many micro-batches as there are ranks, 4, each once through layer 0, then through layer 4: next is micro-batch {} through layer 0"
 OF_A_LAYER = "backward goes from the last layer", "stored under the layer above", "layer 0 is on rank"
 ROWS = [
     Row(edited("interleaved", "the last micro-batch goes back first", COUNTED, ("chunk = v - 1 - chunk", "chunk, mb = v - 1 - chunk, model.BATCHES - 1 - mb")), (LAST_FIRST.format(7, 7),), OF_A_LAYER),
@@ -119,6 +121,11 @@ ROWS = [
     Row(edited("interleaved", "layers dealt by the number of chunks", COUNTED, ("        layer = c * p + r\n", "        layer = c * v + r\n")), (DEALT.format("0, 2"),), ("is that of rank",)),
     Row(edited("interleaved", "layers dealt from the last one on", COUNTED, ("        layer = c * p + r\n", "        layer = model.LAYERS - 1 - c * p - r\n")), (DEALT.format("3, 7"),), ("is that of rank",)),
     Row(edited("interleaved", "weights under the chunk", COUNTED, ("model.weights[layer], model.opt_states[layer] = model.load", "model.weights[c], model.opt_states[c] = model.load"), ("x, model.weights[layer]", "x, model.weights[layer % p]")), ("the line that loads it has stored it under another number",)),
+    Row(edited("interleaved", "inputs under the count of forwards", COUNTED, ("model.activations[layer, mb] = x", "model.activations[k] = x"), ("model.activations.pop((layer, mb))", "model.activations.pop(k)")), (OTHER_KEY.format(7, 7),)),
+    Row(edited("interleaved", "inputs under the chunk in its order", COUNTED, ("model.activations[layer, mb] = x", "model.activations[k // p % v, mb] = x"), ("model.activations.pop((layer, mb))", "model.activations.pop((k // p % v, mb))")), (OTHER_KEY.format(7, 7),)),
+    Row(changed("interleaved", "inputs under the stage in its order", ("model.activations[layer, mb]", "model.activations[mine.index(layer), mb]"), ("model.activations.pop((layer, mb))", "model.activations.pop((len(mine) - 1 - mine.index(layer), mb))")), (OTHER_KEY.format(7, 7),)),
+    Row(edited("interleaved", "micro-batches counted by the stages", COUNTED, ("k // (p * v) * p + k % p", "k // v")), (NEXT_IN_ROUND.format("0 has", 1),)),
+    Row(changed("interleaved", "the first of each round only", ("[(layer, mb) for some in rounds for layer in mine for mb in some]", "[(layer, some[0]) for some in rounds for layer in mine for mb in some]")), (NEXT_IN_ROUND.format("0 has", 1),)),
 ]  # fmt: skip
 
 

@@ -669,7 +669,12 @@ class RankState(Asked):
 
     def _in_rounds(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already, where the layers go round the ranks."""
-        own = self.layers_loaded()
+        own, ranks, through = self.layers_loaded(), self.mesh.ranks, self.has_run(FORWARD.kind, 0)
+        if len(own) > 1 and {*self.layers_run()} == {0} and through == {*range(len(through))} < {*range(ranks)}:
+            gone = f"{numbered('micro-batch', through)} {'has' if len(through) == 1 else 'have'} gone through layer 0"
+            order = f"a round is as many micro-batches as there are ranks, {ranks}, each once through layer 0, then "
+            order += f"through layer {sorted(own)[1]}: next is micro-batch {len(through)} through layer 0"
+            return f"{gone}, and {order}. For a backward, {kept}"
         if not own or not all(labels.batches <= self.has_run(FORWARD.kind, layer) for layer in own):
             return self._no_input(labels, kept)
         done = f"this rank has taken {numbered('micro-batch', labels.batches)} through all of its layers already: do "

@@ -87,6 +87,16 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         problem = f"the input is that of layer {inp.layer}"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
         fix = f"keep what forward({layer}, ...) reads until then, stored under its layer: model.activations[{layer}]"
+        several = rank.has_run(FORWARD.kind, inp.layer) - rank.has_run(BACKWARD.kind, inp.layer)
+        if len(several) > 1 and grad.batches <= rank.has_run(FORWARD.kind, layer):
+            ran = f"forward({layer}, ...) of {numbered('micro-batch', grad.batches)} has run on this rank"
+            fix = f"{ran}. What it read has another key, if it is kept: one of layer and micro-batch, "
+            fix += (
+                f"model.activations[{layer}, {min(grad.batches)}], there and here. A number that counts the forwards, "
+            )
+            fix += (
+                "or the stages in their order, is another in the backward, which goes through the layers the other way"
+            )
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     if grad.layer != layer:
         problem, last = f"the gradient is that of layer {grad.layer}", layer == rank.layers - 1
