@@ -160,7 +160,7 @@ async def wsdp(model: Model) -> Model:
 """,
             ),
         ),
-        ("one of these two calls is too many",),
+        ("model.scatterreduce sums and cuts, so leave out model.allreduce before it",),
     ),
     Row(
         changed(
@@ -2400,7 +2400,7 @@ ROWS += [
     ),
     Row(
         changed("hierarchical", "gathered across", (ACROSS, ACROSS.replace("allreduce", "allgather"))),
-        ("gradients of different micro-batches are summed",),
+        ("a gather adds nothing up: grad = await model.allreduce(grad, 7, axis=",),
         ("gather it over the same axis",),
     ),
     Row(

@@ -305,6 +305,8 @@ def _compare(
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
             error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
+            if fix.endswith(_GATHERS):
+                error.fix_for = {"weights_stay": fix.replace(_GATHERS, _STAYS)}
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
             raise error
 
@@ -354,6 +356,14 @@ _FROZEN_MORE = (
 """What to do about a part that is less, or more, than what a rank should end with, in words and in code."""
 
 
+_GATHERS = ", and gathers the whole weight right before each use, await model.allgather(...)"
+_STAYS = (
+    ", and computes with that piece alone: with partial=True its forward and backward give partial sums, which the "
+    "ranks add up"
+)
+"""What a rank does with its piece of a weight: where it is gathered for use, and where it stays."""
+
+
 def _begin(
     verb: str, layer: int, kind: str, have: Part | None, wanted: tuple[Part, Part], rank: int, mesh: Mesh | None
 ) -> str:
@@ -370,8 +380,7 @@ def _begin(
         cut = _numbers(rank, (frozenset([index]), pieces), mesh)
         return f"weight, opt_state = {load} for each layer, and then opt_state.shard({cut})"
     if have is not None and len(have[0]) == have[1] and place and kind == "Weight":
-        gathers = "gathers the whole weight right before each use"
-        return f"each rank loads its piece of every layer, {load}, and {gathers}, await model.allgather(...)"
+        return f"each rank loads its piece of every layer, {load}{_GATHERS}"
     return f"{load} on this rank"
 
 

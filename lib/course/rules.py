@@ -367,7 +367,21 @@ def dense_weights_stay(outcome: Outcome) -> None:
             expected = f"each rank holds all of its {dense}layers and makes all its updates: only gradients are summed"
             update = f"model.update({event.layer}, ...) on each rank"
             fix = f"grad = await model.allreduce(grad, {event.layer}), and {update}"
+            if cut := _cut_before(outcome, event):
+                axis = f", axis={show_axis(cut[0])}" if cut[0] else ""
+                fix = "here each rank updates all of a layer, so gather the gradient before the update, and no weight "
+                fix += f"after it: grad = await model.allgather(grad, {event.layer}{axis}), and {update}, with whole "
+                fix += "weight and state"
             raise _broken(event, f"it moves the {word} of layer {event.layer}{which}", expected, fix)
+
+
+def _cut_before(outcome: Outcome, event: Event) -> tuple[object, ...]:
+    """Return the ``op`` of the reduce-scatter that has cut the gradient of a weight which is gathered, or nothing."""
+    mine = [
+        one for one in outcome.events if (one.rank, one.layer, one.tensor) == (event.rank, event.layer, "WeightGrad")
+    ]
+    cuts = [one.op for one in mine if one.kind == SCATTERREDUCE.kind and one.op]
+    return cuts[0] if cuts and event.kind == ALLGATHER.kind else ()
 
 
 def weights_come_for_use(outcome: Outcome) -> None:

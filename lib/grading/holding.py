@@ -487,14 +487,23 @@ class Excess:
 
     def _fix_in_flight(self, kind: str) -> str:
         """Return what to do about what unfinished calls carry."""
-        if len(self.calls) == 1:
-            return "await it before the work that goes on beside it, or let that work need less."
         fewer = "so that fewer are on their way at a time."
-        if kind == "WeightGrad" and len({self.events[place].issued for place in self.calls}) == 1:
-            task = (
-                "a task goes on only while the function that has made it awaits something: await an earlier one after "
-            )
-            if len({self.events[place].kind for place in self.calls}) > 1:
+        known = [self.events[place] for place in self.calls]
+        inputs = [one for one in known if (one.kind, one.tensor) == (ALLGATHER.kind, "Activation")]
+        begins = self.events[self.peak.at] if self.peak.at < len(self.events) else None
+        if inputs and len(inputs) < len(known):
+            call = f"{show_call(inputs[0].kind, inputs[0].layer)}, which makes all of an input"
+            return f"start {call}, after the other call has been awaited, {fewer}"
+        if len(known) == 1:
+            if inputs and begins is not None and begins.kind == BACKWARD.kind:
+                return (
+                    f"start it after {show_call(begins.kind, begins.layer)}, which has an input of its own in memory."
+                )
+            return "await it before the work that goes on beside it, or let that work need less."
+        if kind == "WeightGrad" and len({one.issued for one in known}) == 1:
+            task = "a task goes on only while the function that has made it awaits something: await an earlier one "
+            task += "after "
+            if len({one.kind for one in known}) > 1:
                 return f"{task}each backward, {fewer}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
             return f"{made} {task[0].upper()}{task[1:]}each backward."

@@ -162,6 +162,10 @@ class Missing(Origins):
         plain = f"model.{self._name}[{written(key)}] = ... before that: nothing was stored there yet. Or is it under "
         plain += "another key?"
         only = [*self.items()] if self._name in ACTIVATIONS and isinstance(key, str) else []
+        layers = {one for one in parts if type(one) is int}
+        stored = [labels for _, labels in self._all_stored()]
+        if any(one.kind in ACTIVATIONS.values() and one.total > 1 and one.layer in layers for one in stored):
+            plain += " If a task gathers it, await that task before this line"
         if len(only) == 1 and (labels := only[0][1]._token.labels).kind == ACTIVATIONS[self._name]:
             plain += f" There is one only, the {labels.kind} of layer {labels.layer}: model.{self._name}"
             plain += f"[{written(only[0][0])}]"

@@ -82,6 +82,9 @@ def _exchanged(operands: Mapping[str, object]) -> str:
     ``operands``: by the kinds that they should be of."""
     both = frozenset(kind for kind, operand in operands.items() if type(operand) is not CLASSES[kind])
     gives = GIVEN_TOGETHER.get(both)
+    if both == {"Activation", "ActivationGrad"}:
+        stored = "or are they exchanged where they are stored, each in the other's dictionary or name?"
+        return f"; {stored} What asyncio.gather gives is in the order of its calls"
     return f"; or are they exchanged where they are made? {gives}, in that order" if gives else ""
 
 

@@ -134,7 +134,7 @@ class Sharded(Tensor):
             except PuzzleError as error:
                 one = "which piece and how many are of one axis: "
                 one += "tensor.shard(model.axis_index(axis), model.axis_size(axis))"
-                error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded"), one)
+                error.fix_for = dict.fromkeys(("several_kinds", "replica_sharded", "mesh"), one)
                 if index == total:
                     error.fix = f"pieces count from 0, so the last of {total} is number {total - 1}"
                 raise

@@ -131,6 +131,9 @@ def _check_complete(
             if (back := layers_back()) and layer not in back:
                 fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
                 fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+            elif layer == 0:
+                fix += ". Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) "
+                fix += "has it"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

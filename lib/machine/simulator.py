@@ -9,6 +9,7 @@ from typing import cast
 from ..basics.arguments import one_of
 from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
+from ..record.collectives import ALLGATHER
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
 from ..record.kinds import KINDS
@@ -26,7 +27,7 @@ from ..record.labels import (
 from ..record.operations import NO_OPTIONS, Collective, Operation, Options, Value, Values
 from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
-from ..record.training import OVERLAPPED, UPDATE
+from ..record.training import LOSS, OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, once_more_round, other_way, too_few_received
 from .advice.rounds import against_rounds, of_its_pipeline
@@ -574,6 +575,12 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
     fix: Fix = (
         f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
     )
+    gathers = kind == ALLGATHER.kind and tensor.labels.kind == "Activation"
+    if gathers and type(layer) is int and own == layer + 1 and rank.has_run(LOSS.kind, rank.layers):
+        fix = (
+            f"it is what forward({layer}, ...) gives. Is the input of layer {layer} meant, for its backward? Then keep "
+        )
+        fix += f"a slice of what forward({layer}, ...) reads. Else name the layer of the tensor, {own}"
     if came := rank.sender(tensor.labels):
         fix = f"it came from rank {came[0]}: receive in the order of layers in which that rank sends, or store it "
         fix += "by what it is, tensor.layer"

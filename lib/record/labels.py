@@ -506,8 +506,15 @@ def sum_over_parts(parts: Sequence[Labels], where: str, strict: bool = True) -> 
     for part in parts:
         if _unsummed(part) != _unsummed(first):
             problem, expected = "these are not partial sums of one thing", f"another partial sum of {first}"
-            fix = "add up one layer, the same micro-batches and the same slice of each"
-            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix)
+            fix, fix_for = "add up one layer, the same micro-batches and the same slice of each", dict[str, Fix]()
+            if where != "+" and first.total != 1 and _unsummed(part) == _unsummed(another_part(first, *_part(part))):
+                fix = "each rank has cut its partial sum before it is added up, so that these are different slices: "
+                fix += "leave out .shard(...) before this call"
+                both = (
+                    f"; await model.scatterreduce(partial, {first.layer}) adds up all of it, and gives each rank its "
+                )
+                fix_for = {"slices": f"{fix}{both}slice of the sum"}
+            raise PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
         if strict and part.extra.of == 1 and len(parts) > 1:
             whole = f"{KINDS[part.kind].word} is whole" if part.total == 1 else "slice is added up"
             fix = "use it as it is; what ranks add up is the gradient of the weight, the first that backward gives"

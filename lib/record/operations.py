@@ -215,6 +215,9 @@ class Rank(Protocol):
     def is_cut(self, layer: int) -> bool:
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
 
+    def cut_twice(self, layer: int) -> str:
+        """Return what sums the pieces of a gradient that reduce-scatters have cut over two axes, or an empty text."""
+
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""
 

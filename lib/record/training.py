@@ -582,6 +582,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
                 every = f"{whole}rank a piece: here each rank updates all of a layer"
                 dense = every.replace("a layer", "a layer without experts")
                 fix_for = {**fix_for, "whole": every, "experts_sharded": dense}
+            if pieces := rank.cut_twice(layer):
+                fix_for = {**fix_for, "whole": f"{pieces}. Or {gather}"}
         cover = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
         if grad.adapter and weight.is_whole() and rank.is_cut(layer):
             whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"

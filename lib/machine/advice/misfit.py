@@ -155,14 +155,28 @@ def _whole_already(meeting: Meeting, brought: Sequence[TensorState]) -> str:
     """Return what to do about a sum of activations, or of their gradients, that are whole already; an empty text for
     others."""
     first, labels = brought[0], brought[0].labels
-    if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.extra.of != 1 or labels.total != 1:
+    if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.extra.of != 1:
         return ""
+    if labels.total != 1:
+        return _slice_of_sum(meeting, first)
     if first.brought:
         enough = "model.allreduce adds up, model.scatterreduce adds up and cuts, and one of the two is enough"
         return f"a call has given all of it already: {enough}"
     if labels.kind == "ActivationGrad" and labels.layer == labels.layers - 1:
         return "model.loss gives all of it, on every rank: use it as it is"
     return ""
+
+
+def _slice_of_sum(meeting: Meeting, tensor: TensorState) -> str:
+    """Return what to do about a slice of a sum that is to be summed once more, or an empty text for another slice."""
+    labels, rank = tensor.labels, tensor.rank
+    known = [] if rank is None else [one for one in rank.log if one.labels and one not in meeting.calls]
+    same = [one.kind for one in known if one.labels and (one.labels.kind, one.layer) == (labels.kind, labels.layer)]
+    before = [kind for kind in same if sums(kind)]
+    if not before:
+        return ""
+    joined = f"await model.{ALLGATHER.kind}(..., {labels.layer}) joins the slices where all of it is read"
+    return f"model.{before[-1]} has added it up before: leave this call out; {joined}"
 
 
 def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
@@ -246,7 +260,7 @@ def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) 
         by = "its number among all ranks"
     if not by:
         return ""
-    if rank.axis_of_pieces(layer) == axis:
+    if rank.axis_of_pieces(layer) == axis or (rank.has_copy(layer) and not rank.summed_over(layer, meeting.op)):
         whole = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
         cut = f"each rank has cut its own gradient by {by}, so these are different pieces"
         return f"{cut}: in place of that cut and this sum, {whole} of the whole gradients sums and cuts"
@@ -311,6 +325,8 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
                 once = f"it was summed over axis={show_axis(axis)} in another line, or in an earlier turn of a loop"
                 once += ", and once is enough: after the last micro-batch"
             return f"{again}, and in pieces, as the weight is: {once}"
+        if axis and rank.last_cut(layer) != f", axis={show_axis(axis)}":
+            return f"{again}, over axis={show_axis(axis)}, too: leave this call out, and join the pieces as they are"
         return (
             f"{again}, and is in pieces: join them, grad = await model.allgather(grad, {layer}{rank.last_cut(layer)})"
         )
@@ -331,6 +347,15 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         return (
             f"these are sums over {_axes(done)} already: one call that sums and cuts, {cuts}, and for the pieces {then}"
         )
+    if (
+        kind == SCATTERREDUCE.kind
+        and axis in done
+        and first.labels.is_whole()
+        and not rank.has_cut_over(layer, axis, meeting.op)
+    ):
+        then = f"await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
+        both = "model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over"
+        return f"these are sums over {_axes(done)} already: {both} {_axes(left)} after that, {then}, and then joined"
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 
@@ -351,6 +376,10 @@ def _gathered(
             sums_and_cuts = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)})"
             missing = f"these are not summed over axis={show_axis(axis)} yet"
             return f"{missing}: {sums_and_cuts} sums and cuts before that; shard only cuts"
+        if axis and over and over != f", axis={show_axis(axis)}" and all(axis not in own for own in sums):
+            adds = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(axis)}) in place of this call"
+            have = f"these are the same piece of different sums, over {_axes(done)} only, and a gather adds nothing up"
+            return f"{have}: {adds}"
         ranks = [one.rank.rank for one in brought if one.rank is not None]
         by_rank = dict(zip(ranks, sums, strict=True))
         some = [one for one in rank.mesh.axes if 0 < sum(one in own for own in by_rank.values()) < len(by_rank)]

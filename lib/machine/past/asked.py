@@ -212,6 +212,9 @@ class Asked(SumsMade):
             cut = f"the weight is cut over axis={show_axis(left[0])}"
             return f"it has been summed over {over} only, and {cut}: before that sum, on every rank, {call}"
         call = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
+        if grad.is_whole() and {*self._past().cuts.get(layer, {})} & {*done}:
+            piece = "on every rank, where it is in pieces, after model.scatterreduce and before model.allgather"
+            return f"it has been summed over {over} only: {piece}, {call}"
         return f"it has been summed over {over} only: on every rank, before the update, {call}"
 
     def has_cut_over(self, layer: int, axis: object, but: object) -> bool:
@@ -223,6 +226,14 @@ class Asked(SumsMade):
     def is_cut(self, layer: int) -> bool:
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
         return bool(self._past().cuts.get(layer))
+
+    def cut_twice(self, layer: int) -> str:
+        """Return what sums the pieces of a gradient that reduce-scatters have cut over two axes, or an empty text."""
+        cuts = [*self._past().cuts.get(layer, {})]
+        if len(cuts) != 2 or not all(cuts):
+            return ""
+        sums = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(cuts[1])})"
+        return f"the reduce-scatter over axis={show_axis(cuts[1])} cuts the pieces again: in its place {sums} sums them"
 
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""

@@ -1,0 +1,259 @@
+"""What mistakes are told in sums over ranks of partial sums, of slices and in nodes, and what a rank is told whose keys
+are micro-batches: rows as in ``test_fixes``, of programs in several styles."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import grade
+from tests.corpus import Program, changed, whole
+from tests.test_corpus import LONG, function
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+
+COUNTED = """
+async def interleaved(model: Model) -> Model:
+    r, p = model.rank, model.RANKS
+    v, nxt, prev = model.LAYERS // p, (r + 1) % p, (r - 1) % p
+    total = v * model.BATCHES
+    for c in range(v):
+        layer = c * p + r
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+
+    def place(k, backwards=False):
+        chunk, mb = k // p % v, k // (p * v) * p + k % p
+        if backwards:
+            chunk = v - 1 - chunk
+        return chunk * p + r, mb
+
+    async def do_forward(k):
+        layer, mb = place(k)
+        x = model.get_activation([mb]) if layer == 0 else await model.receive(src=prev)
+        model.activations[layer, mb] = x
+        y = model.forward(layer, x, model.weights[layer])
+        if layer + 1 == model.LAYERS:
+            model.grad_activations[mb] = model.loss(y)
+        else:
+            await model.pass_to(nxt, y)
+
+    async def do_backward(k):
+        layer, mb = place(k, True)
+        dy = model.grad_activations.pop(mb) if layer + 1 == model.LAYERS else await model.receive(src=nxt)
+        dw, dx = model.backward(layer, model.activations.pop((layer, mb)), dy, model.weights[layer])
+        model.grad_weights[layer] = dw if mb == 0 else model.grad_weights[layer] + dw
+        if layer:
+            await model.pass_to(prev, dx)
+
+    ahead = min(total, (p - r - 1) * 2 + (v - 1) * p)
+    f = b = 0
+    while b < total:
+        if f < total and f - b <= ahead:
+            await do_forward(f)
+            f += 1
+        else:
+            await do_backward(b)
+            b += 1
+    for layer in list(model.weights):
+        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
+THICK = """
+async def one_f_one_b(model: Model) -> Model:
+    size = model.LAYERS // model.RANKS
+    low, up = model.rank * size, (model.rank + 1) * size
+    is_last = model.rank == model.RANKS - 1
+    for l in range(low, up):
+        model.weights[l], model.opt_states[l] = model.load_weights(l)
+    async def go(i):
+        x = model.get_activation([i]) if model.rank == 0 else await model.receive(model.rank - 1)
+        for l in range(low, up):
+            model.activations[i, l] = x
+            x = model.forward(l, x, model.weights[l])
+        if is_last:
+            model.grad_activations[i] = model.loss(x)
+        else:
+            await model.pass_to(model.rank + 1, x)
+    async def back(i):
+        g = model.grad_activations.pop(i) if is_last else await model.receive(model.rank + 1)
+        for l in reversed(range(low, up)):
+            w, g = model.backward(l, model.activations.pop((i, l)), g, model.weights[l])
+            model.grad_weights[l] = model.grad_weights[l] + w if l in model.grad_weights else w
+        if model.rank:
+            await model.pass_to(model.rank - 1, g)
+    n = min(model.BATCHES, model.RANKS - model.rank)
+    for i in range(n):
+        await go(i)
+    for i in range(model.BATCHES):
+        await back(i)
+        if n + i < model.BATCHES:
+            await go(n + i)
+    for l in range(low, up):
+        model.weights[l], model.opt_states[l] = model.update(l, model.grad_weights.pop(l), model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
+
+
+def edited(puzzle: str, name: str, source: str, *edits: tuple[str, str]) -> Program:
+    """Return one of these programs with every ``old`` in it replaced by ``new``."""
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return whole(puzzle, name, source)
+
+
+LAST_FIRST = "it is read too soon: this rank has not run forward({1}, ...) for micro-batch {0} yet"
+STAYS = "loss(...) gave it, and it was sent to rank {}. backward({}, ...), which reads it, runs on this rank, so keep it here"
+DEALT = (
+    "rank 0 has layers {}, and layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
+)
+OTHER_KEY = "the input of layer {0}, micro-batch 0, is in model.activations["
+NEXT_IN_ROUND = "So far this rank has run layer 0 on {}, and a round takes micro-batches 0-3, as many as there are ranks, through layer 0, and then the same ones through layer 4"
+OF_A_LAYER = "backward goes from the last layer", "stored under the layer above", "layer 0 is on rank"
+ROWS = [
+    Row(edited("interleaved", "the last micro-batch goes back first", COUNTED, ("chunk = v - 1 - chunk", "chunk, mb = v - 1 - chunk, model.BATCHES - 1 - mb")), (LAST_FIRST.format(7, 7),), OF_A_LAYER),
+    Row(edited("interleaved", "the last one of a round goes back first", COUNTED, ("chunk = v - 1 - chunk", "chunk, mb = v - 1 - chunk, mb - mb % p + p - 1 - mb % p")), (LAST_FIRST.format(3, 7),), OF_A_LAYER),
+    Row(edited("one_f_one_b", "the last micro-batch goes back first", THICK, ("await back(i)", "await back(model.BATCHES - 1 - i)")), (LAST_FIRST.format(7, 7),), OF_A_LAYER),
+    Row(edited("one_f_one_b", "one micro-batch too far", THICK, ("await back(i)", "await back(i + 1)")), (LAST_FIRST.format(1, 7),), OF_A_LAYER),
+    Row(edited("interleaved", "the gradient of the loss goes on round the ring", COUNTED, ("model.grad_activations[mb] = model.loss(y)", "await model.pass_to(nxt, model.loss(y))")), (STAYS.format(0, 7),), OF_A_LAYER),
+    Row(edited("one_f_one_b", "the gradient of the loss is sent back at once", THICK, ("model.grad_activations[i] = model.loss(x)", "await model.pass_to(model.rank - 1, model.loss(x))")), (STAYS.format(2, 7),), OF_A_LAYER),
+    Row(edited("interleaved", "layers dealt by the number of chunks", COUNTED, ("        layer = c * p + r\n", "        layer = c * v + r\n")), (DEALT.format("0, 2"),), ("is that of rank",)),
+    Row(edited("interleaved", "layers dealt from the last one on", COUNTED, ("        layer = c * p + r\n", "        layer = model.LAYERS - 1 - c * p - r\n")), (DEALT.format("3, 7"),), ("is that of rank",)),
+    Row(edited("interleaved", "weights under the chunk", COUNTED, ("model.weights[layer], model.opt_states[layer] = model.load", "model.weights[c], model.opt_states[c] = model.load"), ("x, model.weights[layer]", "x, model.weights[layer % p]")), ("the weight of layer 1 is in model.weights[0] here: is it stored under another key than it is looked for?",)),
+    Row(edited("interleaved", "inputs under the count of forwards", COUNTED, ("model.activations[layer, mb] = x", "model.activations[k] = x"), ("model.activations.pop((layer, mb))", "model.activations.pop(k)")), (OTHER_KEY.format(7, 7),)),
+    Row(edited("interleaved", "inputs under the chunk in its order", COUNTED, ("model.activations[layer, mb] = x", "model.activations[k // p % v, mb] = x"), ("model.activations.pop((layer, mb))", "model.activations.pop((k // p % v, mb))")), (OTHER_KEY.format(7, 7),)),
+    Row(changed("interleaved", "inputs under the stage in its order", ("model.activations[layer, mb]", "model.activations[mine.index(layer), mb]"), ("model.activations.pop((layer, mb))", "model.activations.pop((len(mine) - 1 - mine.index(layer), mb))")), (OTHER_KEY.format(7, 7),)),
+    Row(edited("interleaved", "micro-batches counted by the stages", COUNTED, ("k // (p * v) * p + k % p", "k // v")), (NEXT_IN_ROUND.format("micro-batch 0"),)),
+    Row(changed("interleaved", "the first of each round only", ("[(layer, mb) for some in rounds for layer in mine for mb in some]", "[(layer, some[0]) for some in rounds for layer in mine for mb in some]")), (NEXT_IN_ROUND.format("micro-batch 0"),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+SLICED = """
+async def sequence_parallel(model: Model) -> Model:
+    L, r, R = model.LAYERS, model.rank, model.RANKS
+    A, G = model.activations, model.grad_activations
+    for k in range(L):
+        model.weights[k], model.opt_states[k] = model.load_weights(k, r, R)
+    A[0] = model.get_activation([0]).shard(r, R)
+    for k in range(L):
+        x = await model.allgather(A[k], k)
+        part = model.forward(k, x, model.weights[k], partial=True)
+        A[k + 1] = await model.scatterreduce(part, k + 1)
+    G[L] = model.loss(await model.allgather(A.pop(L), L))
+    for k in range(L - 1, -1, -1):
+        x = await model.allgather(A.pop(k), k)
+        dw, dx = model.backward(k, x, G.pop(k + 1), model.weights[k], partial=True)
+        if k:
+            G[k] = await model.allreduce(dx, k - 1)
+        model.weights[k], model.opt_states[k] = model.update(k, dw, model.weights[k], model.opt_states[k])
+        model.set_final_weight(k, model.weights[k])
+    return model
+"""
+NODES = """
+async def hierarchical(model: Model) -> Model:
+    L = model.LAYERS
+    W, S, A, G = model.weights, model.opt_states, model.activations, model.grad_activations
+    for k in range(L):
+        W[k], S[k] = model.load_weights(k)
+    n = model.BATCHES // model.RANKS
+    x = model.get_activation(range(model.rank * n, model.rank * n + n))
+    for k in range(L):
+        A[k] = x
+        x = model.forward(k, x, W[k])
+    G["g"] = model.loss(x)
+
+    async def summed(g, k):
+        g = await model.scatterreduce(g, k, axis="shard")
+        g = await model.allreduce(g, k, axis="replica")
+        return await model.allgather(g, k, axis="shard")
+
+    for k in range(L - 1, -1, -1):
+        g, G["g"] = model.backward(k, A.pop(k), G.pop("g"), W[k])
+        W[k], S[k] = model.update(k, await summed(g, k), W[k], S[k])
+        model.set_final_weight(k, W[k])
+    return model
+"""
+LOADED, WHOLE = "model.load_weights(k, r, R)", "model.load_weights(k)"
+ALONE = "and computes with that piece alone: with partial=True its forward and backward give partial sums"
+ONCE = "model.{} has added it up before: leave this call out"
+CUT_FIRST = "each rank has cut its partial sum before it is added up, so that these are different slices: leave out .shard(...) before this call"
+EXCHANGED = "or are they exchanged where they are stored, each in the other's dictionary or name? What asyncio.gather gives is in the order of its calls"
+GATHER_BEFORE = 'so gather the gradient before the update, and no weight after it: grad = await model.allgather(grad, 7, axis="shard")'
+IN_PIECES = 'where it is in pieces, after model.scatterreduce and before model.allgather, grad = await model.allreduce(grad, 7, axis="replica")'
+NO_SUM = 'and a gather adds nothing up: grad = await model.allreduce(grad, 7, axis="replica") in place of this call'
+CUT_TWICE = 'the reduce-scatter over axis="replica" cuts the pieces again: in its place grad = await model.allreduce(grad, 7, axis="replica") sums them'
+SUMS_AND_CUTS = 'model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over axis="replica" after that'
+AGAIN = 'has been summed over all axes already, over axis="replica", too: leave this call out'
+ENDS_EARLY = "no rank has run the backward of layer 0: does a loop end too soon?"
+IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
+CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))
+GATHERED_BOTH = "x, G[k + 1] = await asyncio.gather(model.allgather(A.pop(k), k), model.allgather(G.pop(k + 1), k))"
+SLICE_OF_LOSS = (
+    "G[L] = model.loss(await model.allgather(A.pop(L), L))",
+    "G[L] = model.loss(await model.allgather(A.pop(L), L)).shard(r, R)",
+)
+SLICES_BACK = ("G[k] = await model.allreduce(dx, k - 1)", "G[k] = await model.scatterreduce(dx, k - 1)")
+IN_SUMS = [
+    Row(edited("sequence_parallel", "whole weights, in slices by hand", SLICED, (LOADED, WHOLE), (", partial=True", ""), ("await model.scatterreduce(part, k + 1)", "part.shard(r, R)"), ("await model.allreduce(dx, k - 1)", "dx")), (ALONE,), ("gathers the whole weight",)),
+    Row(changed("tensor_parallel", "whole weights", ("(\n            layer, model.rank, model.RANKS\n        )", "(layer)"), (", partial=True", ""), ("await model.allreduce(out, layer + 1)", "out"), ("await model.allreduce(grad, layer - 1)", "grad")), (ALONE,), ("gathers the whole weight",)),
+    Row(edited("sequence_parallel", "slices are summed again", SLICED, ("        A[k + 1] = await", "        part ="), ("(part, k + 1)\n", "(part, k + 1)\n        A[k + 1] = await model.allreduce(part, k + 1)\n"), (" = model.scatter", " = await model.scatter")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "slices of a sum are summed", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.scatterreduce((await model.allreduce(part, k + 1)).shard(r, R), k + 1)")), (ONCE.format("allreduce"),)),
+    Row(edited("sequence_parallel", "gradients in slices are summed again", SLICED, ("G[k] = await model.allreduce(dx, k - 1)", "dx = await model.scatterreduce(dx, k - 1)\n            G[k] = await model.allreduce(dx, k - 1)")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
+    Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
+    Row(changed("tensor_parallel", "a partial sum is cut before the all-reduce", ("await model.allreduce(out, layer + 1)", "await model.allreduce(out.shard(model.rank, model.RANKS), layer + 1)")), (CUT_FIRST,), ("scatterreduce",)),
+    Row(edited("sequence_parallel", "results of a gather are exchanged", SLICED, SLICE_OF_LOSS, SLICES_BACK, ("x = await model.allgather(A.pop(k), k)", GATHERED_BOTH.replace("x, G[k + 1] =", "G[k + 1], x ="))), (EXCHANGED,)),
+    Row(edited("hierarchical", "each in the other's dictionary", NODES, ("A[k] = x", "G[k] = x"), ('G["g"] = model.loss', 'A["g"] = model.loss'), ('A.pop(k), G.pop("g")', 'A.pop("g"), G.pop(k)')), (EXCHANGED,)),
+    Row(edited("sequence_parallel", "the output in place of the input", SLICED, ("A[k + 1] = await model.scatterreduce(part, k + 1)", "A[k] = A[k + 1] = await model.scatterreduce(part, k + 1)"), ("G.pop(k + 1)", "G.pop(k + 1, None)")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
+    Row(changed("sequence_parallel", "the output in place of the input, by its key", ("model.activations.pop(layer), layer)\n        grad_out", "model.activations.pop(layer + 1), layer)\n        grad_out"), ("model.allgather(model.activations.pop(model.LAYERS)", "model.allgather(model.activations[model.LAYERS]")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
+    Row(edited("sequence_parallel", "a task is awaited after the backward", SLICED, ("        x = await model.allgather(A.pop(k), k)\n        dw,", "        async def fetch(k=k):\n            A['whole', k] = await model.allgather(A.pop(k), k)\n        task = asyncio.create_task(fetch())\n        dw,"), ("(k, x, G.pop", "(k, A.pop(('whole', k)), G.pop"), ("        if k:", "        await task\n        if k:")), ("If a task gathers it, await that task before this line",)),
+    Row(edited("hierarchical", "the weight is gathered after the update", NODES, ("        return " + JOINED, "        return g"), ("W[k], S[k] = model.update(k, await summed(g, k), W[k], S[k])", 'i, n = model.axis_index("shard"), model.axis_size("shard")\n        w, s = model.update(k, await summed(g, k), W[k].shard(i, n), S[k].shard(i, n))\n        S[k] = s\n        W[k] = await model.allgather(w, k, axis="shard")\n        S[k] = await model.allgather(S[k], k, axis="shard")')), (GATHER_BEFORE,)),
+    Row(changed("ddp", "the weight is gathered after the update", ("grad = await model.allreduce(grad, layer)", "grad = await model.scatterreduce(grad, layer)"), ("model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )", "w, s = model.update(layer, grad, model.weights[layer].shard(model.rank, model.RANKS), model.opt_states[layer].shard(model.rank, model.RANKS))\n        model.opt_states[layer] = s\n        model.weights[layer] = await model.allgather(w, layer)\n        model.opt_states[layer] = await model.allgather(s, layer)")), (GATHER_BEFORE.replace("(grad, 7", "(grad, {}").partition("{}")[0],)),
+    Row(edited("hierarchical", "no sum across", NODES, (f"        g = {ACROSS}\n", "")), (IN_PIECES,)),
+    Row(changed("hierarchical", "no sum across", (f"        grad = {SUM}\n", "")), (IN_PIECES,)),
+    Row(edited("hierarchical", "pieces of all nodes are gathered", NODES, (ACROSS, ACROSS.replace("allreduce", "allgather"))), (NO_SUM,), ("Were these pieces made by shard",)),
+    Row(changed("hierarchical", "pieces of all nodes are gathered, last", (f"        grad = {SUM}\n", ""), (JOIN, SUM.replace("allreduce", "allgather"))), (NO_SUM,), ("Were these pieces made by shard",)),
+    Row(edited("hierarchical", "two reduce-scatters", NODES, (ACROSS, ACROSS.replace("allreduce", "scatterreduce"))), (CUT_TWICE,)),
+    Row(changed("hierarchical", "two reduce-scatters and no gather", (SUM, SUM.replace("allreduce", "scatterreduce")), (f"        grad = {JOIN}\n", "")), (CUT_TWICE,)),
+    Row(edited("hierarchical", "summed in the node before it is cut", NODES, ("        g = " + IN_NODE, '        g = await model.allreduce(g, k, axis="shard")\n        g = ' + IN_NODE)), (SUMS_AND_CUTS,)),
+    Row(changed("hierarchical", "summed in the node, cut, and no more", (f"        grad = {CUT}", f'        grad = await model.allreduce(grad, layer, axis="shard")\n        grad = {CUT}'), (f"        grad = {SUM}\n", "")), (SUMS_AND_CUTS,)),
+    Row(edited("hierarchical", "the loop ends before layer 0", NODES, ("range(L - 1, -1, -1)", "range(L - 1, 0, -1)")), (ENDS_EARLY,)),
+    Row(changed("ddp", "the loop ends before layer 0", ("reversed(range(model.LAYERS))", "range(model.LAYERS - 1, 0, -1)")), (ENDS_EARLY,)),
+    Row(edited("hierarchical", "the piece of its number among all ranks", NODES, (IN_NODE, '(await model.allreduce(g, k, axis="shard")).shard(model.rank, model.axis_size("shard"))')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
+    Row(changed("hierarchical", "counted from 1", (CUT, '(await model.allreduce(grad, layer, axis="shard")).shard(model.axis_index("shard") + 1, 4)')), ("tensor.shard(model.axis_index(axis), model.axis_size(axis))",)),
+    Row(edited("hierarchical", "cut by the place in the node, and summed there", NODES, (IN_NODE, 'await model.allreduce(g.shard(model.axis_index("shard"), model.axis_size("shard")), k, axis="shard")')), ('in place of that cut and this sum, grad = await model.scatterreduce(grad, 7, axis="shard")',), ('model.axis_index("replica")',)),
+    Row(changed("hierarchical", "cut by the place in the node, and summed there", (CUT, 'await model.allreduce(grad.shard(model.axis_index("shard"), model.axis_size("shard")), layer, axis="shard")')), ('in place of that cut and this sum, grad = await model.scatterreduce(grad, 7, axis="shard")',), ('model.axis_index("replica")',)),
+    Row(edited("hierarchical", "summed across twice", NODES, (ACROSS + "\n", ACROSS + "\n        g = " + ACROSS + "\n")), (AGAIN,)),
+    Row(changed("hierarchical", "summed across twice, in one line", (SUM, SUM.replace("(grad,", f"({SUM},"))), (AGAIN,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", IN_SUMS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_sums_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+AHEAD = edited("sequence_parallel", "the next input is gathered before the backward", SLICED,
+    ("    for k in range(L - 1, -1, -1):\n        x = await model.allgather(A.pop(k), k)\n", "    call = model.allgather(A.pop(L - 1), L - 1)\n    for k in range(L - 1, -1, -1):\n        A['x'] = await call\n        if k:\n            call = model.allgather(A.pop(k - 1), k - 1)\n"),
+    ("(k, x, G.pop", "(k, A.pop('x'), G.pop"), ("            G[k] = await", "            total ="), ("dw, dx", "model.grad_weights[k], dx"), ("(k, dw", "(k, model.grad_weights.pop(k)"),
+    ("        model.set_final_weight", "        if k:\n            G[k] = await total\n        model.set_final_weight"))  # fmt: skip
+REDUCED_AHEAD = edited("sequence_parallel", "the next input is gathered before the backward, and slices of the gradient", AHEAD.source,
+    ("total = model.allreduce(dx", "total = model.scatterreduce(dx"), ("G[k] = await total", "G[k] = await model.allgather(await total, k - 1)"))  # fmt: skip
+
+
+LATER = [
+    (AHEAD, "Start allgather(layer 6), which makes all of an input, after the other call has been awaited"),
+    (REDUCED_AHEAD, "Start it after backward(layer 7), which has an input of its own in memory"),
+]
+
+
+@pytest.mark.parametrize("program, words", LATER, ids=[one.name for one, _ in LATER])
+def test_a_gather_that_begins_too_soon_is_named(program: Program, words: str) -> None:
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert words in verdict.costs_memory, verdict.costs_memory
