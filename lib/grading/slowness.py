@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
@@ -81,6 +82,18 @@ def calls_of(events: Sequence[Event]) -> dict[tuple[str, str, int], int]:
     for (_, kind, tensor, layer), times in counts.items():
         most[kind, tensor, layer] = max(times, most.get((kind, tensor, layer), 0))
     return most
+
+
+def in_vain(own: Sequence[Event], places: Sequence[int]) -> list[int]:
+    """Return those of these places in a rank's events at which it makes a call, and then makes the same one again, and
+    nothing is computed with the layer in between, though the rank has run it."""
+    found = list[int]()
+    for at, after in combinations(places, 2):
+        layer, same = own[at].layer, (own[at].tensor, own[at].layer) == (own[after].tensor, own[after].layer)
+        uses = [place for place, one in enumerate(own) if one.stream == "compute" and one.layer == layer]
+        if same and len(uses) > 1 and not any(at < place < after for place in uses):
+            found += [at, after]
+    return found
 
 
 def chain_efforts(chain: Chain) -> dict[str, Effort]:
@@ -308,7 +321,12 @@ class Slowness:
         own = [event for event in self.outcome.events if event.rank == rank]
         places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
         lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
-        at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
+        one_is_enough = ""
+        if len(lines) > MOST_LINES and (
+            lines := [*dict.fromkeys(filter(None, self.lines_at(rank, in_vain(own, places))))]
+        ):
+            one_is_enough = ": nothing is computed with the layer between these, so one of them is enough"
+        at = f" ({'; '.join(lines)}{one_is_enough})" if 0 < len(lines) <= MOST_LINES else ""
         which, done = self._of(more), calls_of(self.outcome.events)
         left = [call[1:] for call in known if call[0] == kind and call not in done]
         number = sum(more.values())

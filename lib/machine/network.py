@@ -218,6 +218,7 @@ class Network:
                     fix=called_otherwise(meeting, calls, one, two, self.mesh),
                     line="",
                 )
+                error.entry = call.index
                 queue = call.link.queue
                 for ended in [*islice(queue, queue.index(call), None)]:
                     ended.result = ended.result or error
