@@ -433,3 +433,50 @@ def test_words_lead_to_the_fix(row: Row) -> None:
 def test_these_programs_are_right(source: str) -> None:
     verdict = grade(function(wrong(source, "right")), "pipeline_fsdp", timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message
+
+
+AGAIN = 'model.weights["f"] = await model.allgather(model.weights[l], l)'
+GATHERED_AGAIN = [
+    (PLAIN, ("    for l in reversed(range(L)):\n", f"    for l in reversed(range(L)):\n        {AGAIN}  # and\n")),
+    (
+        RING,
+        (
+            "    for n in range(last, -1, -1):\n        whole = await fetch(model, n)\n",
+            '    for n in range(last, -1, -1):\n        await model.allgather(model.weights["shard", n], n)\n        whole = await model.allgather(model.weights["shard", n], n)\n',
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("source, edit", GATHERED_AGAIN, ids=["one function", "a ring"])
+def test_a_gather_that_is_made_twice_for_one_backward_has_its_lines(source: str, edit: tuple[str, str]) -> None:
+    verdict = grade(function(wrong(source, "gathered twice", edit)), "pipeline_fsdp", timeout=LONG).verdict  # type: ignore[arg-type]
+    said = "nothing is computed with the layer between these, so one of them is enough"
+    assert said in verdict.costs_time and verdict.costs_time.count("line ") == 2, verdict.costs_time
+
+
+AHEAD = [
+    (
+        PLAIN,
+        (
+            "        if l in own:\n            if l == own[0]:",
+            "        if l in own:\n            ahead = model.allgather(model.weights[l], l)\n            if l == own[0]:",
+        ),
+        "ahead = model.allgather",
+    ),
+    (
+        WORKER,
+        (
+            "        if layer in w.layers:\n            await w.forward",
+            "        if layer in w.layers:\n            ahead = model.allgather(model.weights[layer], layer)\n            await w.forward",
+        ),
+        "ahead = model.allgather",
+    ),
+]
+
+
+@pytest.mark.parametrize("source, edit, line", AHEAD, ids=["one function", "a class"])
+def test_a_collective_that_differs_has_the_line_that_calls_it(source: str, edit: tuple[str, str], line: str) -> None:
+    verdict = grade(function(wrong(source, "ahead", edit)), "pipeline_fsdp", timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.error is not None and "where rank" in verdict.error.problem, verdict.message
+    assert line in verdict.error.line, verdict.message

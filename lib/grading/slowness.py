@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
@@ -82,6 +83,18 @@ def calls_of(events: Sequence[Event]) -> dict[tuple[str, str, int], int]:
     for (_, kind, tensor, layer), times in counts.items():
         most[kind, tensor, layer] = max(times, most.get((kind, tensor, layer), 0))
     return most
+
+
+def in_vain(own: Sequence[Event], places: Sequence[int]) -> list[int]:
+    """Return those of these places in a rank's events at which it makes a call, and then makes the same one again, and
+    nothing is computed with the layer in between, though the rank has run it."""
+    found = list[int]()
+    for at, after in combinations(places, 2):
+        layer, same = own[at].layer, (own[at].tensor, own[at].layer) == (own[after].tensor, own[after].layer)
+        uses = [place for place, one in enumerate(own) if one.stream == "compute" and one.layer == layer]
+        if same and len(uses) > 1 and not any(at < place < after for place in uses):
+            found += [at, after]
+    return found
 
 
 def chain_efforts(chain: Chain) -> dict[str, Effort]:
@@ -326,9 +339,11 @@ class Slowness:
         own = [event for event in self.outcome.events if event.rank == rank]
         places = [at for at, event in enumerate(own) if event.kind == kind and (event.tensor, event.layer) in more]
         lines = [*dict.fromkeys(filter(None, self.lines_at(rank, places)))]
+        enough = ""
         if len(lines) > MOST_LINES:
-            lines = self._again_at_once(rank, own, {(kind, *call) for call in more}, sum(more.values()))
-        at = f" ({'; '.join(lines)})" if 0 < len(lines) <= MOST_LINES else ""
+            lines = [*dict.fromkeys(filter(None, self.lines_at(rank, in_vain(own, places))))]
+            enough = ": nothing is computed with the layer between these, so one of them is enough"
+        at = f" ({'; '.join(lines)}{enough})" if 0 < len(lines) <= MOST_LINES else ""
         which, done = self._of(more), calls_of(self.outcome.events)
         left = [call[1:] for call in known if call[0] == kind and call not in done]
         number = sum(more.values())
@@ -351,17 +366,6 @@ class Slowness:
         if kind == ALLGATHER.kind and [*more] == [("ActivationGrad", self.outcome.layers - 1)] and not left:
             said += ": model.loss gives each rank all of that gradient, so leave out its cut and its gather"
         return said
-
-    def _again_at_once(
-        self, rank: int, own: Sequence[Event], calls: Collection[tuple[str, str, int]], times: int
-    ) -> list[str]:
-        """Return the line of a rank that makes each of these calls again right after the same one, ``times`` times; or
-        nothing. ``own``: its events."""
-        places = [at for at, event in enumerate(own) if event.stream == "collective"]
-        known = [(own[at].kind, own[at].tensor, own[at].layer) for at in places]
-        again = [at for at, one, before in zip(places[1:], known[1:], known, strict=False) if one == before in calls]
-        counts = Counter(line for at in again for line in self.lines_at(rank, [at]) if line)
-        return [f"again, at {line}" for line, number in counts.items() if number == times][:1]
 
     def _kept_from_forward(self, kind: str) -> str:
         """Return which weights the goal's program gathers once, and this one twice, where nothing else is gathered more
