@@ -88,7 +88,7 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            said, beside = steps or known or taken or plain, self._beside(key)
+            said, beside = steps or known or taken or self._ready(popped) or plain, self._beside(key)
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
@@ -217,6 +217,26 @@ class Missing(Origins):
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         read = f"{there}, and the backward of that layer has read it"
         return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
+
+    def _ready(self, popped: bool) -> str:
+        """Return where that is stored which the backward reads whose gradient is here, where it is not known what is
+        looked for; or an empty text."""
+        for _, grad in self._all_stored() if self._name in ACTIVATIONS else ():
+            layer, batches = grad.layer, grad.batches
+            ran = batches <= self._simulator.has_run(self._rank, FORWARD.kind, layer)
+            if grad.kind != "ActivationGrad" or not ran or self._has_gone_back(BACKWARD.kind, layer, batches):
+                continue
+            for other, tensor in self.items():
+                labels: Labels = tensor._token.labels
+                if (labels.kind, labels.layer, labels.batches) == (ACTIVATIONS[self._name], layer, batches):
+                    which = f"{BACKWARD.kind}({layer}, ...) of {numbered('micro-batch', batches)}"
+                    what = "gradient" if labels.kind == "ActivationGrad" else "input"
+                    there = (
+                        f"{which}, whose gradient has come, finds its {what} in model.{self._name}[{written(other)}]"
+                    )
+                    read = f"{there}: read each under the key under which it was stored"
+                    return f"{read}, and let that backward come first" if popped else f"Is this for a backward? {read}"
+        return ""
 
     def _of_any_layer(self) -> str:
         """Return from where the next gradient of this rank comes, where it cannot be told which one is looked for; or

@@ -131,6 +131,9 @@ class Rank(Protocol):
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
 
+    def layers_loaded(self) -> set[int]:
+        """Return the layers of which this rank has loaded a weight, or a piece of it."""
+
     def others_have(self, layer: int) -> bool:
         """Return whether other ranks work on a layer as well, as far as is known."""
 
