@@ -283,7 +283,7 @@ LONE = [
         ),
         (
             "this rank has not run forward(7, ...) for micro-batch 7 yet",
-            "or take what is ready, micro-batch 0: what has come first goes back first",
+            "take what is ready, micro-batch 0, as what has come first goes back first",
         ),
         ("layer above", "backward(7, ...) has to run first"),
     ),
@@ -294,7 +294,7 @@ LONE = [
         ),
         (
             "this rank has not run forward(7, ...) for micro-batch 3 yet",
-            "or take what is ready, micro-batch 0: what has come first goes back first",
+            "take what is ready, micro-batch 0, as what has come first goes back first",
         ),
         ("backward(3, ...)",),
     ),
@@ -537,7 +537,7 @@ IN_CODE = [
                 "        await bwd(m if m < model.BATCHES - 3 else 2 * model.BATCHES - 4 - m)\n",
             ),
         ),
-        ("or take what is ready, micro-batch 5",),
+        ("take what is ready, micro-batch 5, as what has come first goes back first",),
         ("micro-batches 0-5\n",),
     ),
     Row(

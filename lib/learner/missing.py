@@ -185,7 +185,8 @@ class Missing(Origins):
                 there = f"that of layer {labels.layer}, micro-batch {key}, is there under another key"
                 there += f", model.{self._name}[{written(other)}]"
                 if self._by_batch and type(other) is int:
-                    return f"{there}, which is not its number: count the micro-batch right where it is stored"
+                    right = "count the micro-batch right where it is stored, or is that another count?"
+                    return f"{there}, which is not its number: {right}"
                 return f"{there}: store it where it is looked for"
         top = rank.layers - 1
         lost = simulator.has_run(rank, FORWARD.kind, top) - simulator.has_run(rank, LOSS.kind, top + 1)
@@ -425,10 +426,7 @@ class Missing(Origins):
         done = simulator.has_run(rank, FORWARD.kind, layer)
         if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
             return ""
-        back = simulator.has_run(rank, BACKWARD.kind, layer)
-        soon, ready = self._not_yet(layer + 1, batches, back), done - back
-        turned = ready and min(ready) < min(batches)
-        return soon + ": what has come first goes back first" * bool(turned)
+        return self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer), backward=True)
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""

@@ -411,7 +411,8 @@ class Origins(dict[Hashable, Any]):
                 turn = f", before backward({layer - 1}, ...), that of the last of its layers"
                 return there + turn * (not activation and len(self._layers_run()) > 1)
             back = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_INPUT.kind, layer)
-            return self._not_yet(layer, batches, back) if activation and 0 < layer <= rank.layers else ""
+            waits = popped and any(self._is_kept(tensor._token.labels, layer) for tensor in self.values())
+            return self._not_yet(layer, batches, back, waits) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
         if name == "grad_weights" and (started := simulator.unawaited(rank, "WeightGrad", layer)):
@@ -442,6 +443,11 @@ class Origins(dict[Hashable, Any]):
         if not loaded:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
+
+    def _is_kept(self, labels: Labels, layer: int) -> bool:
+        """Return whether a tensor is the input of a layer that has run, which is kept for its backward."""
+        ran = labels.batches <= self._simulator.has_run(self._rank, FORWARD.kind, layer)
+        return ran and (labels.kind, labels.layer) == ("Activation", layer)
 
     def _before_its_forward(self, layer: int, batches: frozenset[int], there: str) -> str:
         """Return what to do about an input that is taken out, as for a backward, before its forward has run. ``there``:
@@ -475,9 +481,9 @@ class Origins(dict[Hashable, Any]):
         known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
         return ", ".join(known[:MOST_LAYERS])
 
-    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE) -> str:
+    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE, backward: bool = False) -> str:
         """Return what to do about an activation that this rank has not made yet, by what it has done instead. ``used``:
-        the micro-batches that have gone on from there."""
+        the micro-batches that have gone on from there; ``backward``: whether it is for a backward."""
         simulator, rank = self._simulator, self._rank
         known = self._forwards()
         if batches and known and simulator.has_loaded(rank, layer - 1):
@@ -485,6 +491,8 @@ class Origins(dict[Hashable, Any]):
             soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
             ready = simulator.has_run(rank, FORWARD.kind, layer - 1) - used
             ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
+            if backward and ready and min(ready) < min(batches):
+                return f"{soon}, only {known}: take what is ready{ready_now}, as what has come first goes back first"
             return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
         own = self._layers_run()
