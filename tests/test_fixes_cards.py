@@ -470,6 +470,34 @@ FIRST = "read each under the key under which it was stored, and let that backwar
 NOT_HABIT = ("there is no layer", "is that of layer", "ran on rank", "never stored")
 IN_CODE = [
     Row(
+        counted(
+            "the gradient of the loss by its layer",
+            ("model.grad_activations.pop(mb) if", "model.grad_activations.pop(layer) if"),
+        ),
+        (
+            "what is stored here has its micro-batch as its key, and no layer, so that 7 is micro-batch 7",
+            "take what is ready, micro-batch 0",
+        ),
+    ),
+    Row(
+        counted(
+            "one micro-batch goes back four times",
+            ("return chunk * p + r, mb", "return chunk * p + r, (k // p if backwards else mb)"),
+        ),
+        (
+            "backward(7, ...) of micro-batch 0 has run on this rank already, and has read it: do it once for each micro-batch. Of other micro-batches it is here, model.grad_activations[1]",
+        ),
+        ("is to be stored here",),
+    ),
+    Row(
+        by_batch(
+            "each micro-batch goes back twice",
+            ("        d = G.pop(m)\n", "        d = G.pop(m)\n        if r == R - 1:\n            G.pop(m)\n"),
+        ),
+        ("grad_activations[0]",),
+        ("was not. Is a condition",),
+    ),
+    Row(
         coded(CODES[0], "exchanged", ("A.pop(code(l, m))", "A.pop(code(m, l))")),
         (
             "backward(7, ...) of micro-batch 0, whose gradient has come, finds its input in model.activations[56]: "

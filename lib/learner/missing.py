@@ -203,7 +203,15 @@ class Missing(Origins):
         if labels is None or not any(self._has_gone_back(one, labels.layer, labels.batches) for one in halves):
             return ""
         if labels.kind == "ActivationGrad":
-            sent = simulator.sent_to(rank, labels.kind, labels.layer, labels.batches) is not None
+            if not simulator.has_loaded(rank, labels.layer - 1):
+                which = f"{BACKWARD.kind}({labels.layer}, ...) of {numbered('micro-batch', labels.batches)}"
+                here = (
+                    f" Of other micro-batches it is here, model.{self._name}[{written(next(iter(self)))}]"
+                    if self
+                    else ""
+                )
+                return f"{which} has run on this rank already, and has read it: do it once for each micro-batch.{here}"
+            sent = simulator.sent_to(rank, labels.kind, labels.layer - 1, labels.batches) is not None
             return "" if sent else self._not_stored_on(labels)
         run = [one for one in self._layers_run() if labels.batches <= simulator.has_run(rank, FORWARD.kind, one)]
         if len(run) == 1:
@@ -426,7 +434,11 @@ class Missing(Origins):
         done = simulator.has_run(rank, FORWARD.kind, layer)
         if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
             return ""
-        return self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer), backward=True)
+        soon = self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer), backward=True)
+        if type(key) is not int or not self._may_be_layer(key):
+            return soon
+        means = f"what is stored here has its micro-batch as its key, and no layer, so that {key} is micro-batch {key}"
+        return f"{means}: {soon}"
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""
