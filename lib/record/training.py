@@ -114,9 +114,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         error.sought = "ActivationGrad", layer, inp.batches
         raise error
     if inp.batches != grad.batches:
-        error = _of_other_batches(rank, where, layer, inp, grad)
-        error.sought = "Activation", layer, grad.batches
-        raise error
+        raise _of_other_batches(rank, where, layer, inp, grad)
     if "saved" in more:
         saved = more["saved"]
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
