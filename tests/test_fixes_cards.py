@@ -105,6 +105,87 @@ async def one_f_one_b(model: Model) -> Model:
     return model
 """
 """Puzzle 13 with keys of the micro-batch before the layer, and gradients under their micro-batch alone."""
+CODED = """
+async def interleaved(model: Model) -> Model:
+    R, r, L, M = model.RANKS, model.rank, model.LAYERS, model.BATCHES
+    mine = list(range(r, L, R))
+    code = lambda l, m: l * M + m
+    A, G, W, S, D = model.activations, model.grad_activations, model.weights, model.opt_states, model.grad_weights
+    for l in mine:
+        W[l], S[l] = model.load_weights(l)
+    todo_f = [(l, m) for start in range(0, M, R) for l in mine for m in range(start, start + R)]
+    todo_b = [(l, m) for start in range(0, M, R) for l in mine[::-1] for m in range(start, start + R)]
+
+    async def f():
+        l, m = todo_f.pop(0)
+        A[code(l, m)] = model.get_activation([m]) if l == 0 else await model.receive(src=(r - 1) % R)
+        out = model.forward(l, A[code(l, m)], W[l])
+        if l == L - 1:
+            G[code(l, m)] = model.loss(out)
+        else:
+            await model.pass_to((r + 1) % R, out)
+
+    async def b():
+        l, m = todo_b.pop(0)
+        if l < L - 1:
+            G[code(l, m)] = await model.receive(src=(r + 1) % R)
+        dw, dx = model.backward(l, A.pop(code(l, m)), G.pop(code(l, m)), W[l])
+        D[l] = D[l] + dw if l in D else dw
+        if l > 0:
+            await model.pass_to((r - 1) % R, dx)
+
+    for _ in range(min(len(todo_f), (R - 1 - r) * 2 + (len(mine) - 1) * R + 1)):
+        await f()
+    while todo_b:
+        await b()
+        if todo_f:
+            await f()
+    for l in mine:
+        W[l], S[l] = model.update(l, D.pop(l), W[l], S[l])
+        model.set_final_weight(l, W[l])
+    return model
+"""
+"""Puzzle 14 with keys in a code of the learner's own, in lists of what is to be done."""
+BY_PLACE = """
+async def pipeline(model: Model) -> Model:
+    n, r = model.LAYERS // model.RANKS, model.rank
+    a = r * n
+    acts, grads = model.activations, model.grad_activations
+    for i in range(n):
+        model.weights[i], model.opt_states[i] = model.load_weights(a + i)
+    x = model.get_activation(range(model.BATCHES)) if r == 0 else await model.receive(src=r - 1)
+    for i in range(n):
+        acts[i] = x
+        x = model.forward(a + i, acts[i], model.weights[i])
+    if r < model.RANKS - 1:
+        await model.pass_to(r + 1, x)
+        g = await model.receive(src=r + 1)
+    else:
+        g = model.loss(x)
+    grads["now"] = g
+    for i in reversed(range(n)):
+        model.grad_weights[i], grads["now"] = model.backward(a + i, acts.pop(i), grads.pop("now"), model.weights[i])
+    if r > 0:
+        await model.pass_to(r - 1, grads.pop("now"))
+    grads.clear()
+    for i in range(n):
+        grad, state = model.grad_weights.pop(i), model.opt_states[i]
+        model.weights[i], model.opt_states[i] = model.update(a + i, grad, model.weights[i], state)
+        model.set_final_weight(a + i, model.weights[i])
+    return model
+"""
+"""Puzzle 5 with keys that count the layers of a rank."""
+CODES = ("l * M + m", 'f"{l}/{m}"', "(l // R, m)")
+
+
+def coded(code: str, name: str, *edits: tuple[str, str]) -> Program:
+    """The program of puzzle 14 with keys in this code, and each ``old`` replaced by ``new``."""
+    return edited("interleaved", CODED.replace(CODES[0] + "\n", code + "\n"), f"{name}, keys {code}", *edits)
+
+
+def by_place(name: str, *edits: tuple[str, str]) -> Program:
+    """The program of puzzle 5 with each ``old`` replaced by ``new``."""
+    return edited("pipeline", BY_PLACE, name, *edits)
 
 
 def counted(name: str, *edits: tuple[str, str]) -> Program:
@@ -202,7 +283,7 @@ LONE = [
         ),
         (
             "this rank has not run forward(7, ...) for micro-batch 7 yet",
-            "or take what is ready, micro-batch 0: what has come first goes back first",
+            "take what is ready, micro-batch 0, as what has come first goes back first",
         ),
         ("layer above", "backward(7, ...) has to run first"),
     ),
@@ -213,7 +294,7 @@ LONE = [
         ),
         (
             "this rank has not run forward(7, ...) for micro-batch 3 yet",
-            "or take what is ready, micro-batch 0: what has come first goes back first",
+            "take what is ready, micro-batch 0, as what has come first goes back first",
         ),
         ("backward(3, ...)",),
     ),
@@ -385,7 +466,135 @@ COUNTED += [
         ("Counted from 0 it is number 1 of this rank's layers 3, 7, and after it comes number 0",),
     ),
 ]
-ROWS = [*COUNTED, *ANYWHERE, *CARDS, *LONE]  # fmt: skip
+FIRST = "read each under the key under which it was stored, and let that backward come first"
+NOT_HABIT = ("there is no layer", "is that of layer", "ran on rank", "never stored")
+IN_CODE = [
+    Row(
+        counted(
+            "the gradient of the loss by its layer",
+            ("model.grad_activations.pop(mb) if", "model.grad_activations.pop(layer) if"),
+        ),
+        (
+            "what is stored here has its micro-batch as its key, and no layer, so that 7 is micro-batch 7",
+            "take what is ready, micro-batch 0",
+        ),
+    ),
+    Row(
+        counted(
+            "one micro-batch goes back four times",
+            ("return chunk * p + r, mb", "return chunk * p + r, (k // p if backwards else mb)"),
+        ),
+        (
+            "backward(7, ...) of micro-batch 0 has run on this rank already, and has read it: do it once for each micro-batch. Of other micro-batches it is here, model.grad_activations[1]",
+        ),
+        ("is to be stored here",),
+    ),
+    Row(
+        by_batch(
+            "each micro-batch goes back twice",
+            ("        d = G.pop(m)\n", "        d = G.pop(m)\n        if r == R - 1:\n            G.pop(m)\n"),
+        ),
+        ("grad_activations[0]",),
+        ("was not. Is a condition",),
+    ),
+    Row(
+        coded(CODES[0], "exchanged", ("A.pop(code(l, m))", "A.pop(code(m, l))")),
+        (
+            "backward(7, ...) of micro-batch 0, whose gradient has come, finds its input in model.activations[56]: "
+            + FIRST,
+        ),
+        NOT_HABIT,
+    ),
+    Row(
+        coded(CODES[0], "a layer too high", ("G.pop(code(l, m))", "G.pop(code(l + 1, m))")),
+        ("finds its gradient in model.grad_activations[56]: " + FIRST,),
+        NOT_HABIT,
+    ),
+    Row(
+        coded(CODES[1], "the next micro-batch", ("A.pop(code(l, m))", "A.pop(code(l, m + 1))")),
+        ("finds its input in model.activations['7/0']: " + FIRST,),
+        NOT_HABIT,
+    ),
+    Row(
+        coded(
+            CODES[1],
+            "rounds from the last one on",
+            ("todo_b = [(l, m) for start in range(0, M, R)", "todo_b = [(l, m) for start in range(M - R, -1, -R)"),
+        ),
+        (
+            "backward(7, ...) of micro-batch 0, whose gradient has come, finds its input in model.activations['7/0']: "
+            + FIRST,
+        ),
+        NOT_HABIT,
+    ),
+    Row(
+        coded(CODES[2], "the next chunk", ("A.pop(code(l, m))", "A.pop((l // R + 1, m))")),
+        ("finds its input in model.activations[1, 0]: " + FIRST,),
+        NOT_HABIT,
+    ),
+    Row(
+        coded(
+            CODES[2],
+            "the micro-batch in its round",
+            ("G[code(l, m)] = model.loss(out)", "G[code(l, m % R)] = model.loss(out)"),
+        ),
+        (
+            "backward(7, ...) of micro-batch 4, whose gradient has come, finds its gradient in model.grad_activations[1, 0]",
+        ),
+        NOT_HABIT,
+    ),
+    Row(
+        by_place("inputs one too high", ("acts.pop(i)", "acts.pop(i + 1)")),
+        ("backward(7, ...) of micro-batches 0-3, whose gradient has come, finds its input in model.activations[1]",),
+        NOT_HABIT,
+    ),
+    Row(
+        by_place("loads layers by their place", ("model.load_weights(a + i)", "model.load_weights(i)")),
+        ("this rank has loaded layers 0, 1, and not layer 2: load the layers that it runs",),
+        ("where it is stored",),
+    ),
+    Row(
+        counted("loads layers by their place", ("model.load_weights(layer)", "model.load_weights(c)")),
+        ("rank 0 has layers 0, 1, and " + DEALT,),
+    ),
+    Row(
+        by_batch(
+            "backwards from the last micro-batch on in the cool-down",
+            (
+                "        await bwd(m)\n",
+                "        await bwd(m if m < model.BATCHES - 3 else 2 * model.BATCHES - 4 - m)\n",
+            ),
+        ),
+        ("take what is ready, micro-batch 5, as what has come first goes back first",),
+        ("micro-batches 0-5\n",),
+    ),
+    Row(
+        by_batch(
+            "a gradient received for each layer",
+            (
+                "        if r < R - 1:\n            G[m] = await model.receive(src=r + 1)\n        for l in mine[::-1]:\n",
+                "        for l in mine[::-1]:\n            if r < R - 1:\n                G[m] = await model.receive(src=r + 1)\n",
+            ),
+        ),
+        (
+            "backward(5, ...) has run on this rank for micro-batch 0, and what it gave is the gradient for layer 4, with no message",
+        ),
+        ("same order",),
+    ),
+    Row(
+        changed(
+            "gpipe",
+            "a gradient received for each layer",
+            (
+                "        for layer in reversed(range(first, end)):\n",
+                "        for layer in reversed(range(first, end)):\n            if not is_last and layer < end - 1:\n"
+                "                model.grad_activations[layer + 1] = await model.receive(src=model.rank + 1)\n",
+            ),
+        ),
+        ("and what it gave is the gradient for layer",),
+    ),
+]
+ROWS = [*IN_CODE, *COUNTED, *ANYWHERE, *CARDS, *LONE]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 
 

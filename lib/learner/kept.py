@@ -50,12 +50,12 @@ def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
 
 
 def _with(fix: Fix, said: str, there: str) -> Fix:
-    """Return a fix with this beside it, or in its place where it knows no more than how things are stored by habit."""
+    """Return a fix, or this in its place where it knows no more than how things are stored by habit."""
 
     def both() -> str:
         plain = fix() if callable(fix) else fix
         if there in plain:
             return plain
-        return said if UNDER_ITS_LAYER in plain or not plain else f"{plain}. Besides, {said}"
+        return said if UNDER_ITS_LAYER in plain else plain
 
     return both

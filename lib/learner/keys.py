@@ -24,6 +24,18 @@ def votes_for_batches(stored: Iterable[tuple[Hashable, Labels]]) -> int:
     return votes
 
 
+def are_of_another_kind(key: Hashable, stored: Iterable[tuple[Hashable, Labels]]) -> bool:
+    """Return whether keys like this one, of one number or of two, are mostly neither the layer nor the micro-batch of
+    what they stand for, but a count, or a number in a code of the learner's own."""
+    fit = []
+    for other, labels in stored:
+        if KINDS[labels.kind].by_batch and (is_pair(other) if is_pair(key) else type(other) is int):
+            layers = {labels.layer, labels.layer + (labels.kind == "ActivationGrad")}
+            numbers = other[:2] if isinstance(other, tuple) else (other,)
+            fit.append(bool(layers & {*numbers}) or labels.batches == {other})
+    return len(fit) > 1 and 2 * sum(fit) < len(fit)
+
+
 def layer_comes_last(key: Hashable, stored: Iterable[tuple[Hashable, Labels]], fits: Callable[[int, int], int]) -> bool:
     """Return whether the layer is the second number of a learner's keys, and not the first. ``stored``: the keys of
     what this rank has stored, with its labels; ``fits``: how well a layer and a micro-batch fit to what the rank has

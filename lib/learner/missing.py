@@ -90,7 +90,7 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            said, beside = steps or known or taken or plain, self._beside(key)
+            said, beside = steps or known or taken or self._ready(popped) or plain, self._beside(key)
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
@@ -238,7 +238,8 @@ class Missing(Origins):
                 there = f"that of layer {labels.layer}, micro-batch {key}, is there under another key"
                 there += f", model.{self._name}[{written(other)}]"
                 if self._by_batch and type(other) is int:
-                    return f"{there}, which is not its number: count the micro-batch right where it is stored"
+                    right = "count the micro-batch right where it is stored, or is that another count?"
+                    return f"{there}, which is not its number: {right}"
                 return f"{there}: store it where it is looked for"
         top = rank.layers - 1
         lost = simulator.has_run(rank, FORWARD.kind, top) - simulator.has_run(rank, LOSS.kind, top + 1)
@@ -255,7 +256,15 @@ class Missing(Origins):
         if labels is None or not any(self._has_gone_back(one, labels.layer, labels.batches) for one in halves):
             return ""
         if labels.kind == "ActivationGrad":
-            sent = simulator.sent_to(rank, labels.kind, labels.layer, labels.batches) is not None
+            if not simulator.has_loaded(rank, labels.layer - 1):
+                which = f"{BACKWARD.kind}({labels.layer}, ...) of {numbered('micro-batch', labels.batches)}"
+                here = (
+                    f" Of other micro-batches it is here, model.{self._name}[{written(next(iter(self)))}]"
+                    if self
+                    else ""
+                )
+                return f"{which} has run on this rank already, and has read it: do it once for each micro-batch.{here}"
+            sent = simulator.sent_to(rank, labels.kind, labels.layer - 1, labels.batches) is not None
             return "" if sent else self._not_stored_on(labels)
         run = [one for one in self._layers_run() if labels.batches <= simulator.has_run(rank, FORWARD.kind, one)]
         if len(run) == 1:
@@ -270,6 +279,26 @@ class Missing(Origins):
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         read = f"{there}, and the backward of that layer has read it"
         return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
+
+    def _ready(self, popped: bool) -> str:
+        """Return where that is stored which the backward reads whose gradient is here, where it is not known what is
+        looked for; or an empty text."""
+        for _, grad in self._all_stored() if self._name in ACTIVATIONS else ():
+            layer, batches = grad.layer, grad.batches
+            ran = batches <= self._simulator.has_run(self._rank, FORWARD.kind, layer)
+            if grad.kind != "ActivationGrad" or not ran or self._has_gone_back(BACKWARD.kind, layer, batches):
+                continue
+            for other, tensor in self.items():
+                labels: Labels = tensor._token.labels
+                if (labels.kind, labels.layer, labels.batches) == (ACTIVATIONS[self._name], layer, batches):
+                    which = f"{BACKWARD.kind}({layer}, ...) of {numbered('micro-batch', batches)}"
+                    what = "gradient" if labels.kind == "ActivationGrad" else "input"
+                    there = (
+                        f"{which}, whose gradient has come, finds its {what} in model.{self._name}[{written(other)}]"
+                    )
+                    read = f"{there}: read each under the key under which it was stored"
+                    return f"{read}, and let that backward come first" if popped else f"Is this for a backward? {read}"
+        return ""
 
     def _of_any_layer(self) -> str:
         """Return from where the next gradient of this rank comes, where it cannot be told which one is looked for; or
@@ -480,10 +509,11 @@ class Missing(Origins):
         done = simulator.has_run(rank, FORWARD.kind, layer)
         if not done or batches <= done or simulator.owner(rank, layer, batches) is not None:
             return ""
-        back = simulator.has_run(rank, BACKWARD.kind, layer)
-        soon, ready = self._not_yet(layer + 1, batches, back), done - back
-        turned = ready and min(ready) < min(batches)
-        return soon + ": what has come first goes back first" * bool(turned)
+        soon = self._not_yet(layer + 1, batches, simulator.has_run(rank, BACKWARD.kind, layer), backward=True)
+        if type(key) is not int or not self._may_be_layer(key):
+            return soon
+        means = f"what is stored here has its micro-batch as its key, and no layer, so that {key} is micro-batch {key}"
+        return f"{means}: {soon}"
 
     def _loads(self, key: Hashable) -> Mapping[str, Fix]:
         """Return how a puzzle wants a weight or a state to be loaded that this rank has not loaded, by its layout."""

@@ -12,7 +12,7 @@ from ..record.kinds import KINDS
 from ..record.labels import Labels
 from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
-from .keys import is_pair, votes_for_batches
+from .keys import are_of_another_kind, is_pair, votes_for_batches
 from .tensors import FIRST
 
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
@@ -68,11 +68,14 @@ class Origins(dict[Hashable, Any]):
 
     def _is_of_batches(self, key: Hashable) -> bool | None:
         """Return whether keys of one number are micro-batches here, and no layers, as far as what is stored and what
-        the rank has loaded tell; None where they do not."""
+        the rank has loaded tell; None where they do not, or where numbers in keys mean something else."""
         simulator, rank = self._simulator, self._rank
+        all_stored = [one for one in self._all_stored() if one[1].kind in ACTIVATIONS.values()]
+        numbers = self._name in ACTIVATIONS and (type(key) is int or (isinstance(key, tuple) and is_pair(key)))
+        if numbers and are_of_another_kind(key, all_stored):
+            return None
         if type(key) is not int or self._name not in ACTIVATIONS or not 0 <= key < rank.batches or rank.batches == 1:
             return False
-        all_stored = [one for one in self._all_stored() if one[1].kind in ACTIVATIONS.values()]
         if votes := votes_for_batches(self._own_stored()) or votes_for_batches(all_stored):
             return votes > 0
         if not self._may_be_layer(key):
@@ -117,8 +120,10 @@ class Origins(dict[Hashable, Any]):
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
         the order in which this learner writes them; None where it cannot be told."""
-        if type(key) is int and self._by_batch is not False:
-            return self._of_batch(key) if self._by_batch else None
+        if self._by_batch is None:
+            return None
+        if type(key) is int and self._by_batch:
+            return self._of_batch(key)
         layer, *more = key if isinstance(key, tuple) and key else (key,)
         if self._layer_last and is_pair(key):
             layer, more = more[0], [layer]
@@ -438,7 +443,9 @@ class Origins(dict[Hashable, Any]):
                     return self._before_its_forward(layer, batches, there)
                 turn = f", before backward({layer - 1}, ...), that of the last of its layers"
                 return there + turn * (not activation and len(self._layers_run()) > 1)
-            return self._not_yet(layer, batches) if activation and 0 < layer <= rank.layers else ""
+            back = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_INPUT.kind, layer)
+            waits = popped and any(self._is_kept(tensor._token.labels, layer) for tensor in self.values())
+            return self._not_yet(layer, batches, back, waits) if activation and 0 < layer <= rank.layers else ""
         loaded = simulator.has_loaded(rank, layer)
         owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
         if name == "grad_weights" and (started := simulator.unawaited(rank, "WeightGrad", layer)):
@@ -469,6 +476,11 @@ class Origins(dict[Hashable, Any]):
         if not loaded:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
         return ""
+
+    def _is_kept(self, labels: Labels, layer: int) -> bool:
+        """Return whether a tensor is the input of a layer that has run, which is kept for its backward."""
+        ran = labels.batches <= self._simulator.has_run(self._rank, FORWARD.kind, layer)
+        return ran and (labels.kind, labels.layer) == ("Activation", layer)
 
     def _before_its_forward(self, layer: int, batches: frozenset[int], there: str) -> str:
         """Return what to do about an input that is taken out, as for a backward, before its forward has run. ``there``:
@@ -502,9 +514,9 @@ class Origins(dict[Hashable, Any]):
         known = [f"layer {one} for {numbered('micro-batch', own)}" for one, own in done.items() if own]
         return ", ".join(known[:MOST_LAYERS])
 
-    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE) -> str:
+    def _not_yet(self, layer: int, batches: frozenset[int], used: frozenset[int] = NONE, backward: bool = False) -> str:
         """Return what to do about an activation that this rank has not made yet, by what it has done instead. ``used``:
-        the micro-batches that have gone on from there."""
+        the micro-batches that have gone on from there; ``backward``: whether it is for a backward."""
         simulator, rank = self._simulator, self._rank
         known = self._forwards()
         if batches and known and simulator.has_loaded(rank, layer - 1):
@@ -512,6 +524,8 @@ class Origins(dict[Hashable, Any]):
             soon = f"it is read too soon: this rank has not run forward({layer - 1}, ...) for {missing} yet"
             ready = simulator.has_run(rank, FORWARD.kind, layer - 1) - used
             ready_now = f", {numbered('micro-batch', ready)}" if ready else ""
+            if backward and ready and min(ready) < min(batches):
+                return f"{soon}, only {known}: take what is ready{ready_now}, as what has come first goes back first"
             return f"{soon}, only {known}: do that forward first, or take what is ready{ready_now}"
         made = f"model.{self._name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
         own = self._layers_run()

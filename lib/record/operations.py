@@ -135,6 +135,9 @@ class Rank(Protocol):
         """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
         something in between; else 0."""
 
+    def layers_loaded(self) -> set[int]:
+        """Return the layers of which this rank has loaded a weight, or a piece of it."""
+
     def others_have(self, layer: int) -> bool:
         """Return whether other ranks work on a layer as well, as far as is known."""
 

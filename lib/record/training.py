@@ -5,7 +5,7 @@ happen, and say what to write instead.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -114,9 +114,7 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         error.sought = "ActivationGrad", layer, inp.batches
         raise error
     if inp.batches != grad.batches:
-        error = _of_other_batches(rank, where, layer, inp, grad)
-        error.sought = "Activation", layer, grad.batches
-        raise error
+        raise _of_other_batches(rank, where, layer, inp, grad)
     if "saved" in more:
         saved = more["saved"]
         _saved_fits(where, saved, _left_behind(layer, inp, weight, saved.keep))
@@ -204,6 +202,11 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         return f"{sent}: nobody needs it, so leave out that pass_to"
     if kind == labels.kind == "ActivationGrad" and (left := rank.left_out_at_the_end(labels)):
         return left
+    if kind == "ActivationGrad" and (own_ones := rank.has_run("backward", layer) - rank.has_run("backward", layer - 1)):
+        gave = (
+            f"backward({layer}, ...) has run on this rank for {numbered('micro-batch', own_ones)}, and what it gave is"
+        )
+        return f"{gave} the gradient for layer {layer - 1}, with no message: receive for the last of its layers only"
     if kind == labels.kind == "ActivationGrad" and labels.batches <= rank.has_run("forward", labels.layer):
         which = f"that of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, is for this rank, too"
         order = "let both ranks do the backwards in the same order of layers and micro-batches"
@@ -307,13 +310,13 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
     if weight.layer != layer:
         problem, expected = f"the weight is that of layer {weight.layer}", f"layer {layer}"
         own = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
-        error = PuzzleError(
-            problem,
-            where=where,
-            expected=expected,
-            got=str(weight),
-            fix=lambda: own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own,
-        )
+
+        def loaded() -> str:
+            return own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own
+
+        plain = functools.partial(_not_loaded, rank, layer, loaded)
+        dealt = {DEALT: lambda: rank.dealt_otherwise() or plain()}
+        error = PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=plain, fix_for=dealt)
         error.sought = "Weight", layer, NONE
         raise error
     if not partial and not weight.is_whole():
@@ -605,6 +608,16 @@ def _of_some_slices(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzzl
         fix = "every slice needs a rank: inp.shard(model.rank, model.RANKS)"
     expected = "all slices of each micro-batch"
     return PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=fix)
+
+
+def _not_loaded(rank: Rank, layer: int, otherwise: Callable[[], str]) -> str:
+    """Return what to do about the weight of a layer that this rank has not loaded, while it has loaded others; or else
+    what to do ``otherwise``."""
+    own = rank.layers_loaded()
+    if not own or layer in own:
+        return otherwise()
+    has = f"this rank has loaded {numbered('layer', own)}, and not layer {layer}"
+    return f"{has}: load the layers that it runs, model.load_weights({layer}, ...), or run those that it has loaded"
 
 
 def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
