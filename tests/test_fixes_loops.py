@@ -424,7 +424,17 @@ def test_a_first_input_s_gradient_is_told_beside_one_that_is_read(edit: tuple[st
     assert FIRST_INPUT in verdict.costs_memory and "Nothing needs them" not in verdict.costs_memory
 
 
-ROWS = [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF, *SHARES]
+LEFT = (
+    "It has gone past the turn of layer 1 and has not run it, so that is on another rank: let it send after each layer"
+)
+CARDS = ("first <= layer <= last", "layer in range(stage, model.LAYERS, 4)")
+RECEIVED = "            model.activations[{}] = await model.receive(src=model.rank - 1)\n"
+FULL = "        model.weights['full'] = await model.allgather(model.weights[layer], layer)\n{}        weight = model.weights.pop('full')\n"
+DEALT = [
+    Row(wrong("pipeline_fsdp", "dealt like cards, and sent after the last", ("first, last = stage * per, (stage + 1) * per - 1", "first, last = stage, model.LAYERS - 4 + stage"), CARDS, (f"        if layer == first and stage > 0:\n{RECEIVED.format('layer')}{GATHERED}", FULL.format(f"        if layer == first and stage > 0:\n{RECEIVED.format('layer')}"))), (LEFT,), ("waits too soon",)),
+    Row(changed("pipeline_fsdp", "dealt like cards, and sent after the last", ("first, last = stage * share, (stage + 1) * share - 1", "first, last = stage, model.LAYERS - stages + stage"), ("first <= layer <= last", "layer % stages == stage"), (f"        elif layer == first:\n{RECEIVED.format('first')}{GATHERED}", FULL.format(f"        if layer == first and not is_first:\n{RECEIVED.format('first')}"))), (LEFT,), ("waits too soon",)),
+]  # fmt: skip
+ROWS = [*LOOPS, *MESSAGES, *GATHERS, *COROUTINES, *ONE_OFF, *SHARES, *DEALT]
 AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
 
 
