@@ -187,18 +187,22 @@ class Missing(Origins):
     def _next_gradient(self, key: Hashable) -> str:
         """Return that what the next backward of this rank reads is there under another key; or an empty text."""
         simulator, rank = self._simulator, self._rank
-        left = [one for one in self._layers_run() if not simulator.has_run(rank, BACKWARD.kind, one)]
+        verbs = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        left = [one for one in self._layers_run() if not any(simulator.has_run(rank, verb, one) for verb in verbs)]
         for other, tensor in self.items() if self._name == "grad_activations" and left else ():
-            if (labels := tensor._token.labels).layer == left[-1] and len(self) == 1:
+            labels: Labels = tensor._token.labels
+            if (labels.kind, labels.layer, len(self)) == ("ActivationGrad", left[-1], 1):
                 there = f"the gradient that backward({labels.layer}, ...) reads is there under another key"
-                return (
-                    f"{there}, model.{self._name}[{written(other)}]: store it as [{written(key)}], or look for it there"
-                )
+                here = f"store it as [{written(key)}], or look for it there"
+                return f"{there}, model.{self._name}[{written(other)}]: {here}"
         return ""
 
     def _left_lying(self, key: Hashable) -> str:
         """Return which message with such a tensor has been sent to this rank, and not received; or an empty text."""
         kind, layers = ACTIVATIONS.get(self._name, ""), range(self._rank.layers)
+        others = [*self._gone.values(), *(tensor._token.labels for tensor in self.values())]
+        if not isinstance(key, str) or any(labels.kind != kind for labels in others):
+            return ""
         for layer in layers if kind == "Activation" else layers[::-1] if kind else ():
             if there := self._simulator.not_received(self._rank, kind, layer):
                 own = f"store it as model.{self._name}[{written(key)}]. Does a condition leave that receive out?"

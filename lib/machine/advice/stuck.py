@@ -334,7 +334,7 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                     f". If the layers of rank {call.peer} end there, it sends that before this collective. If they go "
                 )
                 ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end"
-                return waits_for + unsent[0] + ends
+                return waits_for + unsent[0] + (_left_for_another(other) or ends)
             last = call.rank.layers - 1
             if call.rank.has_run(FORWARD.kind, last) - call.rank.has_run(LOSS.kind, last + 1):
                 makes = f"rank {rank} has run the last layer, {last}: model.loss makes the first gradient there"
@@ -350,6 +350,16 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 return waits_for + backward
             return waits_for.removesuffix(": ") + _too_soon(call, other, len(receives))
     return f"{_round_about(waits)}: let all ranks do both in the same order"
+
+
+def _left_for_another(call: InFlight) -> str:
+    """Return, as the end of a sentence, which layer a rank has not run that waits in the turn of a later one, after the
+    last one that it has run forward; or an empty text."""
+    layer = max(call.rank.layers_run(), default=-1) + 1
+    if not 0 < layer < (call.layer or 0) or any(call.rank.has_run(BACKWARD.kind, one) for one in range(layer)):
+        return ""
+    left = f". It has gone past the turn of layer {layer} and has not run it, so that is on another rank: let it send "
+    return f"{left}after each layer whose next one is on another rank, not after the last one of its own only"
 
 
 def _round_about(waits: Mapping[int, InFlight]) -> str:
