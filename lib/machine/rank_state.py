@@ -674,7 +674,8 @@ class RankState(Asked):
             gone = f"{numbered('micro-batch', through)} {'has' if len(through) == 1 else 'have'} gone through layer 0"
             order = f"a round is as many micro-batches as there are ranks, {ranks}, each once through layer 0, then "
             order += f"through layer {sorted(own)[1]}: next is micro-batch {len(through)} through layer 0"
-            return f"{gone}, and {order}. For a backward, {kept}"
+            another = "ask for another one each time, model.get_activation([micro_batch])"
+            return f"{gone}, and {order}: {another}. For a backward, {kept}"
         if not own or not all(labels.batches <= self.has_run(FORWARD.kind, layer) for layer in own):
             return self._no_input(labels, kept)
         done = f"this rank has taken {numbered('micro-batch', labels.batches)} through all of its layers already: do "
