@@ -3,9 +3,12 @@ are micro-batches: rows as in ``test_fixes``, of programs in several styles."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lib import grade
+from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
@@ -148,10 +151,10 @@ async def sequence_parallel(model: Model) -> Model:
     G[L] = model.loss(await model.allgather(A.pop(L), L))
     for k in range(L - 1, -1, -1):
         x = await model.allgather(A.pop(k), k)
-        dw, dx = model.backward(k, x, G.pop(k + 1), model.weights[k], partial=True)
+        model.grad_weights[k], dx = model.backward(k, x, G.pop(k + 1), model.weights[k], partial=True)
         if k:
             G[k] = await model.allreduce(dx, k - 1)
-        model.weights[k], model.opt_states[k] = model.update(k, dw, model.weights[k], model.opt_states[k])
+        model.weights[k], model.opt_states[k] = model.update(k, model.grad_weights.pop(k), model.weights[k], model.opt_states[k])
         model.set_final_weight(k, model.weights[k])
     return model
 """
@@ -212,7 +215,7 @@ IN_SUMS = [
     Row(edited("hierarchical", "each in the other's dictionary", NODES, ("A[k] = x", "G[k] = x"), ('G["g"] = model.loss', 'A["g"] = model.loss'), ('A.pop(k), G.pop("g")', 'A.pop("g"), G.pop(k)')), (EXCHANGED,)),
     Row(edited("sequence_parallel", "the output in place of the input", SLICED, ("A[k + 1] = await model.scatterreduce(part, k + 1)", "A[k] = A[k + 1] = await model.scatterreduce(part, k + 1)"), ("G.pop(k + 1)", "G.pop(k + 1, None)")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
     Row(changed("sequence_parallel", "the output in place of the input, by its key", ("model.activations.pop(layer), layer)\n        grad_out", "model.activations.pop(layer + 1), layer)\n        grad_out"), ("model.allgather(model.activations.pop(model.LAYERS)", "model.allgather(model.activations[model.LAYERS]")), ("Is the input of layer 7 meant, for its backward? Then keep a slice of what forward(7, ...) reads",)),
-    Row(edited("sequence_parallel", "a task is awaited after the backward", SLICED, ("        x = await model.allgather(A.pop(k), k)\n        dw,", "        async def fetch(k=k):\n            A['whole', k] = await model.allgather(A.pop(k), k)\n        task = asyncio.create_task(fetch())\n        dw,"), ("(k, x, G.pop", "(k, A.pop(('whole', k)), G.pop"), ("        if k:", "        await task\n        if k:")), ("If a task gathers it, await that task before this line",)),
+    Row(edited("sequence_parallel", "a task is awaited after the backward", SLICED, ("        x = await model.allgather(A.pop(k), k)\n        model.grad_weights[k],", "        async def fetch(k=k):\n            A['whole', k] = await model.allgather(A.pop(k), k)\n        task = asyncio.create_task(fetch())\n        model.grad_weights[k],"), ("(k, x, G.pop", "(k, A.pop(('whole', k)), G.pop"), ("        if k:", "        await task\n        if k:")), ("If a task gathers it, await that task before this line",)),
     Row(edited("hierarchical", "the weight is gathered after the update", NODES, ("        return " + JOINED, "        return g"), ("W[k], S[k] = model.update(k, await summed(g, k), W[k], S[k])", 'i, n = model.axis_index("shard"), model.axis_size("shard")\n        w, s = model.update(k, await summed(g, k), W[k].shard(i, n), S[k].shard(i, n))\n        S[k] = s\n        W[k] = await model.allgather(w, k, axis="shard")\n        S[k] = await model.allgather(S[k], k, axis="shard")')), (GATHER_BEFORE,)),
     Row(changed("ddp", "the weight is gathered after the update", ("grad = await model.allreduce(grad, layer)", "grad = await model.scatterreduce(grad, layer)"), ("model.weights[layer], model.opt_states[layer] = model.update(\n            layer, grad, model.weights[layer], model.opt_states[layer]\n        )", "w, s = model.update(layer, grad, model.weights[layer].shard(model.rank, model.RANKS), model.opt_states[layer].shard(model.rank, model.RANKS))\n        model.opt_states[layer] = s\n        model.weights[layer] = await model.allgather(w, layer)\n        model.opt_states[layer] = await model.allgather(s, layer)")), (GATHER_BEFORE.replace("(grad, 7", "(grad, {}").partition("{}")[0],)),
     Row(edited("hierarchical", "no sum across", NODES, (f"        g = {ACROSS}\n", "")), (IN_PIECES,)),
@@ -241,7 +244,7 @@ def test_words_on_sums_lead_to_the_fix(row: Row) -> None:
 
 AHEAD = edited("sequence_parallel", "the next input is gathered before the backward", SLICED,
     ("    for k in range(L - 1, -1, -1):\n        x = await model.allgather(A.pop(k), k)\n", "    call = model.allgather(A.pop(L - 1), L - 1)\n    for k in range(L - 1, -1, -1):\n        A['x'] = await call\n        if k:\n            call = model.allgather(A.pop(k - 1), k - 1)\n"),
-    ("(k, x, G.pop", "(k, A.pop('x'), G.pop"), ("            G[k] = await", "            total ="), ("dw, dx", "model.grad_weights[k], dx"), ("(k, dw", "(k, model.grad_weights.pop(k)"),
+    ("(k, x, G.pop", "(k, A.pop('x'), G.pop"), ("            G[k] = await", "            total ="),
     ("        model.set_final_weight", "        if k:\n            G[k] = await total\n        model.set_final_weight"))  # fmt: skip
 REDUCED_AHEAD = edited("sequence_parallel", "the next input is gathered before the backward, and slices of the gradient", AHEAD.source,
     ("total = model.allreduce(dx", "total = model.scatterreduce(dx"), ("G[k] = await total", "G[k] = await model.allgather(await total, k - 1)"))  # fmt: skip
@@ -257,3 +260,10 @@ LATER = [
 def test_a_gather_that_begins_too_soon_is_named(program: Program, words: str) -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert words in verdict.costs_memory, verdict.costs_memory
+
+
+@pytest.mark.parametrize("source", [COUNTED, THICK, SLICED, NODES])
+def test_the_programs_themselves_are_right(source: str) -> None:
+    program = whole(re.findall(r"async def (\w+)", source)[0], "right", source)
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.status == PASS, verdict.message
