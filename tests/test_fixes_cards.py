@@ -261,7 +261,7 @@ LONE = [
         by_batch(
             "inputs of all layers under the micro-batch", ("A[m, l] = x", "A[m] = x"), ("A.pop((m, l))", "A.pop(m)")
         ),
-        ("this rank has run layers 6, 7, and each input has a key of its own, model.activations[layer, micro_batch]",),
+        ("this rank has layers 6, 7, and each input has a key of its own, model.activations[layer, micro_batch]",),
         ("get_activation",),
     ),
     Row(
@@ -432,7 +432,7 @@ COUNTED = [
     Row(
         counted("the micro-batch by the layers of a rank", ("mb = k // (p * v) * p + k % p", "mb = k // v")),
         (
-            "a round takes micro-batches 0-3, as many as there are ranks, through layer 0, and then the same ones through layer 4: is the micro-batch of this turn counted right?",
+            "a round takes micro-batches 0-3, as many as there are ranks, through layer 0, and then the same ones through layer 4, with inputs that come as messages: is the micro-batch of this turn counted right?",
         ),
         ("slice",),
     ),

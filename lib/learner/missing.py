@@ -274,7 +274,7 @@ class Missing(Origins):
         if len(run) == 1:
             return ""
         one = f"the input of layer {labels.layer}, {numbered('micro-batch', labels.batches)}, was there, and its "
-        each = f"this rank has run {numbered('layer', run)}, and each input has a key of its own"
+        each = f"this rank has {numbered('layer', run)}, and each input has a key of its own"
         return f"{one}backward has read it: {each}, model.{self._name}[layer, micro_batch]"
 
     def _not_stored_on(self, labels: Labels) -> str:

@@ -705,13 +705,15 @@ class RankState(Asked):
         first = min(row) // self.mesh.ranks * self.mesh.ranks
         a_round = f"{numbered('micro-batch', range(first, first + self.mesh.ranks))}, as many as there are ranks"
         said = (
-            f"layer 0 has read it already. So far this rank has run layer 0 on {numbered('micro-batch', row)}, and a "
+            "layer 0 has read it already: ask for another one each time, model.get_activation([micro_batch]). So far "
         )
-        said += f"round takes {a_round}, through layer 0, and then the same ones through layer {own[1]}: is the micro-"
-        said += f"batch of this turn counted right? If this is for layer {own[1]}, its input is no new one: "
-        return (
-            f"{said}{self.comes_from('Activation', own[1], labels.batches)}. If it is for its backward, keep it stored"
+        said += (
+            f"this rank has run layer 0 on {numbered('micro-batch', row)}, and a round takes {a_round}, through layer "
         )
+        said += (
+            f"0, and then the same ones through layer {own[1]}, with inputs that come as messages: is the micro-batch "
+        )
+        return f"{said}of this turn counted right? If this is for its backward, keep it stored"
 
     def _no_input(self, labels: Labels, kept: str) -> str:
         """Return what to do about an input that layer 0 has read already. ``kept``: how it could be kept."""
