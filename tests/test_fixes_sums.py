@@ -234,6 +234,8 @@ IN_SUMS = [
     Row(changed("hierarchical", "cut by the place in the node, and summed there", (CUT, 'await model.allreduce(grad.shard(model.axis_index("shard"), model.axis_size("shard")), layer, axis="shard")')), ('in place of that cut and this sum, grad = await model.scatterreduce(grad, 7, axis="shard")',), ('model.axis_index("replica")',)),
     Row(edited("hierarchical", "summed across twice", NODES, (ACROSS + "\n", ACROSS + "\n        g = " + ACROSS + "\n")), (AGAIN,)),
     Row(changed("hierarchical", "summed across twice, in one line", (SUM, SUM.replace("(grad,", f"({SUM},"))), (AGAIN,)),
+    Row(edited("hierarchical", "the piece is the final weight", NODES, ("        return " + JOINED, "        return g"), ("await summed(g, k), W[k], S[k])", 'await summed(g, k), W[k].shard(model.axis_index("shard"), 4), S[k].shard(model.axis_index("shard"), 4))')), ("gather the gradient before the update, and not the weight after it",), ("gather what update gives",)),
+    Row(changed("ddp", "the piece is the final weight", ("await model.allreduce", "await model.scatterreduce"), ("grad, model.weights[layer], model.opt_states[layer]\n", "grad, model.weights[layer].shard(model.rank, 4), model.opt_states[layer].shard(model.rank, 4)\n")), ("gather the gradient before the update, and not the weight after it",), ("gather what update gives",)),
 ]  # fmt: skip
 
 

@@ -305,6 +305,8 @@ def _compare(
                 if have is not None and len(have[0]) > 1:
                     fix += "; pieces are gathered over the axis along which they were cut"
             error = PuzzleError(problem, where=Place(rank), expected=_show(want), got=_show(have), fix=fix, line="")
+            if fix.startswith(_GATHERED):
+                error.fix_for = {"dense_weights_stay": _LESS["whole state"]}
             if fix.endswith(_GATHERS):
                 error.fix_for = {"weights_stay": fix.replace(_GATHERS, _STAYS)}
             error.about = (LOADS[adapters] if begins else UPDATE.kind, layer)
@@ -333,6 +335,7 @@ _ENDS = {
     ),
 }
 """What a rank must end with, and how, in words and in code."""
+_GATHERED = "here each rank ends with all of it: gather what update gives"
 _LESS = {
     "Weight": "here each rank ends with {1}: gather what update gives, weight = await model.allgather(weight, {0}{2}), "
     "and set that",
