@@ -390,6 +390,42 @@ ROWS = [
             "weight_grad.layer",
         ),
     ),
+    *[
+        Row(
+            wrong(source, f"an input on rank 0 only, {how}", *edits),
+            (
+                f"no rank has run layer 0 on micro-batches 1-3. Is layer 0 the first of rank {first}? Then it receives nothing",
+                "let the condition above that be the stage",
+            ),
+        )
+        for source, how, first, edits in [
+            (PLAIN, "in one function", 1, [("if stage else model.get_act", "if r else model.get_act")]),
+            (WORKER, "in a class", 1, [("        if layer == 0:\n", "        if m.rank == 0:\n")]),
+            (
+                RING,
+                "on a ring",
+                4,
+                [
+                    ("        if n == 0:\n", "        if me == 0:\n"),
+                    ("src=owner(model, n - 1)", "src=me - 1 if me % 4 else me - 13"),
+                ],
+            ),
+        ]
+    ],
+    *[
+        Row(
+            wrong(
+                RING,
+                f"a table in which no two stages meet: {table}",
+                ("(model.rank // STAGES) * STAGES + layer % STAGES", table),
+            ),
+            (
+                "Only rank 0 has run layer 0, and 4 ranks should, one for each micro-batch: with model.rank % 4 as the stage",
+            ),
+            ("model.rank + 5", "below no `if` of a rank"),
+        )
+        for table in ("model.rank % STAGES * STAGES + layer % STAGES", "model.rank // STAGES + layer % STAGES")
+    ],
     Row(
         wrong(RING, "the stage's micro-batch, on a ring", ("[me // STAGES]", "[me % STAGES]")),
         ("ranks 3, 7, 11, 15 have run layer 3 on micro-batch 0, and only one of them should", SHARE),

@@ -39,6 +39,7 @@ from .advice.stages import (
     gradient_from,
     gradient_made_here,
     loss_elsewhere,
+    no_input_taken,
     no_last_stage,
     not_at_both_ends,
     or_its_own,
@@ -489,7 +490,9 @@ class LocalSimulator:
                     or rank.needs_no_message()
                     or rank.same_stage(other)
                     or gradient_made_here(rank)
-                    or FIRST_AND_LAST + f"; {ON_A_RING}" * rank.on_a_ring()
+                    or no_input_taken(rank) * (mesh.ranks > rank.batches and not mesh.axes)
+                    + FIRST_AND_LAST
+                    + f"; {ON_A_RING}" * rank.on_a_ring()
                 )
                 error.fix_for = {
                     IN_A_V: lambda: (

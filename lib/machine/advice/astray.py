@@ -106,8 +106,8 @@ def past_its_stage(
             lying[labels.layer][sender] = receiver
     for layer, sent in sorted(lying.items()):
         all_ran = len(NONE.union(*[one.has_run(FORWARD.kind, layer - 1) for one in ranks])) == ranks[0].batches
-        at = {call.rank.rank: (call, _last_gathered(call)) for call in waits}
-        here = {rank: call for rank, (call, last) in at.items() if last == layer or (all_ran and last == layer - 1)}
+        at = {call.rank.rank: (call, last_gathered(call)) for call in waits}
+        here = {rank: call for rank, (call, last) in at.items() if all_ran and last in (layer - 1, layer)}
         steps = {there - sender for sender, there in zip(sorted(sent), sorted(here), strict=False)}
         if len(sent) == len(here) and len(steps) == 1 and not {*sent, *sent.values()} & {*here}:
             (sender, receiver), right, step = min(sent.items()), min(here), steps.pop()
@@ -119,7 +119,7 @@ def past_its_stage(
     return ""
 
 
-def _last_gathered(call: InFlight) -> int | None:
+def last_gathered(call: InFlight) -> int | None:
     """Return the layer of the last weight for which a rank has called an all-gather, before another call."""
     own = (
         one for one in reversed(call.rank.log[: call.index]) if one.kind == ALLGATHER.kind and one.labels is not None

@@ -144,6 +144,20 @@ def gradient_from(rank: Asked) -> str:
     return ""
 
 
+def no_input_taken(rank: Asked) -> str:
+    """Return the beginning of what to do where a rank that has run nothing would receive a message although no rank has
+    taken the input of some micro-batches, and others have taken theirs; an empty text where that is not so."""
+    begun = frozenset[int]().union(*[one.has_run(FORWARD.kind, 0) for one in rank.ranks.values()])
+    left = {*range(rank.batches)} - begun
+    if not begun or not left or rank.layers_run():
+        return ""
+    none = (
+        f"no rank has run layer 0 on {numbered('micro-batch', left)}. Is layer 0 the first of rank {rank.rank}? Then "
+    )
+    none += "it receives nothing, and its input is model.get_activation(...): let the condition above that be the "
+    return f"{none}stage, which is 0 in each pipeline, and not model.rank. If not: "
+
+
 def sent_away(rank: Asked) -> str:
     """Return which input of one of its own layers this rank has made and sent to another one; or an empty text."""
     for layer in sorted(rank.layers_loaded()):

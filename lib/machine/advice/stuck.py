@@ -14,12 +14,12 @@ from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .astray import past_its_stage, to_wrong_rank
+from .astray import last_gathered, past_its_stage, to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
-from .stages import BOTH_ENDS, loss_elsewhere, not_all_loaded, not_at_both_ends
+from .stages import BOTH_ENDS, loss_elsewhere, no_input_taken, not_all_loaded, not_at_both_ends
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
@@ -395,6 +395,8 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     fix, joins = show_call(*other.what), f"every rank calls {other.kind} for every layer"
     if known := _sent_its_own(rank, layers[0] if layers else None) or _first_gradient_here(rank):
         return f". {known}"
+    if few := _few_begin(rank) if (last_gathered(call) or 0) > 0 else "":
+        return f". {few}"
     if skipped := _run_by_nobody(rank, layers[0] if layers else None):
         return f". {skipped}"
     if layers and not rank.has_loaded(layers[0]) and other.rank.has_loaded(layers[0]):
@@ -403,11 +405,30 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
     if (other.kind, other.layer) == (ALLGATHER.kind, 0) and 2 * receivers < rank.mesh.ranks and not rank.layers_run():
         first = "a rank whose own first layer is 0 receives nothing there"
         return f". Is layer 0 the first of rank {rank.rank}? Then {first}: its input is model.get_activation(...)"
-    fix = f". {_no_input_taken(rank, layers)}Rank {rank.rank} has not called {fix}: {joins}, also for those that it "
+    none_taken = no_input_taken(rank) if layers and layers[0] else ""
+    none_taken = none_taken[:1].upper() + none_taken[1:]
+    fix = f". {none_taken}Rank {rank.rank} has not called {fix}: {joins}, also for those that it "
     fix += "does not run, so below no `if` of a rank. A message is received after the collectives that its sender "
     fix += "joins first: in a loop over all layers in the turn "
     fix += f"{'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     return fix
+
+
+def _few_begin(rank: RankState) -> str:
+    """Return that fewer ranks have run layer 0 than there are micro-batches, where several ranks share each, so that
+    the table of stages is not right, and how it may be; or an empty text."""
+    ranks, batches = rank.mesh.ranks, rank.batches
+    began = [number for number, one in sorted(rank.ranks.items()) if one.has_run(FORWARD.kind, 0)]
+    if rank.layers_run() or rank.mesh.axes or ranks <= batches or ranks % batches or not 0 < len(began) < batches:
+        return ""
+    only = (
+        f"Only {numbered('rank', began)} {'has' if len(began) == 1 else 'have'} run layer 0, and {batches} ranks should"
+    )
+    stages = ranks // batches
+    table = (
+        f"with model.rank % {stages} as the stage and model.rank // {stages} as the micro-batch, or the other way round"
+    )
+    return f"{only}, one for each micro-batch: {table}, each rank has one place. Which ranks run which layer here?"
 
 
 def _first_gradient_here(rank: RankState) -> str:
@@ -433,20 +454,6 @@ def _sent_its_own(rank: RankState, layer: int | None) -> str:
     sent += f"it goes on to layer {layer}: is layer {layer - 1} on rank {rank.rank}? Then nothing is sent or received "
     sent += f"for it. Or on rank {other}? Then that one receives it, and rank {rank.rank} goes on"
     return f"{sent}: a stage has model.LAYERS // stages, so l // (model.LAYERS // stages) is the stage of layer l"
-
-
-def _no_input_taken(rank: RankState, layers: tuple[int, ...]) -> str:
-    """Return the beginning of what to do where a rank that has run nothing waits for a message although no rank has
-    taken the input of some micro-batches; an empty text where that is not so."""
-    begun = frozenset[int]().union(*[one.has_run(FORWARD.kind, 0) for one in rank.ranks.values()])
-    left = {*range(rank.batches)} - begun
-    if not begun or not left or not layers or not layers[0] or rank.layers_run():
-        return ""
-    none = (
-        f"No rank has run layer 0 on {numbered('micro-batch', left)}. Is layer 0 the first of rank {rank.rank}? Then "
-    )
-    none += "it receives nothing, and its input is model.get_activation(...): let the condition above that be the "
-    return f"{none}stage, which is 0 in each pipeline, and not model.rank. If not: "
 
 
 def _run_by_nobody(rank: RankState, layer: int | None) -> str:
