@@ -151,6 +151,9 @@ _KEPT = """\
 acts["att", layer], acts["kv", layer] = model.project(layer, inp, weight)
         acts["kv"] = acts["kv", layer]
 """
+_UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update("
+_AT_THE_END = "\n    for layer in range(model.LAYERS):\n" + _UPDATED
+_HALF = "if layer < model.LAYERS // 2:"
 _POPPED = 'acts["kv"] = acts.pop(("kv", layer))'
 ROOM: Mapping[str, Sequence[str | Edits]] = {
     "prefetch": ["in_one_queue"],
@@ -164,7 +167,10 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
     "gpipe": ["one_forward_one_backward", "one_forward_one_backward_ahead"],
     "one_f_one_b": ["one_forward_one_backward"],
     "interleaved": ["two_chunks"],
-    "checkpointing": [{"if layer < model.LAYERS // 2:": "if layer % 2:"}],
+    "checkpointing": [
+        {_HALF: "if layer % 2:"},
+        {_HALF: "if layer % 2:", _AT_THE_END: _UPDATED},  # each is updated at once
+    ],
     "zero2": [
         {
             _ADDED: "            model.grad_weights[layer, mb] = grad\n",
@@ -179,6 +185,7 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
     ],
     "tensor_parallel": [{_UPDATE: _LAYERS + _UPDATE}],  # updates at the end
+    "zbv": ["as_pytorch_does"],
     "ring_attention": [
         {
             _KEPT: 'acts["att", layer], acts["kv"] = model.project(layer, inp, weight)\n',

@@ -3282,7 +3282,7 @@ ROWS += [
             changed("interleaved", f"the newest first, {keys}", *at_once, NEWEST_FIRST),
             (
                 "it is read too soon: this rank has not run forward(7, ...) for micro-batch 3 yet",
-                "do that forward first, or take what is ready, micro-batch 0",
+                "take what is ready, micro-batch 0, as what has come first goes back first",
             ),
             ("comes first, and gives it", "model.loss makes the first gradient"),
         )

@@ -256,7 +256,7 @@ class Excess:
         # A call is known by what it carries, which it has read, or by what it has made.
         flying = [held for held in peak.held if held.memory == "in_flight"]
         self.calls = sorted({held.made if held.last is None else held.last for held in flying})
-        self.twice = twice[0] if len(twice) >= len(self.rows) else None
+        self.twice = twice[0] if twice and len(twice) >= len(self.rows) else None
         wholes = [_whole_of(held, peak) for held in rows]
         self.wholes = [whole for whole in wholes if whole is not None and not self.known]  # beside all of these pieces
         self.wholes = self.wholes if len(self.wholes) == self.number else []

@@ -75,6 +75,7 @@ class Missing(Origins):
             meant = ""  # a name that was there itself, and does not stand for the beginning of another key
         kept = self._nothing_kept(key)
         turned = self._turned_round(key)
+        by_name = self._next_gradient(key) if isinstance(key, str) else ""
 
         def fix(popped: bool = popped) -> str:
             known = (
@@ -90,7 +91,7 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            said, beside = steps or known or taken or self._ready(popped) or plain, self._beside(key)
+            said, beside = steps or known or taken or by_name or self._ready(popped) or plain, self._beside(key)
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
