@@ -57,9 +57,10 @@ PUZZLE = {
 # 0. So rank 0 has layers 0 and 7, rank 3 has layers 3 and 4. Each operation works on a single micro-batch.
 #
 # A rank may run ahead by about `2 * model.RANKS` forwards, those of its two stages together, before its first backward
-# and from then on, however many micro-batches there are. From a neighbor come activations of one stage and gradients
-# of the other: `isinstance(tensor, Activation)` tells them apart, and `tensor.layer` and `tensor.batches` say of what
-# they are.
+# and from then on, however many micro-batches there are. Keep room for the upper stage among these: if the lower one
+# takes all of it, no micro-batch comes up again, and all ranks wait. From a neighbor come activations of one stage and
+# gradients of the other: `isinstance(tensor, Activation)` tells them apart, and `tensor.layer` and `tensor.batches` say
+# of what they are.
 #
 # You have the halves of a backward from puzzle 16. Here all three pieces of work take the same time, as they about do
 # for a large layer, F = B = W = {{F}}, and messages take none:

@@ -14,6 +14,7 @@ from ...record.table import OPERATIONS, RECEIVE, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..rank_state import Done
+from .ready import work_left
 from .ring import sends_less
 from .stages import counted, left_to_do
 
@@ -67,6 +68,8 @@ def missing_send(
             return (
                 f"{ended} it no weight: await model.pass_to(model.devices[0], model.weights[layer]) after each update"
             )
+        if last.peer is None and (left := work_left({rank: one.rank for rank, one in links.items()})):
+            return left
         first = f"{waits_for}: compare who sends to whom, and how often"
         if any(call.rank.is_host for call in receives) and not all(call.rank.is_host for call in receives):
             first = (

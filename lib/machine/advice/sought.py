@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...basics.errors import numbered
-from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..past.asked import Asked
 from ..rank_state import RankState
 
@@ -63,7 +63,7 @@ class Sought(NamedTuple):
         of = numbered("micro-batch", self.batches)
         if len(layers) == 1:
             if self.batches <= rank.has_run(LOSS.kind, rank.layers):
-                return ""
+                return self._not_stored(rank, layer, f"{looks}, which model.loss of {of} gave on this rank itself")
             first = f"{looks}, the first gradient, which no message brings"
             if self.batches <= rank.has_run(FORWARD.kind, layer):
                 return f"{first}: model.loss of {of} comes first"
@@ -73,10 +73,21 @@ class Sought(NamedTuple):
         gives = f"{verb}(layer {maker}) of {of}"
         if not self.batches <= rank.has_run(verb, maker):
             return f"{looks}, which no message brings: {gives} gives it on this rank itself, and comes first"
-        to = rank.sent_to(self.kind, layer, self.batches)
-        if to is None:
+        gave = f"{looks}, which {gives} gave on this rank itself"
+        if (to := rank.sent_to(self.kind, layer, self.batches)) is not None:
+            return f"{gave}, and it was sent to rank {to}: keep it stored instead"
+        return self._not_stored(rank, layer, gave)
+
+    def _not_stored(self, rank: Asked, layer: int, gave: str) -> str:
+        """Return that what this rank itself ``gave`` is in no dictionary; or an empty text where its use has run."""
+        verbs = (
+            (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind)
+            if self.kind == "ActivationGrad"
+            else (FORWARD.kind,)
+        )
+        if any(self.batches & rank.has_run(verb, layer) for verb in verbs):
             return ""
-        return f"{looks}, which {gives} gave on this rank itself, and it was sent to rank {to}: keep it stored instead"
+        return f"{gave}, and it is in no dictionary: store it there, {self.where} = ..., and keep it to its last use"
 
 
 def sought_before(rank: RankState, index: int, src: int | None) -> str:
