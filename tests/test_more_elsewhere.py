@@ -3,6 +3,8 @@ that they keep."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from lib import grade
@@ -86,3 +88,8 @@ def test_what_is_kept_at_larger_sizes_only_is_refused_with_words(program: Progra
 def test_some_of_them_are_refused_at_another_size_alone() -> None:
     found = [grade(function(program), program.puzzle, timeout=LONG).verdict for program in PROGRAMS]  # type: ignore[arg-type]
     assert sum("right at its own size, but not with" in verdict.message for verdict in found) > 2
+
+
+def test_a_partial_function_is_graded_as_the_puzzle_of_its_function() -> None:
+    fsdp = function(whole("fsdp", "nothing kept", SOME_KEPT.replace("{}", "0")))
+    assert grade(partial(fsdp)).verdict.puzzle.name == "fsdp"  # type: ignore[arg-type]

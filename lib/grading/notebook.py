@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def grade(
             "leave represent out",
         )
         raise PuzzleError(problem, where="grade", got=f"represent={describe(represent)}", fix=fix)
-    spec = find(puzzle if puzzle is not None else getattr(fn, "__name__", fn))
+    named = fn.func if isinstance(fn, partial) else fn
+    spec = find(puzzle if puzzle is not None else getattr(named, "__name__", fn))
     begun = time.perf_counter()
     own: dict[bool, Run] = {}  # the runs at the puzzle's own size, without notes and with them
     whole: list[Run] = []  # the first of these, however large it is
