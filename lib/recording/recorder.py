@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..basics.errors import Deadlock, PuzzleError
 from ..machine.cost import Shape
 from ..machine.in_flight import InFlight
-from ..machine.interface import AnySimulator, Token
+from ..machine.interface import AnySimulator, Simulator, Token
 from ..machine.rank_state import RankState, TensorState
 from ..machine.simulator import LocalSimulator, second_model
 from ..record.operations import NO_OPTIONS, Options
@@ -25,13 +25,6 @@ from ..running.limits import TimeIsUp
 from .replay import MOST, Replay
 from .verbs import VERBS
 from .wire import ProtocolError
-
-QUESTIONS = (
-    "time", "stored", "events", "waiting", "final_state", "finish_logs", "unfinished", "sender", "comes_from",
-    "has_run", "has_loaded", "sent_to", "summed_by", "owner", "nobodys", "met_by", "run_by_nobody", "unawaited",
-    "loss_elsewhere", "gathered_elsewhere", "not_received", "too_few_received", "just_sent", "against_rounds",
-    "not_in_a_v", "empty_share", "has_tasks", "dealt_otherwise", "gradient_from",
-)  # fmt: skip
 
 
 class Recorded:
@@ -128,8 +121,9 @@ class Recorder(Replay):
         for verb in VERBS:
             if not hasattr(self, verb):
                 setattr(self, verb, partial(self.record, verb))
-        for question in QUESTIONS:
-            setattr(self, question, getattr(simulator, question))
+        for question in vars(Simulator):  # what is left of its methods is asked, and not recorded
+            if not question.startswith("_") and not hasattr(self, question):
+                setattr(self, question, getattr(simulator, question))
 
     @property
     def as_simulator(self) -> AnySimulator:
