@@ -4541,6 +4541,9 @@ def test_where_no_number_is_known_to_stand_for_a_size_nobody_asks_for_one() -> N
     assert "number" not in written_out(puzzles()["pipeline"])
     assert "number" not in written_out(puzzles()["pipeline"], "range(model.LAYERS)")
     assert "such as 4" in written_out(puzzles()["pipeline"], "range(4)")
+    assert "such as 6" in written_out(puzzles()["zbv"], "done = mb == 6")
+    assert "number" not in written_out(puzzles()["zbv"], "left = 6 * model.BATCHES")
+    assert "number" not in written_out(puzzles()["zbv"], "left = model.BATCHES * 6 + 1")
 
 
 def test_an_await_in_a_plain_function_is_told_what_to_write() -> None:

@@ -16,6 +16,7 @@ from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import function, near
 from tests.test_fixes import Row
+from tests.test_fixes_from_anyone import AS_IT_COMES
 from tests.test_fixes_later import check_words
 from tests.turns import examples
 
@@ -138,6 +139,31 @@ async def one_f_one_b(model: Model) -> Model:
     return model
 """
 
+OWN_LAYER = (
+    "reads the gradient of its output, which is stored under the layer above, model.grad_activations[8, 0]. Is that meant here? Then read it there, or store it as model.grad_activations[7, 0]",
+)
+READ_ABOVE = ("it is stored under its own layer, model.grad_activations[7, 0]: read it there",)
+MADE_AGAIN = (
+    "backward(7, ...) of micro-batch 0 has given the gradient of the weight, too, and backward_weight(7, ...) has made it again: call backward_input",
+)
+NOT_THE_FIRST = (
+    "there is no layer -1",
+    "model.grad_activations[2, 0], and layer 2 is on rank 2: await model.pass_to(2, ...)",
+)
+LOSS_ABOVE = (
+    "model.grad_activations[end - 1, mb] = model.loss(out)",
+    "model.grad_activations[end, mb] = model.loss(out)",
+)
+
+
+def as_it_comes(name: str, *edits: tuple[str, str]) -> Program:
+    source = AS_IT_COMES
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return whole("zbv", name, source)
+
+
 ROWS = [
     Row(changed("pipeline_fsdp", "stages counted from the last rank on, on a ring", TURNED, *ON_A_RING), SEND_DOWN, ("let all ranks do both",)),
     Row(changed("pipeline_fsdp", "stages counted from the last rank on, gathers first", TURNED, (RECEIVES, GATHERS_FIRST), *ON_A_RING), SEND_DOWN, ("let all ranks do both",)),
@@ -167,6 +193,14 @@ ROWS = [
     Row(changed("gpipe", "one micro-batch more than there are", ("    for mb in range(model.BATCHES):\n", "    left = list(range(model.BATCHES))\n    for mb in range(model.BATCHES + 1):\n        mb = left.pop(0)\n")), (NONE_LEFT,), ("count from 0",)),
     Row(changed("one_f_one_b", "one micro-batch more than there are", ("    for mb in range(ahead):\n        await forward(mb)", "    left = __import__('collections').deque(range(model.BATCHES))\n    for _ in range(model.BATCHES + 1):\n        await forward(left.popleft())")), (NONE_LEFT,), ("count from 0",)),
     Row(whole("one_f_one_b", "a task for forwards and one for backwards", FORTH_AND_BACK), (WAITS,)),
+    Row(changed("zbv", "the loss above, gradients under their layer", ("await come(ActivationGrad,", "if stage.stop < end: await come(ActivationGrad,"), LOSS_ABOVE), OWN_LAYER),
+    Row(as_it_comes("the loss above, gradients under their layer", ("put(model.loss(out))", "grads[model.LAYERS, mb] = model.loss(out)\n                to_go_back[1].append(mb)")), OWN_LAYER),
+    Row(changed("zbv", "gradients under their layer, and read above", ("model.grad_activations[layer, mb]\n            grad = model.b", "model.grad_activations[layer + 1, mb]\n            grad = model.b")), READ_ABOVE, ("has not run yet",)),
+    Row(as_it_comes("gradients under their layer, and read above", ("model.backward_input(layer, acts[layer, mb], grads[layer, mb]", "model.backward_input(layer, acts[layer, mb], grads[layer + 1, mb]")), READ_ABOVE, ("has not run yet",)),
+    Row(changed("zbv", "a whole backward, and the half", ("grad = model.backward_input(layer, inp, grad, model.weights[layer])", "made, grad = model.backward(layer, inp, grad, model.weights[layer])\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + made if so_far else made")), MADE_AGAIN, ("was it added before",)),
+    Row(as_it_comes("a whole backward, and the half", ("grad = model.backward_input(layer, acts[layer, mb], grads[layer, mb], model.weights[layer])", "made, grad = model.backward(layer, acts[layer, mb], grads[layer, mb], model.weights[layer])\n                sums[layer] = sums.pop(layer) + made if layer in sums else made")), MADE_AGAIN, ("was it added before",)),
+    Row(changed("zbv", "the lower stage has no gradient for others", ("        if stage.start > 0 and not (turn and stage == upper):\n", "        if stage == lower:\n            model.grad_activations.pop((-1, mb))\n        elif not turn:\n")), NOT_THE_FIRST, ("backward_weight(3, ...) reads",)),
+    Row(as_it_comes("the lower stage has no gradient for others", ("                if layer > stage[0]:\n                    grads", "                if layer:\n                    grads"), ("            if stage[0]:\n                hand_on(grad)", "            if stage[0] >= p * thick:\n                hand_on(grads.pop((stage[0] - 1, mb)))\n            else:\n                grads.pop((-1, mb))")), NOT_THE_FIRST, ("backward_weight(3, ...) reads",)),
 ]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 5)
 

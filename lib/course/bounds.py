@@ -77,9 +77,11 @@ from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from .layouts import Size, mesh_of
 from .rules import (
     as_many_each,
+    dealt_like_cards,
     dense_weights_stay,
     experts_stay,
     four_stages,
+    in_a_v,
     own_layers,
     states_stay,
     through_all_ranks,
@@ -197,7 +199,8 @@ def bounds(
     if several == 1:
         return Bounds(bring + _all_layers(prices, layers, share, shards))
     time = bring + _any_layers(prices, several, each, share)
-    one_stage = _one_stage(prices, several, each, batches) if shards == 1 else time
+    one_each = shards == 1 and not {in_a_v.__name__, dealt_like_cards.__name__} & {*rules}  # there it has several
+    one_stage = _one_stage(prices, several, each, batches) if one_each else time
     return Bounds(time, one_stage if one_stage > time else None)
 
 

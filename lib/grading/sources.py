@@ -248,7 +248,8 @@ def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> 
     own |= {one // other for one in own for other in [*own, 2]} - {2}  # ``2 * model.RANKS`` stands in many a program
     own -= {STAGES} if four_stages.__name__ in puzzle.rules else set()  # a number that every size has there
     numbers = _numbers(source)
-    some = {number for number in numbers if size["ranks"] <= number < size["batches"]}  # of a micro-batch
+    counts = numbers - _factors(source)  # 6 * model.BATCHES are six pieces of work of each micro-batch
+    some = {number for number in counts if size["ranks"] <= number < size["batches"]}  # of a micro-batch
     found = max(own & numbers, default=0) or max(some, default=0)
     if each := _numbers_of_ranks(source, size["ranks"]):
         return f" (are there numbers for these ranks, such as {each}, where model.rank and model.RANKS give them?)"
@@ -315,6 +316,15 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> int | None:
                 return None
             return one // other if isinstance(sign, ast.FloorDiv) else one * other
     return known.get(ast.unparse(node))
+
+
+def _factors(source: str) -> set[int]:
+    """Return the whole numbers that something is multiplied by in a program."""
+    products = [
+        node for node in ast.walk(_parsed(source)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    ]
+    sides = [side for node in products for side in (node.left, node.right)]
+    return {side.value for side in sides if isinstance(side, ast.Constant) and type(side.value) is int}
 
 
 def _numbers(source: str) -> set[int]:

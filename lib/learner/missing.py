@@ -445,7 +445,7 @@ class Missing(Origins):
         if (
             self._not_come(key)
             or not (half := self._half_too_soon(key))
-            or (meant is not None and self._one_key_off(*meant))
+            or (meant is not None and (self._one_key_off(*meant) or self._own_gradient(meant[0] - 1, meant[1])))
         ):
             return plain
         halves = any(self._simulator.has_run(self._rank, BACKWARD_INPUT.kind, one) for one in self._layers_run())
@@ -606,7 +606,7 @@ class Missing(Origins):
     def _is_read_there(self, meant: tuple[int, frozenset[int]], labels: Labels) -> bool:
         """Return whether a tensor is the gradient that the half of a backward for the weight reads next in a layer of
         this rank, of the micro-batch that is meant."""
-        if labels.kind != "ActivationGrad" or meant[1] != labels.batches:
+        if labels.kind != "ActivationGrad" or meant[1] != labels.batches or meant[0] < 0:
             return False
         if meant[0] != labels.layer and self._simulator.has_loaded(self._rank, meant[0]):
             return False  # it may be the gradient of a layer below that is looked for

@@ -138,7 +138,7 @@ class Origins(dict[Hashable, Any]):
         layer, batches = meant
         last = rank.layers - (name not in ACTIVATIONS)
         if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
-            return self._no_layer(layer)
+            return self._no_layer(layer) + (self._to_be_sent(batches) if layer < 0 else "")
         if name in ACTIVATIONS:
             return self._made_here(name, layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
@@ -164,6 +164,20 @@ class Origins(dict[Hashable, Any]):
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
         down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
         return none + down * (back and self._name == "weights")
+
+    def _to_be_sent(self, batches: frozenset[int]) -> str:
+        """Return, as the end of a sentence, which gradient of these micro-batches is stored here and is read by a layer
+        of another rank, where what comes below layer 0 is looked for; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        for key, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if labels.kind != "ActivationGrad" or labels.batches != batches or simulator.has_loaded(rank, labels.layer):
+                continue
+            if (to := simulator.owner(rank, labels.layer, batches)) is not None:
+                there = f"What this rank has for another one is model.{self._name}[{written(key)}], and layer"
+                only = "Only on the rank with layer 0 a last gradient is left over that nobody reads"
+                return f". {there} {labels.layer} is on rank {to}: await model.pass_to({to}, ...). {only}"
+        return ""
 
     def _first_sum(self, layer: int) -> str:
         """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
@@ -256,16 +270,16 @@ class Origins(dict[Hashable, Any]):
         for key, tensor in self.items():
             labels: Labels = tensor._token.labels
             if (labels.kind, labels.layer) == ("ActivationGrad", layer) and batches in (NONE, labels.batches):
-                call = f"{BACKWARD.kind}({layer}, ...)"
-                reads = f"reads the gradient of its output, which is stored under the layer above, model.{self._name}"
-                reads += f"[{written(key)}], and gives that of its input"
+                call, other = f"{BACKWARD.kind}({layer}, ...)", f"model.{self._name}[{written(key)}]"
+                reads = f"reads the gradient of its output, which is stored under the layer above, {other}"
                 loaded = [one for one in range(self._rank.layers) if self._simulator.has_loaded(self._rank, one)]
+                own = f"model.{self._name}[{self._first_key(layer, batches)}]"
                 if len(loaded) < self._rank.layers and {layer - 1, layer - 2} & {*loaded} == {layer - 1}:
-                    own = f"model.{self._name}[{self._first_key(layer, batches)}] is what {call} gives"
-                    down = f"{own}, for {BACKWARD.kind}({layer - 1}, ...), and that has not run yet: the layers of a "
-                    down += "stage go back from the last one down, reversed(...)"
-                    return f"{down}. Or is {call} meant here? It {reads}"
-                return f"{call} {reads}. If that is meant here, {call} has to run first, on this rank"
+                    down = f"{own} is what {call} gives, for {BACKWARD.kind}({layer - 1}, ...), and that has not run "
+                    down += "yet: the layers of a stage go back from the last one down, reversed(...)"
+                    return f"{down}. Or is {call} meant here? It {reads}, and gives that of its input"
+                meant = f"{call} {reads}. Is that meant here? Then read it there, or store it as {own}, and all others"
+                return f"{meant} likewise. If what {call} gives is meant, {call} has to run first, on this rank"
         return ""
 
     def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
@@ -339,9 +353,21 @@ class Origins(dict[Hashable, Any]):
         if self._was_there(layer, batches):
             return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
         where = f"model.{name}[{self._first_key(layer, batches)}]"
+        if backward and layer == rank.layers and (other_key := self._own_gradient(layer - 1, batches)):
+            there = f"{call} gave it, and it is stored under its own layer, {other_key}: read it there, or store it as"
+            return f"{there} {where}, and all other gradients under the layer above, too: one rule for all keys"
         first = "grad, " * (backward and call.startswith(BACKWARD.kind))
         again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
         return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+
+    def _own_gradient(self, layer: int, batches: frozenset[int]) -> str:
+        """Return where the gradient of a layer's output is stored under the number of that layer, or an empty text."""
+        for key, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if (labels.kind, labels.layer, labels.batches) == ("ActivationGrad", layer, batches):
+                named = self._of_key(key)
+                return f"model.{self._name}[{written(key)}]" if named and named[0] == layer else ""
+        return ""
 
     def _lowest_below(self, layer: int, batches: frozenset[int]) -> int:
         """Return the first of the layers below one that this rank has run, one after the other, and whose backward is

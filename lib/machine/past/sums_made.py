@@ -10,7 +10,7 @@ from ...basics.errors import numbered
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
 from ...record.shards import NONE
-from ...record.training import FORWARD
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ..mesh import Axis
 from .awaited import Unawaited
 from .work_done import WorkDone
@@ -132,7 +132,23 @@ class SumsMade(WorkDone):
         """Return what to do about a sum of gradients in which these micro-batches come twice. ``plain``: what to say of
         it in any case; ``verb``: the reduction to name."""
         once = "" if batches <= self.with_gradients(layer) else self.sums_often(layer)
-        return self.runs_too(layer, batches) or once or plain + self.summed_over_ranks(layer, verb)
+        return (
+            self._by_halves_too(layer, batches)
+            or self.runs_too(layer, batches)
+            or once
+            or plain + self.summed_over_ranks(layer, verb)
+        )
+
+    def _by_halves_too(self, layer: int, batches: frozenset[int]) -> str:
+        """Return that the gradient of a layer's weight was made by a whole backward and by a half; or an empty text."""
+        both = batches & self.has_run(BACKWARD.kind, layer) & self.has_run(BACKWARD_WEIGHT.kind, layer)
+        if not both:
+            return ""
+        of = numbered("micro-batch", both)
+        whole = f"backward({layer}, ...) of {of} has given the gradient of the weight, too, and "
+        again = f"{BACKWARD_WEIGHT.kind}({layer}, ...) has made it again"
+        halves = f"call {BACKWARD_INPUT.kind}, which gives the gradient of the input alone, in place of backward"
+        return f"{whole}{again}: {halves}"
 
     def sums_often(self, layer: int) -> str:
         """Return that this rank has summed the gradient of a layer over the ranks several times, and that once is
