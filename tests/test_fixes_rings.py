@@ -222,7 +222,29 @@ PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANK
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
 MADE = ("or are they exchanged where they are made? att, kv = model.project(layer, inp, weight)",)
+NOT_STORED = (
+    "this rank has run attend with these as well",
+    "each of the 4 begins with what the one before has given, so store that, att = model.attend(layer, att, kv)",
+)
+NOT_STORED_BACK = ("this rank has run backward_attend with these as well", "so store that, att_grad, kv_grad = model.")
+IN_THE_LOOP = ("So far there is one attend in this layer: is rest in the loop? It comes once, after that",)
+A_STEP_LESS = ("this rank has run backward_attend 3 times in this layer, with 4 ranks", "range(model.RANKS)")
+EXCHANGED = ("the second of what backward_project gives, and the weight's gradient is the first: are they exchanged",)
+OTHER_NEIGHBOR = ("rank 3 has sent to rank 0, and rank 1 has not: await model.receive(src=3) on rank 0",)
 ROWS = [
+    Row(of(CLASS, "what attend gives is not stored", ('            acts["att", layer] = model.attend(layer, acts["att", layer], kv)\n        acts["in", layer + 1] = model.rest(layer, acts["in", layer], weights[layer], acts["att", layer])', '            att = model.attend(layer, acts["att", layer], kv)\n        acts["in", layer + 1] = model.rest(layer, acts["in", layer], weights[layer], att)')), NOT_STORED, ("come from the other ranks",)),
+    Row(of(CLOSURES, "what attend gives is stored under a name of its own", ('            A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))', '            A["met"] = model.attend(layer, A["q", layer], A.pop("moving"))'), ('        A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))\n        A[layer + 1]', '        A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))\n        A.pop("met", None)\n        A[layer + 1]')), NOT_STORED, ("come from the other ranks",)),
+    Row(of(CLOSURES, "what backward_attend gives is not stored", ('G["q"], G["mine"] = model.backward_attend', 'G["new"], G["mine"] = model.backward_attend'), ('G.pop("q"), G.pop("mine")', 'G.pop("new"), G.pop("mine")')), NOT_STORED_BACK, ("come from the other ranks",)),
+    Row(of(EXCHANGE, "what backward_attend gives is not stored", ('grads["att"], theirs = model', 'grads["new"], theirs = model'), ('grads.pop("att"), grads.pop("kv")', 'grads.pop("new"), grads.pop("kv")')), NOT_STORED_BACK, ("come from the other ranks",)),
+    Row(of(CLASS, "the rest in the loop", ('        acts["in", layer + 1] = model.rest', '            acts["in", layer + 1] = model.rest')), IN_THE_LOOP),
+    Row(of(CLOSURES, "the rest in the loop", ('            hop += 1\n', '            hop += 1\n            A[layer + 1] = model.rest(layer, A[layer], W[layer], A["q", layer])\n')), IN_THE_LOOP),
+    Row(of(CLOSURES, "a step less in the backward pass", ("for hop in range(n):", "for hop in range(n - 1):"), ("if hop + 1 < n else", "if hop + 2 < n else")), A_STEP_LESS, ("bring it home first",)),
+    Row(changed("ring_attention", "a step less in the backward pass", ('acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):', 'acts["kv"] = acts.pop(("kv", layer))\n        for step in range(max(1, n - 1)):')), A_STEP_LESS, ("bring it home first",)),
+    Row(of(CLASS, "results of backward_project exchanged", ('model.grad_weights[layer], grads["out"] = model', 'grads["out"], model.grad_weights[layer] = model')), EXCHANGED, ("name the layer",)),
+    Row(of(CLOSURES, "results of backward_project exchanged", ('model.grad_weights[layer], G["dy"] = model', 'G["dy"], model.grad_weights[layer] = model')), ("backward_project gives the gradient of the weight first",)),
+    Row(of(RING, "results of backward_project exchanged", ('model.grad_weights[layer], grads["out"] = model', 'grads["out"], model.grad_weights[layer] = model')), EXCHANGED, ("name the layer",)),
+    Row(of(CLASS, "received from the next rank", ('store["block"] = await self.model.receive(self.previous)', 'store["block"] = await self.model.receive(self.next)')), OTHER_NEIGHBOR, ("goes the wrong way",)),
+    Row(of(CLOSURES, "received from the next rank", ('            A["moving"] = await model.receive(left)\n            await out\n            hop', '            A["moving"] = await model.receive(right)\n            await out\n            hop')), OTHER_NEIGHBOR, ("goes the wrong way",)),
     Row(changed("ring_attention", "the last hop of one rank", (SOLUTION_HOP, SOLUTION_HOP.replace("if n > 1", "if True"))), HOME, ("range(model.RANKS - 1)",)),
     Row(of(CLASS, "the last hop of one rank", ("            if n > 1:\n                await model.pass_to", "            if True:\n                await model.pass_to")), HOME, ("range(model.RANKS - 1)",)),
     Row(changed("ring_attention", "gradients are combined", ('kv_grad + grads.pop("kv") if', 'grads.pop("kv").combine(kv_grad) if'), (SOLUTION_HOP, "")), OTHER_KEYS, ("scatterreduce", "the same keys")),

@@ -98,9 +98,11 @@ def one_way_round(call: InFlight, sender: int, ranks: int, labels: Labels | None
     step = (call.rank.rank - call.peer) % ranks if call.peer is not None else 0
     if labels is None or not KINDS[labels.kind].by_heads or step not in (1, ranks - 1) or ranks < 3:
         return ""
+    if step == ranks - 1 and (call.rank.rank - sender) % ranks == 1:
+        return ""  # it sends to the next rank, as on any ring
     to = (sender + step) % ranks
     after = f"(model.rank {'+' if step == 1 else '-'} 1) % model.RANKS"
-    each = f"On a ring each rank sends to the next one, {after}, in every step, and not to another"
+    each = f"On a ring each rank sends to the same one, here {after}, in every step, and not to another"
     return f"the send that goes the wrong way? {each}: await model.pass_to({to}, ...) on rank {sender}"
 
 

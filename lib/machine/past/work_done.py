@@ -319,6 +319,27 @@ class WorkDone:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
 
+    def blocks(self, verb: str, layer: int, batches: frozenset[int]) -> list[Slices]:
+        """Return of which slices the keys were with which this rank has run an operation on a layer, one a block."""
+        steps = [(at, one) for at, one in enumerate(self.log) if (one.kind, one.layer) == (verb, layer)]
+        return [self.pieces[at][1] for at, one in steps if one.batches == batches]
+
+    def a_step_less(self, grad: Labels) -> str:
+        """Return that this rank has gone back to the keys of fewer ranks than there are, where some queries have not
+        added to the gradient of keys and values that it has; or an empty text."""
+        verb, ranks, unmet = BACKWARD_ATTEND.kind, self.mesh.ranks, grad.unmet()
+        times = len(self.blocks(verb, grad.layer, grad.batches))
+        if not unmet[0] or times >= ranks:
+            return ""
+        has = f"this rank has run {verb} {times} time{'s' * (times != 1)} in this layer, with {ranks} ranks"
+        lacks = f"the queries of {show_slices(unmet)} have not added to this gradient"
+        return f"{has}, and {lacks}: a step of the loop is missing, range(model.RANKS), and the hop that goes with it"
+
+    def passes_on(self, kind: str, layer: int) -> bool:
+        """Return whether such a tensor of a layer has come to this rank as a message, or was sent by it."""
+        came = any((one.kind, one.layer) == (kind, layer) for _, one in self.come_in())
+        return came or bool(self.receivers(kind, layer))
+
     def projected_again(self, layer: int, batches: frozenset[int]) -> int:
         """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
         something in between; else 0."""
