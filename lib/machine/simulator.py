@@ -30,7 +30,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import LOSS, OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.ring import back_to_first, not_received, once_more_round, other_way, too_few_received
+from .advice.ring import back_to_first, not_received, not_replaced, once_more_round, other_way, too_few_received
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.sought import Sought, sought_before
 from .advice.stages import (
@@ -412,6 +412,7 @@ class LocalSimulator:
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
     just_sent = staticmethod(RankState.just_sent)
+    not_replaced = staticmethod(not_replaced)
     too_few_received = staticmethod(too_few_received)
     owner = staticmethod(RankState.elsewhere)
 

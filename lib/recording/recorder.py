@@ -30,7 +30,7 @@ QUESTIONS = (
     "time", "stored", "events", "waiting", "final_state", "finish_logs", "unfinished", "sender", "comes_from",
     "has_run", "has_loaded", "sent_to", "summed_by", "owner", "nobodys", "met_by", "run_by_nobody", "unawaited",
     "loss_elsewhere", "gathered_elsewhere", "not_received", "too_few_received", "just_sent", "against_rounds",
-    "not_in_a_v", "empty_share", "has_tasks", "dealt_otherwise", "gradient_from",
+    "not_replaced", "not_in_a_v", "empty_share", "has_tasks", "dealt_otherwise", "gradient_from",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from ...basics.errors import number_ranges, numbered, show_axis
 from ...record.attention import ATTEND, BACKWARD_ATTEND, PROJECT, REST
 from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ...record.kinds import KINDS
-from ...record.labels import STAGES_IN_A_V, Labels, experts_of
+from ...record.labels import AROUND, STAGES_IN_A_V, Labels, experts_of
 from ...record.shards import NONE
 from ...record.table import RECEIVE, SEND
 from ...record.training import BACKWARD, FORWARD
@@ -323,6 +323,23 @@ class WorkDone:
         """Return of which slices the keys were with which this rank has run an operation on a layer, one a block."""
         steps = [(at, one) for at, one in enumerate(self.log) if (one.kind, one.layer) == (verb, layer)]
         return [self.pieces[at][1] for at, one in steps if one.batches == batches]
+
+    def not_with_its_keys(self, one: Labels, other: Labels) -> str:
+        """Return why gradients of different keys and values have met on a ring: they go round the other way than the
+        keys, or the first one has not gone on with its keys."""
+        keys, grads = (
+            {peer for peer, labels in self.come_in() if (labels.kind, labels.layer) == (kind, one.layer)}
+            for kind in ("KeysValues", one.kind)
+        )
+        if keys and grads and not keys & grads:
+            come = f"keys and values come from {numbered('rank', keys)} here, and their gradients from "
+            way = "a gradient goes round with the keys that it is of, the same way, model.RANKS hops until it is home"
+            return f"{come}{numbered('rank', grads)}: {way}"
+        own = [labels for labels in (one, other) if self.is_home_of(one.layer, one.batches, labels.piece())]
+        if own and keys and not self.receivers(one.kind, one.layer):
+            slices = show_slices(own[0].piece())
+            return f"{AROUND}. That of this rank's own keys, {slices}, has not gone on, and the keys have"
+        return AROUND
 
     def a_step_less(self, grad: Labels) -> str:
         """Return that this rank has gone back to the keys of fewer ranks than there are, where some queries have not
