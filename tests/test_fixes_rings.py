@@ -234,9 +234,18 @@ OTHER_NEIGHBOR = ("rank 3 has sent to rank 0, and rank 1 has not: await model.re
 SOON_QUERIES = ("rest(7, ...) has read it, and it was taken out: backward_rest of layer 7 reads it, too",)
 OTHER_WAY = ("keys and values come from rank 3 here, and their gradients from rank 1: a gradient goes round with the",)
 NOT_GONE_ON = ("That of this rank's own keys, slice {0, 7} of 8, has not gone on, and the keys have",)
-NO_KEYS = ("attend(0, ...) has run 2 times on this rank, and keys have come 1 time", "steps but the last has both")
+NO_KEYS = (
+    "attend(0, ...) has run 2 times on this rank, and keys have come 1 time",
+    "a step before the last one is without a send and a receive",
+)
 OWN = ('acts["att", layer]', 'acts[f"att{layer}"]')
+TWICE = ("nothing is there: does this run twice for it?", "was it put in on this rank")
+SUMMED = "summed = await model.allreduce(model.grad_weights.pop(layer), layer)"
+LATER = """sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+        summed = await sums.pop(layer)"""
 ROWS = [
+    Row(of(CLASS, "a sum taken out twice", (SUMMED, f"sums = {{}}\n        {LATER}\n        summed = await sums.pop(layer)")), TWICE),
+    Row(of(CLOSURES, "a layer finished twice", ("g = await model.allreduce(model.grad_weights.pop(layer), layer)", "g = await sums.pop(layer)"), ("    task = None\n", "    task, sums = None, {}\n"), ("        if task:", "        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)\n        if task:"), ('    del G["dy"]\n    await task', '    del G["dy"]\n    await task\n    await finish(0)')), TWICE),
     Row(of(CLASS, "queries taken out by the rest", ('acts.pop(("att", layer))', 'acts.pop(f"att{layer}")'), OWN, ('weights[layer], acts[f"att{layer}"])', 'weights[layer], acts.pop(f"att{layer}"))')), SOON_QUERIES, ("a key for all layers",)),
     Row(of(CLOSURES, "queries taken out by the rest", ('A[layer], W[layer], A["q", layer])', 'A[layer], W[layer], A.pop(("q", layer)))')), SOON_QUERIES, ("a key for all layers",)),
     Row(of(CLASS, "gradients the other way", ('await model.receive(ring.previous) + grads.pop("own")', 'await model.receive(ring.next) + grads.pop("own")'), ("model.pass_to(ring.next, grads", "model.pass_to(ring.previous, grads"), ('grads["kv"] = await model.receive(ring.previous)\n        model', 'grads["kv"] = await model.receive(ring.next)\n        model')), OTHER_WAY, ("in each step pass both on",)),

@@ -114,7 +114,7 @@ def not_replaced(rank: Asked, layer: int) -> str:
     if not 0 < came < blocks < rank.mesh.ranks:
         return ""
     has = f"attend({layer}, ...) has run {blocks} times on this rank, and keys have come {came} time{'s' * (came != 1)}"
-    return f"{has}: a step is without a send and a receive, and each of the model.RANKS steps but the last has both"
+    return f"{has}, so a step before the last one is without a send and a receive"
 
 
 def too_few_received(rank: Asked, sender: int, layer: int) -> str:
