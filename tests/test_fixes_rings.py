@@ -222,7 +222,51 @@ PIECES = ("each of these is all of it, as shard(0, 1) gives it", "2 * model.RANK
 WRONG_WAY = ("is it the send that goes the wrong way?", "await model.pass_to(2, ...) on rank 1")
 LEFT_OUT = ("a receive of what has come here is left out in a step before",)
 MADE = ("or are they exchanged where they are made? att, kv = model.project(layer, inp, weight)",)
+NOT_STORED = (
+    "this rank has run attend with these as well",
+    "each of the 4 begins with what the one before has given, so store that, att = model.attend(layer, att, kv)",
+)
+NOT_STORED_BACK = ("this rank has run backward_attend with these as well", "so store that, att_grad, kv_grad = model.")
+IN_THE_LOOP = ("So far there is one attend in this layer: is rest in the loop? It comes once, after that",)
+A_STEP_LESS = ("this rank has run backward_attend 3 times in this layer, with 4 ranks", "range(model.RANKS)")
+EXCHANGED = ("the second of what backward_project gives, and the weight's gradient is the first: are they exchanged",)
+OTHER_NEIGHBOR = ("rank 3 has sent to rank 0, and rank 1 has not: await model.receive(src=3) on rank 0",)
+SOON_QUERIES = ("rest(7, ...) has read it, and it was taken out: backward_rest of layer 7 reads it, too",)
+OTHER_WAY = ("keys and values come from rank 3 here, and their gradients from rank 1: a gradient goes round with the",)
+NOT_GONE_ON = ("That of this rank's own keys, slice {0, 7} of 8, has not gone on, and the keys have",)
+NO_KEYS = (
+    "attend(0, ...) has run 2 times on this rank, and keys have come 1 time",
+    "a step before the last one is without a send and a receive",
+)
+OWN = ('acts["att", layer]', 'acts[f"att{layer}"]')
+TWICE = ("nothing is there: does this run twice for it?", "was it put in on this rank")
+SUMMED = "summed = await model.allreduce(model.grad_weights.pop(layer), layer)"
+LATER = """sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)
+        summed = await sums.pop(layer)"""
 ROWS = [
+    Row(of(CLASS, "a sum taken out twice", (SUMMED, f"sums = {{}}\n        {LATER}\n        summed = await sums.pop(layer)")), TWICE),
+    Row(of(CLOSURES, "a layer finished twice", ("g = await model.allreduce(model.grad_weights.pop(layer), layer)", "g = await sums.pop(layer)"), ("    task = None\n", "    task, sums = None, {}\n"), ("        if task:", "        sums[layer] = model.allreduce(model.grad_weights.pop(layer), layer)\n        if task:"), ('    del G["dy"]\n    await task', '    del G["dy"]\n    await task\n    await finish(0)')), TWICE),
+    Row(of(CLASS, "queries taken out by the rest", ('acts.pop(("att", layer))', 'acts.pop(f"att{layer}")'), OWN, ('weights[layer], acts[f"att{layer}"])', 'weights[layer], acts.pop(f"att{layer}"))')), SOON_QUERIES, ("a key for all layers",)),
+    Row(of(CLOSURES, "queries taken out by the rest", ('A[layer], W[layer], A["q", layer])', 'A[layer], W[layer], A.pop(("q", layer)))')), SOON_QUERIES, ("a key for all layers",)),
+    Row(of(CLASS, "gradients the other way", ('await model.receive(ring.previous) + grads.pop("own")', 'await model.receive(ring.next) + grads.pop("own")'), ("model.pass_to(ring.next, grads", "model.pass_to(ring.previous, grads"), ('grads["kv"] = await model.receive(ring.previous)\n        model', 'grads["kv"] = await model.receive(ring.next)\n        model')), OTHER_WAY, ("in each step pass both on",)),
+    Row(of(CLOSURES, "gradients the other way", ("came = await model.receive(left)", "came = await model.receive(right)"), ("model.pass_to(right, G", "model.pass_to(left, G"), ('G["mine"] = await model.receive(left)', 'G["mine"] = await model.receive(right)')), OTHER_WAY, ("in each step pass both on",)),
+    Row(of(EXCHANGE, "the first gradient does not go on", ("            if step:\n                acts[\"now\"] = await exchange(model, acts[\"now\"])\n                grads[\"kv\"] =", "            if step:\n                acts[\"now\"] = await exchange(model, acts[\"now\"])\n            if step > 1:\n                grads[\"kv\"] =")), NOT_GONE_ON),
+    Row(of(CLOSURES, "the first gradient does not go on", ("            if n > 1:\n                if sent_grad", "            if hop:\n                if sent_grad"), ("            if hop > 0:\n                came", "            if hop > 1:\n                came"), ('G["q"], G["mine"] = model.backward_attend(layer, G["q"], A.pop("moving"))', 'G["q"], got = model.backward_attend(layer, G["q"], A.pop("moving"))\n            G["mine"] = G["mine"] + got if hop == 1 else got')), NOT_GONE_ON),
+    Row(of(CLASS, "a step without messages", ('store["block"]) if left else', 'store["block"]) if left not in (0, self.size - 2) else')), NO_KEYS, ("was sent to rank 1",)),
+    Row(changed("ring_attention", "a step without messages", ('model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att"', 'model.pass_to(after, acts["kv"]) if step < n - 1 and step != 1 else None\n            acts["att"')), NO_KEYS, ("was sent to rank 1",)),
+    Row(of(CLASS, "what attend gives is not stored", ('            acts["att", layer] = model.attend(layer, acts["att", layer], kv)\n        acts["in", layer + 1] = model.rest(layer, acts["in", layer], weights[layer], acts["att", layer])', '            att = model.attend(layer, acts["att", layer], kv)\n        acts["in", layer + 1] = model.rest(layer, acts["in", layer], weights[layer], att)')), NOT_STORED, ("come from the other ranks",)),
+    Row(of(CLOSURES, "what attend gives is stored under a name of its own", ('            A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))', '            A["met"] = model.attend(layer, A["q", layer], A.pop("moving"))'), ('        A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))\n        A[layer + 1]', '        A["q", layer] = model.attend(layer, A["q", layer], A.pop("moving"))\n        A.pop("met", None)\n        A[layer + 1]')), NOT_STORED, ("come from the other ranks",)),
+    Row(of(CLOSURES, "what backward_attend gives is not stored", ('G["q"], G["mine"] = model.backward_attend', 'G["new"], G["mine"] = model.backward_attend'), ('G.pop("q"), G.pop("mine")', 'G.pop("new"), G.pop("mine")')), NOT_STORED_BACK, ("come from the other ranks",)),
+    Row(of(EXCHANGE, "what backward_attend gives is not stored", ('grads["att"], theirs = model', 'grads["new"], theirs = model'), ('grads.pop("att"), grads.pop("kv")', 'grads.pop("new"), grads.pop("kv")')), NOT_STORED_BACK, ("come from the other ranks",)),
+    Row(of(CLASS, "the rest in the loop", ('        acts["in", layer + 1] = model.rest', '            acts["in", layer + 1] = model.rest')), IN_THE_LOOP),
+    Row(of(CLOSURES, "the rest in the loop", ('            hop += 1\n', '            hop += 1\n            A[layer + 1] = model.rest(layer, A[layer], W[layer], A["q", layer])\n')), IN_THE_LOOP),
+    Row(of(CLOSURES, "a step less in the backward pass", ("for hop in range(n):", "for hop in range(n - 1):"), ("if hop + 1 < n else", "if hop + 2 < n else")), A_STEP_LESS, ("bring it home first",)),
+    Row(changed("ring_attention", "a step less in the backward pass", ('acts["kv"] = acts.pop(("kv", layer))\n        for step in range(n):', 'acts["kv"] = acts.pop(("kv", layer))\n        for step in range(max(1, n - 1)):')), A_STEP_LESS, ("bring it home first",)),
+    Row(of(CLASS, "results of backward_project exchanged", ('model.grad_weights[layer], grads["out"] = model', 'grads["out"], model.grad_weights[layer] = model')), EXCHANGED, ("name the layer",)),
+    Row(of(CLOSURES, "results of backward_project exchanged", ('model.grad_weights[layer], G["dy"] = model', 'G["dy"], model.grad_weights[layer] = model')), ("backward_project gives the gradient of the weight first",)),
+    Row(of(RING, "results of backward_project exchanged", ('model.grad_weights[layer], grads["out"] = model', 'grads["out"], model.grad_weights[layer] = model')), EXCHANGED, ("name the layer",)),
+    Row(of(CLASS, "received from the next rank", ('store["block"] = await self.model.receive(self.previous)', 'store["block"] = await self.model.receive(self.next)')), OTHER_NEIGHBOR, ("goes the wrong way",)),
+    Row(of(CLOSURES, "received from the next rank", ('            A["moving"] = await model.receive(left)\n            await out\n            hop', '            A["moving"] = await model.receive(right)\n            await out\n            hop')), OTHER_NEIGHBOR, ("goes the wrong way",)),
     Row(changed("ring_attention", "the last hop of one rank", (SOLUTION_HOP, SOLUTION_HOP.replace("if n > 1", "if True"))), HOME, ("range(model.RANKS - 1)",)),
     Row(of(CLASS, "the last hop of one rank", ("            if n > 1:\n                await model.pass_to", "            if True:\n                await model.pass_to")), HOME, ("range(model.RANKS - 1)",)),
     Row(changed("ring_attention", "gradients are combined", ('kv_grad + grads.pop("kv") if', 'grads.pop("kv").combine(kv_grad) if'), (SOLUTION_HOP, "")), OTHER_KEYS, ("scatterreduce", "the same keys")),

@@ -349,7 +349,8 @@ class Missing(Origins):
             if not simulator.has_run(rank, ATTEND.kind, labels.layer):
                 both = f"model.{self._name}[{written(key)}] without pop keeps it, to be sent and attended to"
                 return f"{there}{went}: {both}. Each rank attends to its own keys and to those of n - 1 receives"
-            return f"{there}{went}: each rank attends to the keys of every rank, its own and those of n - 1 receives"
+            all_keys = "each rank attends to the keys of every rank, its own and those of n - 1 receives"
+            return f"{simulator.not_replaced(rank, labels.layer) or f'{there}{went}'}: {all_keys}"
         attended = simulator.has_run(rank, ATTEND.kind, labels.layer)
         if (
             labels.kind == "KeysValues"

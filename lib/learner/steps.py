@@ -12,7 +12,10 @@ from ..record.training import LOSS
 
 READ_INPUT = (PROJECT.kind, REST.kind, BACKWARD_REST.kind, BACKWARD_PROJECT.kind)
 READ_GRADIENT = (BACKWARD_REST.kind, BACKWARD_PROJECT.kind)
-"""The steps of a layer that read its input, and those that read the gradient of its output, in their order."""
+READ_QUERIES = (REST.kind, BACKWARD_REST.kind)
+READ = {"Activation": READ_INPUT, "ActivationGrad": READ_GRADIENT, "Attended": READ_QUERIES}
+"""The steps of a layer that read its input, those that read the gradient of its output, and those that read its queries
+once they have attended to all keys, in their order."""
 
 
 class Steps:
@@ -38,9 +41,9 @@ class Steps:
             )
             own = self._shown(key, top - 1)
             return f"it is the output of the last layer, which model.loss alone reads: {reads}{own and ', '}{own}"
-        if labels.kind not in ("Activation", "ActivationGrad"):
+        if labels.kind not in READ or (labels.kind == "Attended" and _number(key) is None):
             return ""
-        steps = READ_INPUT if labels.kind == "Activation" else READ_GRADIENT
+        steps = READ[labels.kind]
         done = [verb for verb in steps if self._done(verb, labels.layer)]
         if not done:
             return ""

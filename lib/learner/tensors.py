@@ -598,7 +598,8 @@ def _of_another_kind(thing: object, kind: str) -> str:
         gives = "forward gives the output first, out, saved = model.forward(..., keep=...)"
         return f"{gives}, and backward takes what was kept beside the input, saved=saved"
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-        return "backward gives the gradient of the weight first, then that of the activation"
+        verb = "backward_project" if thing._token.labels.extra.of != 1 == thing._token.labels.total else "backward"
+        return f"{verb} gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":
         return "model.loss makes the first gradient of the last activation, backward the others"
     if isinstance(thing, ActivationGrad) and kind == "Activation":

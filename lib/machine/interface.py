@@ -225,6 +225,10 @@ class Simulator(Protocol[R, T, C]):
     def just_sent(self, rank: R, kind: str, layer: int) -> bool:
         """Return, for an error, whether the last thing that the rank has done is to send such a tensor of a layer."""
 
+    def not_replaced(self, rank: R, layer: int) -> str:
+        """Return, for an error, that fewer keys of a layer have come round a ring than the rank has attended to, or
+        nothing."""
+
     def too_few_received(self, rank: R, sender: int, layer: int) -> str:
         """Return, for an error, as the end of a sentence, that the rank has received less in the backward of a layer
         than comes round a ring from another rank, or nothing."""

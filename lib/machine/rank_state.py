@@ -24,7 +24,20 @@ from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
 from ..record.kinds import INNER, KINDS, MEMORY_KINDS, SLOT
-from ..record.labels import DEALT, HOSTS, Labels, cut, experts_of, join, of_batches, same_pieces, total_of, within
+from ..record.labels import (
+    AROUND,
+    DEALT,
+    HOSTS,
+    RING,
+    Labels,
+    cut,
+    experts_of,
+    join,
+    of_batches,
+    same_pieces,
+    total_of,
+    within,
+)
 from ..record.operations import Computation, Value, Values
 from ..record.shards import NONE, Cuts
 from ..record.table import OPERATIONS, RECEIVE, SEND, stream_of, sums, work_on_layers
@@ -217,6 +230,8 @@ class TensorState(Token):
                     for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind)
                 ]
                 error.fix, error.fix_for = fixes[0], {"no_whole_gradient": fixes[1]}
+            if rank is not None and error.fix_for.get(RING) == AROUND:
+                error.fix_for = {RING: partial(rank.not_with_its_keys, self.labels, other.labels)}
             raise
         if rank is None:
             return made_by_hand(labels)

@@ -9,6 +9,7 @@ from typing import cast
 from ..basics.arguments import one_of
 from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
+from ..record.attention import BACKWARD_PROJECT
 from ..record.collectives import ALLGATHER
 from ..record.events import END, LOADS, Event
 from ..record.experts import ALLTOALL
@@ -29,7 +30,7 @@ from ..record.shards import FINEST, NONE, one_shard
 from ..record.table import collective, computation
 from ..record.training import LOSS, OVERLAPPED, UPDATE
 from . import deferred_memory
-from .advice.ring import back_to_first, not_received, once_more_round, other_way, too_few_received
+from .advice.ring import back_to_first, not_received, not_replaced, once_more_round, other_way, too_few_received
 from .advice.rounds import against_rounds, of_its_pipeline
 from .advice.sought import Sought, sought_before
 from .advice.stages import (
@@ -412,6 +413,7 @@ class LocalSimulator:
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
     just_sent = staticmethod(RankState.just_sent)
+    not_replaced = staticmethod(not_replaced)
     too_few_received = staticmethod(too_few_received)
     owner = staticmethod(RankState.elsewhere)
 
@@ -598,6 +600,10 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
         if type(layer) is int and rank.summed_by(layer):
             fix = f"the gradient of layer {layer}'s weight has been summed, and that is all that ranks add up: each "
             fix += "keeps the gradients of its own activations, so leave this call out"
+    if tensor.labels.kind == "ActivationGrad" and type(layer) is int and rank.has_run(BACKWARD_PROJECT.kind, layer):
+        made = f"{BACKWARD_PROJECT.kind}({layer}, ...)"
+        fix = "this is a gradient of an activation, the second of what backward_project gives, and the weight's "
+        fix += f"gradient is the first: are they exchanged where they are made? grad, inp_grad = model.{made}"
     if tensor.labels.kind == "WeightGrad" and not tensor.labels.batches:
         fix = f"the zero gradient is that of the layer of this call: model.fake_grad({layer}, [])"
     if type(layer) is int and layer > rank.layers - (not KINDS[tensor.labels.kind].by_batch):

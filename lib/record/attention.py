@@ -8,11 +8,11 @@ they see. Backwards it is ``backward_rest``, ``backward_attend`` for each of the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import partial, reduce
 
 from ..basics.errors import NO_OTHERS, Fix, Place, PuzzleError, show_set
 from ..basics.units import divided
-from .causal import NOTHING, both, in_both, missing, seeing, seen, share, show_heads, show_slices
+from .causal import NOTHING, Slices, both, in_both, missing, seeing, seen, share, show_heads, show_slices
 from .kinds import KINDS
 from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
 from .operations import Computation, More, Rank, Value, Values
@@ -131,7 +131,7 @@ def _same_slices(rank: Rank, where: Place, labels: dict[str, Labels]) -> None:
                 to = rank.home_of(one.layer, one.batches, one.piece())
                 ring = f"pass it on until it is back{to}"
                 fix, fix_for = _home("bring it home first: ", gathered, ring)
-                home = f"bring it home first: {ring}"
+                home = rank.a_step_less(one) or f"bring it home first: {ring}"
                 left = partial(rank.own_not_received, one.layer, one.batches, own.piece(), home)
                 fix_for = {**fix_for, RING: left}
                 if begun := rank.began_with(one.layer, one.batches, own.piece()):
@@ -145,6 +145,29 @@ def _home(begins: str, gathered: str, ring: str) -> tuple[str, Mapping[str, Fix]
     ring: in any puzzle, and in those whose rules allow one of the two."""
     fix = f"{begins}{gathered}; on a ring {ring}"
     return fix, {GATHERED: f"{begins}{gathered}", RING: f"{begins}{ring}"}
+
+
+def _not_met(rank: Rank, one: Labels, unmet: Slices) -> tuple[str, Mapping[str, Fix]]:
+    """Return what to do about queries, or their gradient, that have not met all keys that they see."""
+    call = MEETS[one.kind][1]
+    verb = call.partition("model.")[2].partition("(")[0]
+    blocks = rank.blocks(verb, one.layer, one.batches)
+    if one.kind == "Attended" and (times := rank.projected_again(one.layer, one.batches)) > 1:
+        fix = f"project({one.layer}, ...) has run {times} times on this rank, and what it gives are new queries, "
+        return f"{fix}which have attended to nothing: project once, before the steps", {}
+    if not one.done()[0] and one.batches <= rank.has_run(verb, one.layer):
+        return f"model.{verb} does not change the queries that it is given, it returns new ones: {call}", {}
+    if one.done()[0] and not missing(unmet, reduce(both, blocks, NOTHING))[0]:
+        fix = f"this rank has run {verb} with these as well, and what that gave is not in these queries: each of the "
+        return f"{fix}{len(blocks)} begins with what the one before has given, so store that, {call}", {}
+    if one.done()[0] and not missing(unmet, one.piece())[0]:
+        return f"these are of this rank's own slice: {call} with its own keys and values, too", {}
+    gathered = f"gather them, await model.allgather(kv, {one.layer})"
+    ring = "they come from the other ranks, round the ring: one attend for each of these, before this"
+    if len(blocks) == 1 and rank.passes_on("KeysValues", one.layer):
+        step = "rest" if one.kind == "Attended" else "backward_project"
+        ring += f". So far there is one {verb} in this layer: is {step} in the loop? It comes once, after that"
+    return _home(f"{call} with the keys and values of these slices: ", gathered, ring)
 
 
 def _complete(rank: Rank, where: Place, one: Labels) -> None:
@@ -161,20 +184,9 @@ def _complete(rank: Rank, where: Place, one: Labels) -> None:
         ring += "theirs, and pass on the sum; theirs = await model.receive(...) of the step before"
         fix, fix_for = _home("add up what all queries give: ", gathered, ring)
     else:
-        verb, call = MEETS[one.kind]
-        problem = f"the queries have not {verb} {show_slices(unmet)}"
+        problem = f"the queries have not {MEETS[one.kind][0]} {show_slices(unmet)}"
         expected = "every slice up to their own"
-        gathered = f"gather them, await model.allgather(kv, {one.layer})"
-        ring = "they come from the other ranks, round the ring: one attend for each of these, before this"
-        fix, fix_for = _home(f"{call} with the keys and values of these slices: ", gathered, ring)
-        verb = call.partition("model.")[2].partition("(")[0]
-        if one.kind == "Attended" and (times := rank.projected_again(one.layer, one.batches)) > 1:
-            fix = f"project({one.layer}, ...) has run {times} times on this rank, and what it gives are new queries, "
-            fix, fix_for = f"{fix}which have attended to nothing: project once, before the steps", {}
-        elif not one.done()[0] and one.batches <= rank.has_run(verb, one.layer):
-            fix, fix_for = f"model.{verb} does not change the queries that it is given, it returns new ones: {call}", {}
-        elif one.done()[0] and not missing(unmet, one.piece())[0]:
-            fix, fix_for = f"these are of this rank's own slice: {call} with its own keys and values, too", {}
+        fix, fix_for = _not_met(rank, one, unmet)
     none = rank.slices_of_none(one.layer, one.batches, unmet)
     if none[0]:
         problem += ", which no rank has projected" + f": {show_slices(none)}" * (none != unmet)

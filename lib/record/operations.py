@@ -131,6 +131,16 @@ class Rank(Protocol):
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
 
+    def blocks(self, verb: str, layer: int, batches: frozenset[int]) -> list[Slices]:
+        """Return of which slices the keys were with which this rank has run an operation on a layer, one a block."""
+
+    def passes_on(self, kind: str, layer: int) -> bool:
+        """Return whether such a tensor of a layer has come to this rank as a message, or was sent by it."""
+
+    def a_step_less(self, grad: Labels) -> str:
+        """Return that this rank has gone back to the keys of fewer ranks than there are, where some queries have not
+        added to the gradient of keys and values that it has; or an empty text."""
+
     def projected_again(self, layer: int, batches: frozenset[int]) -> int:
         """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
         something in between; else 0."""

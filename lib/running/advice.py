@@ -107,12 +107,13 @@ def advice(error: BaseException) -> tuple[str, str]:
         return "", fix
     if isinstance(error, KeyError):
         asked = "was it put in on this rank, before that, and in each turn?"
+        again = " And pop takes out what it gives, so a second time nothing is there"
+        pops = f"{again}: does this run twice for it?" if "pop(" in _line_of(error) else ""
         if (found := _dictionary_of(error)) is None:
-            return "", f"nothing is in that dictionary under this key: {asked}"
+            return "", f"nothing is in that dictionary under this key: {asked}{pops}"
         name, known = found
         has = f"keys {describe(known)}" if known else "nothing in it"
-        again = "; pop takes out what it gives, so a second time nothing is there" * (not known)
-        return "", f"{name} has {has} here, and nothing under this key: {asked}{again}"
+        return "", f"{name} has {has} here, and nothing under this key: {asked}{pops or again * (not known)}"
     if isinstance(error, IndexError) and str(error).startswith("pop from"):
         left = "nothing is left in it here: is something taken out once more than there is, or before it is put in?"
         return "", f"{left} If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
@@ -229,16 +230,21 @@ def _is_of_lib(thing: object) -> bool:
 def _dictionary_of(error: KeyError) -> tuple[str, list[object]] | None:
     """Return the name and the keys of the dictionary of a learner's own that lacks a key, where the code that asked
     names one such dictionary only; else None."""
-    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
     if not frames or not error.args:
         return None
-    frame, line = frames[-1]
-    text = show_line(frame.f_code, line).partition(": ")[2]
+    frame, text = frames[-1], _line_of(error)
     names = {
         name: one for name, one in {**frame.f_globals, **frame.f_locals}.items() if type(one) in (dict, defaultdict)
     }
     found = [name for name, one in names.items() if re.search(rf"\b{re.escape(name)}\b", text) and _lacks(one, error)]
     return (found[0], list(names[found[0]])) if len(found) == 1 else None
+
+
+def _line_of(error: Exception) -> str:
+    """Return the learner's own line that was the last to run before an error, or an empty text."""
+    lines = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
+    return show_line(*lines[-1]).partition(": ")[2] if lines else ""
 
 
 def _lacks(known: dict[object, object], error: KeyError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
-from ...record.attention import BACKWARD_ATTEND, BACKWARD_REST
+from ...record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_REST
 from ...record.kinds import KINDS
 from ...record.labels import Labels
 from ...record.table import RECEIVE
@@ -98,10 +98,23 @@ def one_way_round(call: InFlight, sender: int, ranks: int, labels: Labels | None
     step = (call.rank.rank - call.peer) % ranks if call.peer is not None else 0
     if labels is None or not KINDS[labels.kind].by_heads or step not in (1, ranks - 1) or ranks < 3:
         return ""
+    if step == ranks - 1 and (call.rank.rank - sender) % ranks == 1:
+        return ""  # it sends to the next rank, as on any ring
     to = (sender + step) % ranks
     after = f"(model.rank {'+' if step == 1 else '-'} 1) % model.RANKS"
-    each = f"On a ring each rank sends to the next one, {after}, in every step, and not to another"
+    each = f"On a ring each rank sends to the same one, here {after}, in every step, and not to another"
     return f"the send that goes the wrong way? {each}: await model.pass_to({to}, ...) on rank {sender}"
+
+
+def not_replaced(rank: Asked, layer: int) -> str:
+    """Return that keys have come round a ring in some steps of a layer, and not in the last one that this rank has run,
+    where more are to come; or an empty text."""
+    blocks = [one.kind for one in rank.log if one.layer == layer].count(ATTEND.kind)
+    came = [(labels.kind, labels.layer) for _, labels in rank.come_in()].count(("KeysValues", layer))
+    if not 0 < came < blocks < rank.mesh.ranks:
+        return ""
+    has = f"attend({layer}, ...) has run {blocks} times on this rank, and keys have come {came} time{'s' * (came != 1)}"
+    return f"{has}, so a step before the last one is without a send and a receive"
 
 
 def too_few_received(rank: Asked, sender: int, layer: int) -> str:

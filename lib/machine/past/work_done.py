@@ -10,7 +10,7 @@ from ...basics.errors import number_ranges, numbered, show_axis
 from ...record.attention import ATTEND, BACKWARD_ATTEND, PROJECT, REST
 from ...record.causal import NOTHING, Slices, in_both, missing, show_slices
 from ...record.kinds import KINDS
-from ...record.labels import STAGES_IN_A_V, Labels, experts_of
+from ...record.labels import AROUND, STAGES_IN_A_V, Labels, experts_of
 from ...record.shards import NONE
 from ...record.table import RECEIVE, SEND
 from ...record.training import BACKWARD, FORWARD
@@ -318,6 +318,44 @@ class WorkDone:
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
+
+    def blocks(self, verb: str, layer: int, batches: frozenset[int]) -> list[Slices]:
+        """Return of which slices the keys were with which this rank has run an operation on a layer, one a block."""
+        steps = [(at, one) for at, one in enumerate(self.log) if (one.kind, one.layer) == (verb, layer)]
+        return [self.pieces[at][1] for at, one in steps if one.batches == batches]
+
+    def not_with_its_keys(self, one: Labels, other: Labels) -> str:
+        """Return why gradients of different keys and values have met on a ring: they go round the other way than the
+        keys, or the first one has not gone on with its keys."""
+        keys, grads = (
+            {peer for peer, labels in self.come_in() if (labels.kind, labels.layer) == (kind, one.layer)}
+            for kind in ("KeysValues", one.kind)
+        )
+        if keys and grads and not keys & grads:
+            come = f"keys and values come from {numbered('rank', keys)} here, and their gradients from "
+            way = "a gradient goes round with the keys that it is of, the same way, model.RANKS hops until it is home"
+            return f"{come}{numbered('rank', grads)}: {way}"
+        own = [labels for labels in (one, other) if self.is_home_of(one.layer, one.batches, labels.piece())]
+        if own and keys and not self.receivers(one.kind, one.layer):
+            slices = show_slices(own[0].piece())
+            return f"{AROUND}. That of this rank's own keys, {slices}, has not gone on, and the keys have"
+        return AROUND
+
+    def a_step_less(self, grad: Labels) -> str:
+        """Return that this rank has gone back to the keys of fewer ranks than there are, where some queries have not
+        added to the gradient of keys and values that it has; or an empty text."""
+        verb, ranks, unmet = BACKWARD_ATTEND.kind, self.mesh.ranks, grad.unmet()
+        times = len(self.blocks(verb, grad.layer, grad.batches))
+        if not unmet[0] or times >= ranks:
+            return ""
+        has = f"this rank has run {verb} {times} time{'s' * (times != 1)} in this layer, with {ranks} ranks"
+        lacks = f"the queries of {show_slices(unmet)} have not added to this gradient"
+        return f"{has}, and {lacks}: a step of the loop is missing, range(model.RANKS), and the hop that goes with it"
+
+    def passes_on(self, kind: str, layer: int) -> bool:
+        """Return whether such a tensor of a layer has come to this rank as a message, or was sent by it."""
+        came = any((one.kind, one.layer) == (kind, layer) for _, one in self.come_in())
+        return came or bool(self.receivers(kind, layer))
 
     def projected_again(self, layer: int, batches: frozenset[int]) -> int:
         """Return how often this rank has projected a layer since its rest was made last, if queries have attended to
