@@ -35,13 +35,7 @@ PUZZLE = {
     "layout": "sharded",
     "begins_with": "fsdp",
     "hints_for": {"slow": 2, "large": 3},
-    "rules": [
-        "as_many_each",
-        "states_stay",
-        "weights_come_for_use",
-        "no_whole_gradient",
-        "no_whole_gradient_waits",
-    ],
+    "rules": ["as_many_each", "states_stay", "weights_come_for_use", "no_whole_gradient"],
     "difficulty": "medium",
     "minutes": 30,
     "star_hint": "Which gathers and which sums are still in sight, at the beginning and at the end? "

@@ -180,7 +180,6 @@ TASKS = {
         "two ahead",
         ("Rank `r` holds shard", "no_whole_gradient", "all-reduced and cut"),
         ("The same as in", "as_many_each", REST),
-        ("The same as in", "no_whole_gradient_waits", BESIDE),
         ("Rank `r` holds shard", HELD, "its own piece let go while the whole is there"),
         ("Rank `r` holds shard", "states_stay", LOOKED_AT),
         ("Rank `r` holds shard", "weights_come_for_use", GIVEN),

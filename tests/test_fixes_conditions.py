@@ -114,7 +114,7 @@ ROWS = [
     Row(sliced("None for the loss of others", ("= model.loss(inp)", "= model.loss(inp) if model.rank == 3 else None")), ("only rank 3 calls model.loss, and rank 0 has run layer 7, too",)),
     Row(changed("lora", "one adapter for all layers", ("model.load_adapter(layer)", "model.load_adapter(0)")), ("Or does each turn of a loop load layer 0?",)),
     Row(own("as many stages as ranks", ("stages = model.RANKS // model.BATCHES", "stages, deep = model.RANKS, model.LAYERS"), ("share = model.LAYERS // stages", "share = deep // stages")), ("deep // stages would be 0 here, 4 // 16",)),
-    Row(own("backwards without that of the first layer", (OURS, OURS.replace("first <= layer", "first < layer"))), ("If that is meant here, backward(3, ...) has to run first, on this rank",)),
+    Row(own("backwards without that of the first layer", (OURS, OURS.replace("first <= layer", "first < layer"))), ("backward(3, ...) has to run first, on this rank",)),
 ]  # fmt: skip
 
 

@@ -83,16 +83,18 @@ def test_right_at_one_size_only_names_the_size_that_broke_it() -> None:
 
 
 def test_right_but_slow_is_said_to_be_right() -> None:
-    async def wsdp(model: Model) -> None:
+    async def fsdp(model: Model) -> None:
         for layer in range(model.LAYERS):
             model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
         for layer in range(model.LAYERS):
             await model.allgather(model.weights[layer], layer)
         await SOLUTIONS["fsdp"](Reloaded(model))
 
-    verdict = grade(wsdp)
+    verdict = grade(fsdp)
     assert (verdict.status, verdict.right) == (FAIL, True)
-    assert "over the target: 22.2 ticks, target 20.4" in verdict.message
+    assert (
+        "over the target: " in verdict.message and f"ticks, target {verdict.puzzle.target['time']:g}" in verdict.message
+    )
 
 
 class Reloaded:

@@ -91,7 +91,8 @@ class Missing(Origins):
                 or own
                 or self._elsewhere(key, popped)
             )
-            said, beside = steps or known or taken or by_name or self._ready(popped) or plain, self._beside(key)
+            said = steps or known or taken or by_name or self._backward_ready(popped) or plain
+            beside = self._beside(key)
             return turned or (f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said)
 
         def in_rounds() -> str:
@@ -285,7 +286,7 @@ class Missing(Origins):
         read = f"{there}, and the backward of that layer has read it"
         return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
 
-    def _ready(self, popped: bool) -> str:
+    def _backward_ready(self, popped: bool) -> str:
         """Return where that is stored which the backward reads whose gradient is here, where it is not known what is
         looked for; or an empty text."""
         for _, grad in self._all_stored() if self._name in ACTIVATIONS else ():

@@ -14,11 +14,12 @@ from ..basics.errors import NO_OTHERS, Place, PuzzleError, with_article
 from ..basics.units import Elements
 from ..machine.interface import Token
 from ..machine.rank_state import made_by_hand
+from ..record.attention import BACKWARD_PROJECT
 from ..record.experts import HOMEWARD
 from ..record.kinds import KINDS
 from ..record.labels import DEALT, NO_EXTRA, OF_ADAPTER, ExtraLabels, Labels
 from ..record.shards import NONE, WHOLE, Shards, check_fineness, coarsest
-from ..record.training import KEEP
+from ..record.training import BACKWARD, KEEP
 
 __all__ = ["Activation", "ActivationGrad", "Attended", "AttendedGrad", "KeysValues", "KeysValuesGrad"]
 __all__ += ["OptState", "Saved", "Tokens", "TokensGrad", "Weight", "WeightGrad"]
@@ -598,7 +599,9 @@ def _of_another_kind(thing: object, kind: str) -> str:
         gives = "forward gives the output first, out, saved = model.forward(..., keep=...)"
         return f"{gives}, and backward takes what was kept beside the input, saved=saved"
     if isinstance(thing, (WeightGrad, ActivationGrad)) and kind in ("WeightGrad", "ActivationGrad"):
-        verb = "backward_project" if thing._token.labels.extra.of != 1 == thing._token.labels.total else "backward"
+        verb = (
+            BACKWARD_PROJECT.kind if thing._token.labels.extra.of != 1 == thing._token.labels.total else BACKWARD.kind
+        )
         return f"{verb} gives the gradient of the weight first, then that of the activation"
     if isinstance(thing, Activation) and kind == "ActivationGrad":
         return "model.loss makes the first gradient of the last activation, backward the others"

@@ -615,7 +615,7 @@ class RankState(Asked):
                 fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "
                 fix += "out, and update with what model.backward_expert gives"
             if operation == UPDATE:
-                verb = BACKWARD_PROJECT.kind if self.has_run(PROJECT.kind, layer or 0) else "backward"
+                verb = BACKWARD_PROJECT.kind if self.has_run(PROJECT.kind, layer or 0) else BACKWARD.kind
                 fix = f"an update takes what {verb} gives, after that: grad, ... = model.{verb}({layer}, ...)"
             raise PuzzleError(problem, where=self.place(operation, layer), expected=expected, fix=fix)
         if tensor.rank is not self:

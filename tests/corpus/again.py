@@ -156,7 +156,6 @@ MISTAKES = [
     ],
     built("breadth_first", "a weight gathered once more, and not used", "breadth_first_overlapped", ", early=True", [("    senders = [", '    await model.allgather(model.weights[mine[0]], mine[0], axis="shard")\n    senders = [')], NOBODY),
     built("hpz", "a weight gathered once more, and not used", "overlapped", ", True, model.LAYERS, model.LAYERS", [("    top, coming", "    await model.allgather(model.weights[0], 0)\n    top, coming")], NOBODY),
-    built("prefetch", "a whole gradient kept beside its sum", "prefetch_overlapped", ', "aaab"', [BESIDE], WAITS),
     built("repair_bargain", "a whole gradient kept beside its sum", "fsdp_overlapped", ', "ba", 0', [BESIDE], WAITS),
     *[
         changed(puzzle, name, (USED, USED + lines), base="zero2_overlap", says=HAS)
