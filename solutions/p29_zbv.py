@@ -365,7 +365,7 @@ def in_a_v(static: bool = False) -> Figure:
     return draw(at_these_prices(zb_v), title="a V", static=static)
 
 
-compare(*map(at_these_prices, (zb_h1, zbv, zb_v, zbv_in_55, as_pytorch_does)))
+compare(*map(at_these_prices, (zbv, zb_v, zbv_in_55, as_pytorch_does)))
 
 # %% [markdown]
 # ## Where real systems do this
