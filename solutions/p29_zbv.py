@@ -345,9 +345,19 @@ async def forth_and_back(model: Model, order: Callable[[Model], list[Piece]]) ->
     return model
 
 
-zb_v = partial(forth_and_back, order=partial(by_turns, late="upper"))
-as_pytorch_does = partial(forth_and_back, order=partial(by_turns, late="both"))
-zbv_in_55 = partial(forth_and_back, order=as_soon_as_ready)
+async def zb_v(model: Model) -> Model:
+    """The upper stage's last weight halves come at the very end."""
+    return await forth_and_back(model, partial(by_turns, late="upper"))
+
+
+async def as_pytorch_does(model: Model) -> Model:
+    """Those of both stages do."""
+    return await forth_and_back(model, partial(by_turns, late="both"))
+
+
+async def zbv_in_55(model: Model) -> Model:
+    """There are no turns."""
+    return await forth_and_back(model, as_soon_as_ready)
 
 
 def at_these_prices(fn: Any) -> Run:
