@@ -266,7 +266,7 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     first = parts[0]
     over = "+ on a rank, model.allreduce or model.scatterreduce over ranks"
     differ = part.kind == first.kind and KINDS[first.kind].adds == "batches" and part.batches != first.batches
-    fix = "join shards of one kind, layer and step"
+    fix, on_a_ring = "join shards of one kind, layer and step", ""
     if part.adapter != first.adapter:
         fix = "gather adapters with adapters, and the layer's own weight in a call of its own"
     elif part.extra.heads != first.extra.heads:
@@ -275,7 +275,7 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     elif KINDS[part.kind].meets:
         fix = "parts that are joined have met the same slices: join what is read first, and then attend to it"
         if part.kind == first.kind == "KeysValuesGrad" and (part.layer, part.batches) == (first.layer, first.batches):
-            return _of_several_keys(part, first, where)
+            fix, on_a_ring = _of_several_keys(part, first, where)
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
         fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
@@ -285,7 +285,8 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     if differ and not any(one.is_whole() for one in parts):
         fix += ". Were these pieces made by shard, which cuts and sums nothing? await model.scatterreduce(grad, "
         fix += f"{first.layer}) does both"
-    problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {"slices": fix}
+    problem, expected = "these are not parts of one thing", f"more of {first}"
+    fix_for = {RING: on_a_ring} if on_a_ring else {"slices": fix}
     if part.extra.of != 1:
         fix_for["partial=True"] = f"add up the partial sums, and do not join them: model.allreduce(..., {first.layer})"
     if part.kind == first.kind == "Activation" and part.batches != first.batches:
@@ -293,8 +294,9 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix, fix_for=fix_for)
 
 
-def _of_several_keys(part: Labels, first: Labels, where: str) -> PuzzleError:
-    """Return the error about gradients of keys and values that are joined before all queries have added to them."""
+def _of_several_keys(part: Labels, first: Labels, where: str) -> tuple[str, str]:
+    """Return what to do about gradients of keys and values that are joined before all queries have added to them, where
+    keys are gathered, and where they go round a ring."""
     which, sums = "the same", "add up"
     if _part(part.coarse()) != _part(first.coarse()):
         which, sums = "different", "each lacks what other queries give"
@@ -302,8 +304,7 @@ def _of_several_keys(part: Labels, first: Labels, where: str) -> PuzzleError:
     ring = "kv_grad + theirs" if which == "the same" else AROUND
     reduced = f"kv_grad = await model.scatterreduce(kv_grad, {first.layer})"
     gathered = "kv_grad + theirs" if where == "combine" and which == "the same" else reduced
-    problem, expected, fix_for = "these are not parts of one thing", f"more of {first}", {RING: fix + ring}
-    return PuzzleError(problem, where=where, expected=expected, got=str(part), fix=fix + gathered, fix_for=fix_for)
+    return fix + gathered, fix + ring
 
 
 def _comes_twice(parts: Sequence[Labels], where: str) -> PuzzleError:
