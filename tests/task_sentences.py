@@ -457,7 +457,7 @@ TASKS = {
         ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
         ("A rank may run ahead", TARGET, "all forwards first"),
         ("At the other sizes", SIZES, "four ranks, whatever their number"),
-        explains="From a neighbor come;You have the halves;Here all three",
+        explains="Keep room for;From a neighbor come;You have the halves;Here all three",
     ),
     "dualpipe": task(
         "no pairs",
