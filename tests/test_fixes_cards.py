@@ -3,14 +3,11 @@ rows as in ``test_fixes``."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tests.corpus import Program, changed, whole
-from tests.test_corpus import near
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.turns import examples
 
 BY_COUNT = """
@@ -602,5 +599,4 @@ AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)

@@ -3,8 +3,6 @@ stages or layers are taken in the wrong order: rows as in ``test_fixes``."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from lib import Model, grade, run
@@ -14,10 +12,10 @@ from lib.course.specs import puzzles
 from lib.grading.judge import judge
 from lib.grading.verdict import FAIL
 from tests.corpus import Program, changed, whole
-from tests.test_corpus import function, near
+from tests.test_corpus import function
 from tests.test_fixes import Row
 from tests.test_fixes_from_anyone import AS_IT_COMES
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.turns import examples
 
 STAGE = "stage, mb = model.rank % stages, model.rank // stages"
@@ -209,8 +207,7 @@ AT_A_SHELL_TODAY = examples(ROWS, "course", 5)
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)
 
 
 EVENTS = (

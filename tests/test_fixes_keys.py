@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tests.corpus import changed
-from tests.test_corpus import near
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.turns import examples
 
 SUM = "            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n"
@@ -121,5 +118,4 @@ AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)

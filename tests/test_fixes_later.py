@@ -893,8 +893,7 @@ AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)
 
 
 def check_words(row: Row) -> Verdict:
@@ -905,6 +904,12 @@ def check_words(row: Row) -> Verdict:
     wrong = [words for words in row.never if words in here.message]
     assert not missing and not wrong, f"missing {missing}, wrong {wrong}:\n{here.message}"
     return here
+
+
+def check_at_a_shell(row: Row, here: Verdict) -> None:
+    """Check that a program is told at a shell what it is told here, but for the place."""
+    at_a_shell, in_a_notebook = (re.sub(r"\n +at: .*", "", said.message) for said in (near(row.program), here))
+    assert at_a_shell == in_a_notebook
 
 
 @pytest.mark.parametrize("row", AT_REAL_SIZE, ids=lambda row: row.program.name)

@@ -11,9 +11,9 @@ from lib import grade
 from lib.grading.sources import never_awaited
 from lib.grading.verdict import PASS, Verdict
 from tests.corpus import Program, changed, whole
-from tests.test_corpus import LONG, function, near
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.test_fixes_readers import AHEAD, ON_A_RING, wrong
 from tests.turns import examples
 
@@ -456,5 +456,4 @@ AT_A_SHELL_TODAY = examples(ROWS, "course", 3)
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)

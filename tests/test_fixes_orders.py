@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from lib import Model, grade, run
@@ -16,9 +14,9 @@ from lib.grading.verdict import FAIL
 from lib.machine.log import awaited_by
 from tests.corpus import changed
 from tests.programs import solved
-from tests.test_corpus import LONG, function, near
+from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.turns import examples
 
 HOP = '            send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts["att", layer]'
@@ -452,8 +450,7 @@ TWO_A_TURN = changed(
 def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
-        strip = lambda text: re.sub(r"\n +at: .*", "", text)  # noqa: E731
-        assert strip(near(row.program).message) == strip(here.message)
+        check_at_a_shell(row, here)
 
 
 @pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

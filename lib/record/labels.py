@@ -28,11 +28,12 @@ STAGES_IN_A_V = (
 )
 """What to say of them in an error."""
 GATHERED, RING = "keys_by_collectives", "keys_go_round"
+"""The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
 AROUND = (
     "the gradient goes round with the keys that it is of: in each step pass both on, and add what this rank's queries "
     "give to the gradient that has come with these keys, kv_grad + theirs"
 )
-"""The rules of puzzles in which keys and values are gathered, and in which they go from rank to rank."""
+"""What to say of gradients of keys where these go from rank to rank."""
 PARTIAL, SLICES, LISTS, ADAPTER, HOSTS, AXES = "partial=True", "slices", "lists", "adapter", "hosts", "axes"
 """The features that a puzzle has to grant besides operations and their options, by their names in its spec: what a
 communication may carry (partial sums, slices of a sequence, several tensors in one call, adapters), hosts, and
