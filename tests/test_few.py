@@ -14,6 +14,9 @@ from lib.course.sizes import SIZES
 from lib.course.specs import cost_named, puzzles
 from lib.grading.fitting import fitting
 from lib.grading.judge import judge
+from lib.grading.slowness import efforts
+from lib.record.breakdown import time_parts
+from lib.record.events import Event
 from lib.running.effects import frozen
 from lib.running.few import Proved
 from tests.corpus.honest import HONEST
@@ -232,3 +235,20 @@ def test_the_verdict_of_the_largest_puzzle_is_the_same() -> None:
         verdict(importlib.import_module(f"solutions.{puzzle.file}").compose, puzzle, how) for how in (None, False)
     ]
     assert now == whole and few
+
+
+@pytest.mark.parametrize(("fn", "size"), [(fsdp, LARGE), (hybrid, BOXES)])
+def test_what_is_read_off_the_ranks_that_were_run_is_that_of_all(
+    fn: Callable[[Model], Any], size: dict[str, Any]
+) -> None:
+    few, everyone = run(fn, **size), run(fn, **size, represent=False)
+    assert isinstance(few, Proved)
+    assert len(few.distinct) < len(everyone.distinct) == len(few.events)
+    assert time_parts(*few.shares, few.time) == time_parts(*everyone.shares, everyone.time)
+    assert [*efforts(few).items()] == [*efforts(everyone).items()]
+    assert {*map(_at_the_same_time, few.distinct)} == {*map(_at_the_same_time, everyone.events)}
+
+
+def _at_the_same_time(event: Event) -> tuple[object, ...]:
+    """What an event is on every rank that does the same."""
+    return (event.kind, event.layer, len(event.batches), event.start, event.end, event.held, event.words)

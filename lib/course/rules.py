@@ -531,7 +531,7 @@ def several_kinds(outcome: Outcome) -> None:
     trains, run = training(), defaultdict[int, set[int | None]](set)
     if outcome.layers == 1 or min((outcome.mesh or {"all": outcome.ranks}).values()) == 1:
         return
-    for event in outcome.events:
+    for event in outcome.distinct:
         if event.kind in trains:
             run[event.rank].add(event.layer)
             if len(run[event.rank]) == outcome.layers:

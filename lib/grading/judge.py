@@ -82,7 +82,7 @@ def _judged(
             begun = any(event.kind != MARKS[-1] for event in outcome.events)
             left = f"not finished yet: {comes_next(outcome)}" if begun else "not attempted yet"
             return Verdict(puzzle, TODO, "; ".join(filter(None, [left, never_awaited(source())])))
-        parts = time_parts(outcome.device_events, outcome.ranks, outcome.time)
+        parts = time_parts(*outcome.shares, outcome.time)
         idle = float(idle_of(parts))
         time, memory = puzzle.scored(outcome.time, outcome.memory)
         verdict = replace(verdict, time=time, memory=memory, idle=idle, parts=parts)
@@ -242,7 +242,7 @@ def in_unit(error: PuzzleError, puzzle: Puzzle) -> PuzzleError:
 def check_features(outcome: Outcome, puzzle: Puzzle, watch: Watch | None = None) -> None:
     """Raise PuzzleError for a feature (an operation or an option) that the puzzle does not grant. ``watch`` finds the
     learner's line, in a run at the puzzle's own size."""
-    for event in outcome.events:
+    for event in outcome.distinct:
         for feature in event.words:
             if feature not in puzzle.words:
                 error = _not_granted(event, feature, puzzle, outcome.layers)
@@ -283,7 +283,7 @@ def _of_slices(event: Event, layers: int) -> str:
 def comes_next(outcome: Outcome) -> str:
     """Return the next step of a function that stops half-way, or an empty text if it has all steps of training."""
     steps = ["load_weights", "get_activation", *(kind for kind in in_stream("compute") if not OPERATIONS[kind].words)]
-    done = {event.kind for event in outcome.events}
+    done = {event.kind for event in outcome.distinct}
     done |= {BACKWARD.kind} if any(makes_weight_grads(kind) for kind in done) else set()
     left = [step for step in steps if step not in done]
     if not left or any(step in done for step in steps[steps.index(left[0]) :]):

@@ -72,7 +72,7 @@ def first_pipeline(events: Sequence[Event], ranks: int) -> tuple[Sequence[Event]
 def has_thick_stages(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
     """Return whether each rank runs layers that follow one another, where the goal's ranks send more often."""
     layers, sends = defaultdict[int, set[int]](set), Counter[int]()
-    for event in outcome.events:
+    for event in outcome.distinct:
         if event.kind == FORWARD.kind and event.layer is not None:
             layers[event.rank].add(event.layer)
         sends[event.rank] += event.kind == SEND.kind
@@ -84,7 +84,7 @@ def has_thick_stages(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
 def several_stages(outcome: Outcome) -> bool:
     """Return whether a rank runs layers that do not all follow one another: it has several stages of a pipeline."""
     layers = defaultdict[int, set[int]](set)
-    for event in outcome.events:
+    for event in outcome.distinct:
         if event.kind == FORWARD.kind and event.layer is not None:
             layers[event.rank].add(event.layer)
     return any(len(own) <= max(own) - min(own) for own in layers.values())

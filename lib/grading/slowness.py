@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import Event
 from ..record.kinds import KINDS
 from ..record.labels import LISTS, RING
-from ..record.score import spans_boxes, work
+from ..record.score import Work, spans_boxes, work
 from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from ..record.waiting import NEARLY, Waiting
@@ -63,9 +64,10 @@ ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
 def efforts(outcome: Outcome) -> dict[tuple[str, bool], Effort]:
     """Return how often the busiest rank carries out each operation, by its verb and whether it goes from node to node,
     and for how long, as a sum of ticks."""
-    counts = work(outcome.events, outcome.node_size, outcome.beside)
+    events = outcome.distinct if outcome.node_size in (None, 1) else outcome.events  # others may cross other nodes
+    counts = work(events, outcome.node_size, outcome.beside)
     ticks = defaultdict[tuple[str, bool, int], float](float)
-    for event in outcome.events:
+    for event in events:
         ticks[event.kind, spans_boxes(event, outcome.node_size, outcome.beside), event.rank] += event.length
     return {
         (kind, across): Effort(max(by_rank.values()), max(ticks[kind, across, rank] for rank in by_rank))
@@ -256,7 +258,6 @@ class Slowness:
 
     def more_work(self) -> Iterator[str]:
         """Yield what a rank does more often than any rank of the goal's program, or for longer, communication first."""
-        counts = work(self.outcome.events, self.outcome.node_size, self.outcome.beside)
         for kind in [*in_stream("collective", "message"), *in_stream("compute")]:
             for across in (True, False):
                 own, ours = self.done.get((kind, across)), self.known.get((kind, across), Effort(0, 0.0))
@@ -269,7 +270,7 @@ class Slowness:
                         yield self._pipelines(own.times, ours.times)
                     continue  # it takes no time
                 if own.times > ours.times:
-                    by_rank = counts[kind, across]
+                    by_rank = self._counts[kind, across]
                     equal = len(by_rank) == self.outcome.ranks and len(set(by_rank.values())) == 1
                     first = min(rank for rank in by_rank if by_rank[rank] == own.times)
                     busiest = "" if equal else f" on rank {first}"
@@ -497,6 +498,11 @@ class Slowness:
                 continue
             if (kind in in_stream("collective") and own < ours.times) or (OPERATIONS[kind].trains and not own):
                 yield self._times(kind, across, ours.times) + f" (this one {own})" * bool(own)
+
+    @cached_property
+    def _counts(self) -> Work:
+        """How often each rank does what, looked at only where that is too often."""
+        return work(self.outcome.events, self.outcome.node_size, self.outcome.beside)
 
     def made_again(self) -> Iterator[str]:
         """Yield how many backwards make what a forward could have kept."""

@@ -92,17 +92,18 @@ class Outcome:
     @cached_property
     def attempted(self) -> bool:
         """Whether the function did anything at all."""
-        return any(event.kind not in MARKS for event in self._of_each_kind)
+        return any(event.kind not in MARKS for event in self.distinct)
 
     @property
-    def _of_each_kind(self) -> Iterable[Event]:
-        """Records among which are some of every kind: those of all ranks, unless some stand for others."""
+    def distinct(self) -> Sequence[Event]:
+        """The records of ranks that stand for others, in the order of the log: any other rank does what an earlier one
+        of these does, at the same time, but for its micro-batches and with whom. Unless some stand for others, all."""
         return self.events
 
     @cached_property
     def overlap(self) -> str:
         """What forwards and backwards save that run beside each other, as text; empty if none do."""
-        if not any(BESIDE in event.words for event in self._of_each_kind):
+        if not any(BESIDE in event.words for event in self.distinct):
             return ""
         saved = f"{float(self.cost.overlapped):.0%} of the shorter one" if self.cost.overlapped else "nothing"
         return f"what overlaps saves {saved}: Cost(overlapped={float(self.cost.overlapped):g})"

@@ -46,9 +46,10 @@ class OutcomeOfAll(Outcome):
         """The ranks that were run."""
         return self._symmetry.run
 
-    @property
-    def _of_each_kind(self) -> Iterable[Event]:
-        return chain.from_iterable(self._own.values())
+    @cached_property
+    def distinct(self) -> Sequence[Event]:
+        """The records of the ranks that were run (see ``Outcome``)."""
+        return tuple(chain.from_iterable([self._own[rank] for rank in sorted(self._own)]))
 
     @property
     def shares(self) -> tuple[Sequence[Event], int]:

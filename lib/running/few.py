@@ -10,7 +10,7 @@ what these have called, where not all of them have to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cached_property, partial
@@ -80,9 +80,10 @@ class Timed(Run):
         self._own = own
         return self._symmetry.logs(own)
 
-    @property
-    def _of_each_kind(self) -> Iterable[Event]:
-        return chain.from_iterable(self._own.values())
+    @cached_property
+    def distinct(self) -> Sequence[Event]:
+        """The records of the ranks that were run (see ``Outcome``)."""
+        return tuple(chain.from_iterable([self._own[rank] for rank in sorted(self._own)]))
 
     @cached_property
     def alike(self) -> Mapping[int, Sequence[int]]:
