@@ -197,6 +197,20 @@ ENDS_EARLY = "no rank has run the backward of layer 0: does a loop end too soon?
 IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
 CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))
 GATHERED_BOTH = "x, G[k + 1] = await asyncio.gather(model.allgather(A.pop(k), k), model.allgather(G.pop(k + 1), k))"
+SENT_ROUND = """for other in range(R):
+            if other != r:
+                await model.pass_to(other, A[k])
+        x = A.pop(k)
+        for other in range(R):
+            if other != r:
+                x = x + await model.receive(src=other)"""
+SENT_IN_A_LIST = """        own = model.activations[layer]
+        others = [rank for rank in range(model.RANKS) if rank != model.rank]
+        await asyncio.gather(*[model.pass_to(rank, own) for rank in others])
+        del model.activations[layer]
+        inp = sum([await model.receive(src=rank) for rank in others], start=own)
+        grad_out"""
+LAST_OF_THEM = "model.scatterreduce and the calls after it do not change the gradient that they are given: update with what the last of them gives, model.allgather"
 SLICE_OF_LOSS = (
     "G[L] = model.loss(await model.allgather(A.pop(L), L))",
     "G[L] = model.loss(await model.allgather(A.pop(L), L)).shard(r, R)",
@@ -208,6 +222,12 @@ IN_SUMS = [
     Row(edited("sequence_parallel", "slices are summed again", SLICED, ("        A[k + 1] = await", "        part ="), ("(part, k + 1)\n", "(part, k + 1)\n        A[k + 1] = await model.allreduce(part, k + 1)\n"), (" = model.scatter", " = await model.scatter")), (ONCE.format("scatterreduce"),)),
     Row(edited("sequence_parallel", "slices of a sum are summed", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.scatterreduce((await model.allreduce(part, k + 1)).shard(r, R), k + 1)")), (ONCE.format("allreduce"),)),
     Row(edited("sequence_parallel", "gradients in slices are summed again", SLICED, ("G[k] = await model.allreduce(dx, k - 1)", "dx = await model.scatterreduce(dx, k - 1)\n            G[k] = await model.allreduce(dx, k - 1)")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "slices are sent to all and added up", SLICED, ("x = await model.allgather(A.pop(k), k)", SENT_ROUND)), ("these are slices of one tensor, and are joined, not added up: await model.allgather(..., 7) on every rank",), ("partial sums",)),
+    Row(changed("sequence_parallel", "slices are sent to all and added up", ("        inp = await model.allgather(model.activations.pop(layer), layer)\n        grad_out", SENT_IN_A_LIST)), ("these are slices of one tensor, and are joined, not added up",), ("partial sums",)),
+    Row(edited("sequence_parallel", "the slice of the layer above", SLICED, ("x = await model.allgather(A.pop(k), k)\n        model.grad", "x = await model.allgather(A.pop(k + 1), k + 1)\n        model.grad"), ("A.pop(L)", "A[L]")), ("the input of layer 7 is in model.activations[7] here, in slices: gather that, await model.allgather(model.activations[7], 7)",)),
+    Row(edited("sequence_parallel", "the slice of the layer above, under names", SLICED, ("x = await model.allgather(A.pop(k), k)\n        model.grad", "x = await model.allgather(A.pop(f'in{k + 1}'), k + 1)\n        model.grad"), ("A.pop(L)", "A[f'in{L}']"), ("A[k + 1]", "A[f'in{k + 1}']"), ("A[k], k", "A[f'in{k}'], k"), ("A[0]", "A['in0']")), ("the input of layer 7 is in model.activations['in7'] here, in slices: gather that",)),
+    Row(edited("sequence_parallel", "whole weights, and a piece for each call", SLICED, (LOADED, WHOLE), ("model.weights[k], partial", "model.weights[k].shard(r, R), partial")), ("here each rank loads, keeps and updates its piece of every layer: model.load_weights(7, model.rank, model.RANKS). The gradient is that of this piece already",), ("neither cut nor gathered",)),
+    Row(edited("hierarchical", "updates with what was before the sums", NODES, ("W[k], S[k] = model.update(k, await summed(g, k), W", "await summed(g, k)\n        W[k], S[k] = model.update(k, g, W")), (LAST_OF_THEM,)),
     Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
     Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
     Row(changed("tensor_parallel", "a partial sum is cut before the all-reduce", ("await model.allreduce(out, layer + 1)", "await model.allreduce(out.shard(model.rank, model.RANKS), layer + 1)")), (CUT_FIRST,), ("scatterreduce",)),

@@ -291,13 +291,24 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         fix_for["weights_stay"] = f"{piece}model.weights[{layer}], with partial=True"
 
     def unused() -> str:
-        return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
+        if rank.reduced(tensor.labels.layer, tensor.labels.batches) != kind:
+            return fix
+        calls = [one.kind for one in rank.log[rank.ended_at(tensor) :] if _is_of_gradient(one, tensor.labels.layer)]
+        if where.operation != UPDATE or len(calls) < 2:
+            return not_in_place(kind)
+        last = f"update with what the last of them gives, model.{calls[-1]}"
+        return f"model.{kind} and the calls after it do not change the gradient that they are given: {last}"
 
     error = PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
     if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
         error.entry = tensor.since - 1  # a helper may have returned it since
     return error
+
+
+def _is_of_gradient(entry: Any, layer: int) -> bool:
+    """Return whether a record is that of a collective with the gradient of a layer."""
+    return stream_of(entry.kind) == "collective" and entry.labels.kind == "WeightGrad" and entry.labels.layer == layer
 
 
 def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:

@@ -592,7 +592,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
             whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
             cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
-        fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
+        own += "weight, and is neither cut nor gathered"
+        if weight.is_whole():
+            own = f"here each rank loads, keeps and updates its piece of every layer: model.load_weights({layer}, "
+            own += "model.rank, model.RANKS). The gradient is that of this piece already"
+        fix_for = {"weights_stay": own, **fix_for}
     fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 
