@@ -349,7 +349,7 @@ ANYWHERE = [
                 "model.forward(layer, x, model.weights[v - 1 - layer // p])",
             ),
         ),
-        ("the weight of layer 0 is in model.weights[0] here: take it from there",),
+        ("model.weights[0], where it is stored under its layer",),
     ),
     Row(
         counted(
@@ -399,7 +399,7 @@ ANYWHERE = [
                 "model.forward(\n            layer, model.activations[layer], model.weights[end - 1 - layer + first]",
             ),
         ),
-        ("the weight of layer 0 is in model.weights[0] here: take it from there",),
+        ("model.weights[0], where it is stored under its layer",),
     ),
 ]
 COUNTED = [

@@ -289,3 +289,18 @@ def test_the_programs_themselves_are_right(source: str) -> None:
     program = whole(re.findall(r"async def (\w+)", source)[0], "right", source)
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("edit", "calls"),
+    [
+        (("await model.scatterreduce(part, k + 1)", "(await model.allreduce(part, k + 1)).shard(r, R)"), 8),
+        (("G[k] = await model.allreduce(dx, k - 1)", "G['own'] = (await model.allreduce(dx, k - 1)).shard(r, R)\n            G[k] = await model.allgather(G.pop('own'), k - 1)"), 7),
+    ],
+    ids=["forward", "backward"],
+)  # fmt: skip
+def test_an_all_reduce_whose_result_is_gathered_again_is_named(edit: tuple[str, str], calls: int) -> None:
+    program = edited("sequence_parallel", "all-reduced, cut and gathered", SLICED, edit)
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and f"what {calls} of them give is whole on every rank" in verdict.costs_time
+    assert "model.scatterreduce in place of the all-reduce sums and cuts in one call (line " in verdict.costs_time

@@ -90,7 +90,7 @@ def test_the_place_is_told_in_fields() -> None:
         "problem": "the weight is that of layer 0",
         "expected": "layer 1",
         "got": "Weight(layer=0, layers=2, step=0, shards={0}, total=1)",
-        "fix": "the weight of layer 1 is in model.weights[1] here: take it from there",
+        "fix": "what load_weights(1, ...) gives: model.weights[1], where it is stored under its layer",
     }
     assert where.pop("text") in verdict.message
     assert where == {"rank": 0, "operation": "forward", "layer": 1, "micro_batches": [0], "tick": 1.0, "detail": ""}

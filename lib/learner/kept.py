@@ -37,8 +37,9 @@ def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     if not whole:
         gather = f"gather that, await model.allgather({there}, {layer})"
         said = f"{CALLED[kind]} {layer} is in {there} here, in slices: {gather}"
-    error.fix = _with(error._fix, said)
-    error.fix_for = {name: _with(fix, said) for name, fix in error.fix_for.items()}
+    known = there if whole else None  # that there are slices only, no fix says by itself
+    error.fix = _with(error._fix, said, known)
+    error.fix_for = {name: _with(fix, said, known) for name, fix in error.fix_for.items()}
 
 
 def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
@@ -53,11 +54,14 @@ def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
     return f"{what} is in {there} here: {other} Each has a key of its own, model.{name}[{own}], in all lines"
 
 
-def _with(fix: Fix, said: str) -> Fix:
-    """Return a fix, or this in its place where it knows no more than how things are stored by habit."""
+def _with(fix: Fix, said: str, there: str | None) -> Fix:
+    """Return a fix, or this in its place where it knows no more than how things are stored by habit. ``there``: what
+    shows that it says as much itself."""
 
     def both() -> str:
         plain = fix() if callable(fix) else fix
+        if there is not None and there in plain:
+            return plain
         return said if UNDER_ITS_LAYER in plain else plain
 
     return both
