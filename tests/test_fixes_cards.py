@@ -210,6 +210,14 @@ LOADS = "    for layer in range(first, end):\n        model.weights[layer], mode
 DEALT = "layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
 CARDS = [
     Row(
+        counted(
+            "the output of the last layer is sent, too",
+            ("        else:\n            await model.pass_to(nxt, y)", "        await model.pass_to(nxt, y)"),
+        ),
+        ("goes into model.loss, and to no other rank: leave out this send where the loss is called",),
+        ("leave pop to its last use",),
+    ),
+    Row(
         counted("layers dealt by their number on a rank", ("layer = c * p + r\n", "layer = c * v + r\n")),
         ("rank 0 has layers 0, 2, and " + DEALT,),
         ("let each rank do",),

@@ -343,6 +343,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
             f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
         )
         return f"{fix}weight, opt_state = model.update({own}, ...)"
+    if kind == LOSS.kind and where.operation.startswith(SEND.kind):
+        fix = "the output of the last layer goes into model.loss, and to no other rank: leave out this send where the "
+        return f"{fix}loss is called, with an `else`"
     twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
     if twice and (cut := rank.cut_again(tensor.labels)):
         return cut
@@ -356,6 +359,8 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         and what in ("Activation", "ActivationGrad")
     ):
         keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
+    elif what in ("Activation", "ActivationGrad") and tensor.since >= 0:
+        keep += f". Was it there, and was popped before {show_call(kind, layer)}? Leave pop to its last use"
     if what in ("KeysValues", "KeysValuesGrad") and (of_keys := _instead_of_keys(tensor, rank, where, keep)):
         return of_keys
     if tensor.since < 0 and where.operation == kind and where.layer == layer:
