@@ -349,3 +349,12 @@ def test_what_goes_beyond_an_end_is_told_how_much_there_is(
     with pytest.raises(PuzzleError) as raised:
         run(attempt, ranks=2, layers=2, batches=3)
     assert says in raised.value.fix and raised.value.line.endswith(line)
+
+
+def test_a_weight_that_is_read_at_the_peak_is_not_called_too_large() -> None:
+    """The backward at the peak reads the whole weight; the output that the loss has read is what need not be there."""
+    pop, kept = "model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations[model.LAYERS])"
+    program = changed("zero2", "the last output is kept", (pop, kept), base="zero2_overlap")
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "1 activation that nothing reads again" in verdict.costs_memory
+    assert "reads only a piece after that" not in verdict.costs_memory
