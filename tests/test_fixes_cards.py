@@ -211,6 +211,19 @@ DEALT = "layers are dealt like cards here: mine = range(model.rank, model.LAYERS
 CARDS = [
     Row(
         counted(
+            "one final weight after the loop",
+            ("        model.set_final_weight(layer, m", "    model.set_final_weight(layer, m"),
+        ),
+        ("rank 0 has updated layers 0, 4, and has set the final weight of layer 4 only: model.set_final_weight(",),
+    ),
+    Row(
+        changed(
+            "ddp", "one final weight after the loop", ("        model.set_final_weight(", "    model.set_final_weight(")
+        ),
+        ("rank 0 has updated layers 0, 1, and has set the final weight of layer 0 only: model.set_final_weight(",),
+    ),
+    Row(
+        counted(
             "the output of the last layer is sent, too",
             ("        else:\n            await model.pass_to(nxt, y)", "        await model.pass_to(nxt, y)"),
         ),

@@ -684,7 +684,7 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
         between = [
             one for one in events[peak.at + 1 : held.following] if one.stream == "compute" and one.length >= call.length
         ]
-        if between and call.stream == "collective":
+        if between and call.kind == ALLGATHER.kind:  # a sum that begins later leaves its gradient whole until then
             does = show_call(now.kind, now.layer)
             said = (
                 f"{show_call(call.kind, call.layer)} is on its way on rank {peak.rank} during {does}, where memory is "
