@@ -387,10 +387,12 @@ TASKS = {
     "repair_deadlock": task(
         SLOW,
         ("A pipeline of two", "whole_batch", "one forward, one backward"),
+        ("A pipeline of two", SIZES, "layers dealt like cards at other sizes"),
         ("Each rank has half", "own_layers", "the weights travel, not the activations"),
         ("Each rank has half", "own_updates", "a copy of a weight is sent before training"),
         ("Each rank has half", LAYOUT, "all of it on rank 0"),
-        explains="*Easy;*Take it;Rank 0 passes;Hear both",
+        ("Rank 0 passes", "first_half_on_rank_0", "the second half on rank 0"),
+        explains="*Easy;*Take it;Hear both",
     ),
     "repair_skip": task(
         SLOW,

@@ -182,6 +182,19 @@ def four_stages(outcome: Outcome) -> None:
                 raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, fix)
 
 
+def first_half_on_rank_0(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank of a pipeline of two stages that has half of the layers, and not those that follow
+    one another from its own end: rank 0 has the first half, and passes on what comes out of it."""
+    half = outcome.layers // 2
+    for state in outcome.final_states:
+        layers, mine = {labels.layer for labels in state.began}, {*range(state.rank * half, (state.rank + 1) * half)}
+        if len(layers) == half and layers != mine:
+            expected = f"two stages of layers that follow one another: {show_set(mine)} on rank {state.rank}"
+            fix = "half = model.LAYERS // 2; mine = range(model.rank * half, (model.rank + 1) * half)"
+            problem = f"it has layers {show_set(frozenset(layers))}"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
+
+
 def dealt_like_cards(outcome: Outcome) -> None:
     """Raise PuzzleError unless the layers go round the ranks from rank 0 on: the stage after one of a rank's stages is
     always on the next rank."""
@@ -676,6 +689,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             own_layers,
             own_updates,
             loaded_weights,
+            first_half_on_rank_0,
             dealt_like_cards,
             in_a_v,
             through_all_ranks,
