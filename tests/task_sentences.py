@@ -462,6 +462,7 @@ TASKS = {
         ("So rank 0 has layers", "in_a_v", "the V begins at the last rank"),
         ("Each operation works", "one_micro_batch", "two micro-batches at a time"),
         ("A rank may run ahead", TARGET, "all forwards first"),
+        ("A rank may run ahead", SIZES, "all forwards first with three ranks and six micro-batches"),
         ("At the other sizes", SIZES, "four ranks, whatever their number"),
         explains="Keep room for;From a neighbor come;You have the halves;Here all three",
     ),
