@@ -216,6 +216,10 @@ SENT_AFTER_LOSS = [
     ("model.loss(model.activations.pop(end))\n    else:\n        await model.pass_to(model.rank + 1, model.activations.pop(end))\n", "model.loss(out)\n    await model.pass_to((model.rank + 1) % model.RANKS, out)\n    if not is_last:\n"),
     ("    if is_last:\n        model.grad_activations[end] =", "    out = model.activations.pop(end)\n    if is_last:\n        model.grad_activations[end] ="),
 ]  # fmt: skip
+FROM_LAYER_1 = (
+    "range(model.LAYERS):\n        if layer == first and",
+    "range(1, model.LAYERS):\n        if layer == first and",
+)
 SLICE_OF_LOSS = (
     "G[L] = model.loss(await model.allgather(A.pop(L), L))",
     "G[L] = model.loss(await model.allgather(A.pop(L), L)).shard(r, R)",
@@ -235,6 +239,8 @@ IN_SUMS = [
     Row(edited("hierarchical", "the state is cut where it is loaded", NODES, ("W[k], S[k] = model.load_weights(k)", "W[k], S[k] = model.load_weights(k)\n        S[k] = S[k].shard(model.rank, model.RANKS)")), ("leave the state whole, as model.load_weights(7) gives it",), ("gather the gradient before",)),
     Row(changed("ddp", "the state is cut where it is loaded", ("model.load_weights(layer)\n", "model.load_weights(layer)\n        model.opt_states[layer] = model.opt_states[layer].shard(model.rank, model.RANKS)\n")), ("leave the state whole, as model.load_weights(1) gives it",)),
     Row(changed("pipeline", "the output of the last layer is sent, too", *SENT_AFTER_LOSS), ("goes into model.loss, and to no other rank: leave out this send where the loss is called",), ("leave pop to its last use",)),
+    Row(changed("pipeline_fsdp", "the loop over the layers begins with layer 1", FROM_LAYER_1), ("No rank has run forward(0, ...): does the loop over the layers begin with layer 1",), ("ever true",)),
+    Row(edited("sequence_parallel", "pieces of as many layers", SLICED, (LOADED, "model.load_weights(k, r, L)"), ("await model.scatterreduce(part, k + 1)", "(await model.allreduce(part, k + 1)).shard(r, R)")), ("the weight is cut in 8, and there are 4 ranks",), ("cut in 2",)),
     Row(edited("hierarchical", "updates with what was before the sums", NODES, ("W[k], S[k] = model.update(k, await summed(g, k), W", "await summed(g, k)\n        W[k], S[k] = model.update(k, g, W")), (LAST_OF_THEM,)),
     Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
     Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
@@ -358,3 +364,18 @@ def test_a_weight_that_is_read_at_the_peak_is_not_called_too_large() -> None:
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert "1 activation that nothing reads again" in verdict.costs_memory
     assert "reads only a piece after that" not in verdict.costs_memory
+
+
+def test_what_a_call_on_its_way_reads_is_not_called_useless() -> None:
+    """A slice that the gather at the peak carries costs nothing: the gather that begins beside a sum is too much."""
+    program = edited(
+        "sequence_parallel",
+        "a sum and a gather at a time, before an update",
+        SLICED,
+        ("        x = await model.allgather(A.pop(k), k)\n        model.grad", "        x = await ahead\n        A.pop(k)\n        model.grad"),
+        ("    for k in range(L - 1, -1, -1):", "    ahead = model.allgather(A[L - 1], L - 1)\n    for k in range(L - 1, -1, -1):"),
+        ("            G[k] = await model.allreduce(dx, k - 1)", "            part = model.scatterreduce(dx, k - 1)\n            ahead = model.allgather(A[k - 1], k - 1)"),
+        ("model.opt_states[k])\n        model.set", "model.opt_states[k])\n        if k:\n            G[k] = await model.allgather(await part, k - 1)\n        model.set"),
+    )  # fmt: skip
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and verdict.costs_memory and "that nothing reads again" not in verdict.costs_memory

@@ -100,7 +100,15 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target", over: E
 def is_unread(held: Held, peak: Peak) -> bool:
     """Return whether something is stored at a peak although nothing reads it again."""
     stored = held.labels is not None and held.memory not in ("in_flight", "inbox")
-    return stored and held.following is None and not held.stays and held.last != peak.at
+    # What a call reads that is on its way is carried by that call, stored or not.
+    carried = held.last is not None and held.last in calls_on_their_way(peak)
+    return stored and held.following is None and not held.stays and held.last != peak.at and not carried
+
+
+def calls_on_their_way(peak: Peak) -> set[int]:
+    """Return the places of the calls in flight at a peak: each is known by what it carries, which it has read, or by
+    what it has made."""
+    return {held.made if held.last is None else held.last for held in peak.held if held.memory == "in_flight"}
 
 
 def peak_in_words(outcome: Outcome) -> str:
@@ -253,9 +261,7 @@ class Excess:
         self.batches = {batch for held in rows for batch in self._batches(held)}
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
-        # A call is known by what it carries, which it has read, or by what it has made.
-        flying = [held for held in peak.held if held.memory == "in_flight"]
-        self.calls = sorted({held.made if held.last is None else held.last for held in flying})
+        self.calls = sorted(calls_on_their_way(peak))
         self.twice = twice[0] if twice and len(twice) >= len(self.rows) else None
         wholes = [_whole_of(held, peak) for held in rows]
         self.wholes = [whole for whole in wholes if whole is not None and not self.known]  # beside all of these pieces
