@@ -617,19 +617,22 @@ def spare_in_words(outcome: Outcome, puzzle: Puzzle, goal: str, excess: Elements
     pieces = max((held.labels.total for held in peak.held if held.labels and held.labels.kind == "OptState"), default=1)
     place = "model.rank, model.RANKS" if pieces == outcome.ranks else "..."
     found = [
-        *_cut_late(peak, pieces, place),
+        *_cut_late(peak, pieces, place, events),
         *_whole_sums(peak, pieces, events, puzzle, goal),
         *_called_early(peak, events),
     ]
     return next((said for saved, said in found if saved >= excess), "")
 
 
-def _cut_late(peak: Peak, pieces: int, place: str) -> Iterator[tuple[Elements, str]]:
+def _cut_late(peak: Peak, pieces: int, place: str, events: Sequence[Event]) -> Iterator[tuple[Elements, str]]:
     """Yield how much whole weights take more than the pieces that are read of them after the peak, and what to do."""
+    now = events[peak.at] if peak.at < len(events) else None
+    read = now.layer if now is not None and now.stream == "compute" else None  # as a whole, at this moment
     rows = [
         held
         for held in peak.held
         if held.labels is not None
+        and held.labels.layer != read
         and (held.labels.kind, held.memory, held.joins) == ("Weight", "weights", "shard")
         and held.labels.is_whole()
     ]
