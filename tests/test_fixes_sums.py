@@ -13,55 +13,12 @@ from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
+from tests.test_fixes_cards import BY_COUNT
 from tests.test_fixes_later import check_words
 
-COUNTED = """
-async def interleaved(model: Model) -> Model:
-    r, p = model.rank, model.RANKS
-    v, nxt, prev = model.LAYERS // p, (r + 1) % p, (r - 1) % p
-    total = v * model.BATCHES
-    for c in range(v):
-        layer = c * p + r
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
-    def place(k, backwards=False):
-        chunk, mb = k // p % v, k // (p * v) * p + k % p
-        if backwards:
-            chunk = v - 1 - chunk
-        return chunk * p + r, mb
-
-    async def do_forward(k):
-        layer, mb = place(k)
-        x = model.get_activation([mb]) if layer == 0 else await model.receive(src=prev)
-        model.activations[layer, mb] = x
-        y = model.forward(layer, x, model.weights[layer])
-        if layer + 1 == model.LAYERS:
-            model.grad_activations[mb] = model.loss(y)
-        else:
-            await model.pass_to(nxt, y)
-
-    async def do_backward(k):
-        layer, mb = place(k, True)
-        dy = model.grad_activations.pop(mb) if layer + 1 == model.LAYERS else await model.receive(src=nxt)
-        dw, dx = model.backward(layer, model.activations.pop((layer, mb)), dy, model.weights[layer])
-        model.grad_weights[layer] = dw if mb == 0 else model.grad_weights[layer] + dw
-        if layer:
-            await model.pass_to(prev, dx)
-
-    ahead = min(total, (p - r - 1) * 2 + (v - 1) * p)
-    f = b = 0
-    while b < total:
-        if f < total and f - b <= ahead:
-            await do_forward(f)
-            f += 1
-        else:
-            await do_backward(b)
-            b += 1
-    for layer in list(model.weights):
-        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
-        model.set_final_weight(layer, model.weights[layer])
-    return model
-"""
+COUNTED = BY_COUNT.replace("if layer not in model.grad_weights else", "if mb == 0 else")
+COUNTED = COUNTED.replace("for layer in range(r, model.LAYERS, p):", "for layer in list(model.weights):")
+"""Puzzle 14 as in ``BY_COUNT``, with sums that begin with micro-batch 0, and updates of what the rank has loaded."""
 THICK = """
 async def one_f_one_b(model: Model) -> Model:
     size = model.LAYERS // model.RANKS
