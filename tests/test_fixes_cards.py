@@ -638,3 +638,16 @@ def test_cards_of_several_layers_are_dealt_like_cards_too(thick: int, spoken: bo
     with pytest.raises(MissingTensor) as raised:
         run(dealt, ranks=2, layers=8, batches=2)
     assert (DEALT in str(raised.value.fix_for[DEALT_RULE])) is spoken
+
+
+def test_an_input_of_layer_0_that_is_taken_for_its_backward_asks_for_the_forward() -> None:
+    async def too_soon(model: Model) -> Model:
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.activations[0, 0] = model.get_activation([0])
+        model.grad_activations[1, 0] = model.loss(model.forward(0, model.activations[0, 0], model.weights[0]))
+        model.activations.pop((0, 1))
+        return model
+
+    with pytest.raises(MissingTensor) as raised:
+        run(too_soon, ranks=1, layers=1, batches=2)
+    assert "forward(0, ...) of micro-batch 1 has not run on this rank" in raised.value.fix

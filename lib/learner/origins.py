@@ -247,7 +247,8 @@ class Origins(dict[Hashable, Any]):
             if len(own) > 1 and own[0] > 0 and not batches:
                 has = f"this rank has layers {', '.join(map(str, own))}"
                 return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
-            return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+            there = f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+            return self._before_its_forward(layer, batches, there)
         if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
         if verb == "loss":

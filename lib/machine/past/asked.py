@@ -110,7 +110,9 @@ class Asked(SumsMade):
         if self.mesh.axes or partial.of in (1, self.mesh.ranks) or not self.layers_loaded():
             return ""
         own = self.loaded_piece(partial.layer - 1) or self.loaded_piece(min(self.layers_loaded()))
-        cut = own.total if own is not None and own.total > 1 else partial.of
+        cut = max(
+            partial.of, own.total if own is not None else 1
+        )  # a part of all pieces may add up to fewer, larger ones
         pieces = f"the weight is cut in {cut}, and there {_are(self.mesh.ranks)}, each with one piece of it"
         return f"{pieces}: model.load_weights(layer, model.rank, model.RANKS), and no .shard(...) after that"
 
