@@ -920,16 +920,15 @@ def _roomy(
         if isinstance(one, str):
             yield vars(room).get(one) or program_of(root, puzzle, one, others)
             continue
-        above, start, rest = path.read_text(encoding="utf-8").partition(
-            f"def {puzzle['name']}("
-        )
-        text, end, below = rest.partition("### END")
-        for old, new in one.items():
+        name, edits = one if isinstance(one, tuple) else (puzzle["name"], one)
+        above, start, rest = path.read_text(encoding="utf-8").partition(f"def {name}(")
+        text, end, below = rest.partition("\n# %%")
+        for old, new in edits.items():
             if old not in text:
-                raise BuildError(f"room.py: {old!r} is not in the solution of {path.name}")
+                raise BuildError(f"room.py: {old!r} is not in {name} of {path.name}")
             text = text.replace(old, new)
         changed = f"{above}{start}{text}{end}{below}"
-        yield figures.program(f"{path.name}, changed", changed)[puzzle["name"]]
+        yield figures.program(f"{path.name}, {name} changed", changed)[name]
 
 
 def _peaks(

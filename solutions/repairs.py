@@ -387,7 +387,7 @@ PUZZLE = {
         {"time": 33.8, "memory": 2621440, "by": "pipeline"},
     ],
     "layout": "stages",
-    "rules": ["own_layers", "own_updates", "whole_batch"],
+    "rules": ["own_layers", "own_updates", "whole_batch", "first_half_on_rank_0"],
     "difficulty": "easy",
     "minutes": 5,
     "hints": [

@@ -2,8 +2,9 @@
 
 They are as good. An answer may hold at another size what the largest of our programs holds
 there (`lib/grading/judge.py`). For a few puzzles solution and frontier are too much alike for
-that: these are other ways to write an answer. They are named, or they are the solution with
-something else in it. The build leaves out those that do not pass.
+that: these are other ways to write an answer. They are named, or they are the solution, or
+another program of the puzzle's source, with something else in it. The build leaves out those
+that do not pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from lib import Model
 
 Edits = Mapping[str, str]
-"""What of the solution becomes what."""
+"""What of a program becomes what."""
 
 
 async def two_chunks(model: Model) -> None:
@@ -155,7 +156,24 @@ _UPDATED = "        model.weights[layer], model.opt_states[layer] = model.update
 _AT_THE_END = "\n    for layer in range(model.LAYERS):\n" + _UPDATED
 _HALF = "if layer < model.LAYERS // 2:"
 _POPPED = 'acts["kv"] = acts.pop(("kv", layer))'
-ROOM: Mapping[str, Sequence[str | Edits]] = {
+_SHARE = "int(again * model.LAYERS)"
+_UPDATED_WHOLE = """        piece, model.opt_states[layer] = model.update(
+            layer, grad, piece, model.opt_states[layer]
+        )
+"""
+_IN_HALVES = """        model.grad_weights[layer], model.weights[layer] = grad, piece
+        for half in range(2):
+            parts = (model.weights, model.opt_states)
+            weight, state = (part[layer].shard(half, 2) for part in parts)
+            new = model.update(layer, model.grad_weights[layer].shard(half, 2), weight, state)
+            for part, one in zip(parts, new, strict=True):
+                part[layer, half] = one
+        del model.grad_weights[layer], model.weights[layer]
+        piece, model.opt_states[layer] = (
+            part.pop((layer, 0)).combine(part.pop((layer, 1))) for part in parts
+        )
+"""
+ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
     "prefetch": ["in_one_queue"],
     "ddp": ["repair_quiet"],  # all sums first
     "wsdp": [
@@ -171,6 +189,7 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {_HALF: "if layer % 2:"},
         {_HALF: "if layer % 2:", _AT_THE_END: _UPDATED},  # each is updated at once
     ],
+    "zero1": [("zero1_overlap", {_UPDATED_WHOLE: _IN_HALVES})],
     "zero2": [
         {
             _ADDED: "            model.grad_weights[layer, mb] = grad\n",
@@ -180,6 +199,7 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
             _LAYERS + _PIECE: "    gathers = {}\n" + _LAYERS + _PIECE,
             _GATHER + _ANSWER: _AT_ONCE,
         },
+        ("zero2_overlap", {_UPDATED_WHOLE: _IN_HALVES}),
     ],
     "zero_bubble": [
         {_LATE + "        if": "        if", _NEXT + "    for": _NEXT + _LATE + "    for"}
@@ -190,8 +210,12 @@ ROOM: Mapping[str, Sequence[str | Edits]] = {
         {
             _KEPT: 'acts["att", layer], acts["kv"] = model.project(layer, inp, weight)\n',
             _POPPED: '_, acts["kv"] = model.project(layer, inp, weight)',
-        }
-    ],  # the queries are kept, and keys and values made again
+        },  # the queries are kept, and keys and values made again
+        *[  # so many of the lowest layers, and no share of all, are made again
+            ("hops_hidden", {"again: float": "again: float = 0", _SHARE: f"{number}"})
+            for number in range(2, 8)
+        ],
+    ],
     "dualpipe": [{_PAIR: _FORWARDS_FIRST}],  # all forwards of a pair before its backwards
     "compose": [{"ahead = 2 *": "ahead = (1 if stages > 2 else 2) *"}],  # fewer forwards ahead
     "breadth_first": [  # updates at the end

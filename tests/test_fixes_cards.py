@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from lib import Model, run
+from lib.learner.missing import MissingTensor
+from lib.record.labels import DEALT as DEALT_RULE
 from tests.corpus import Program, changed, whole
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_at_a_shell, check_words
@@ -206,6 +209,27 @@ LOADED = "    for layer in mine:\n        model.weights[layer], model.opt_states
 LOADS = "    for layer in range(first, end):\n        model.weights[layer], model.opt_states[layer] = model.load"
 DEALT = "layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
 CARDS = [
+    Row(
+        counted(
+            "one final weight after the loop",
+            ("        model.set_final_weight(layer, m", "    model.set_final_weight(layer, m"),
+        ),
+        ("rank 0 has updated layers 0, 4, and has set the final weight of layer 4 only: model.set_final_weight(",),
+    ),
+    Row(
+        changed(
+            "ddp", "one final weight after the loop", ("        model.set_final_weight(", "    model.set_final_weight(")
+        ),
+        ("rank 0 has updated layers 0, 1, and has set the final weight of layer 0 only: model.set_final_weight(",),
+    ),
+    Row(
+        counted(
+            "the output of the last layer is sent, too",
+            ("        else:\n            await model.pass_to(nxt, y)", "        await model.pass_to(nxt, y)"),
+        ),
+        ("goes into model.loss, and to no other rank: leave out this send where the loss is called",),
+        ("leave pop to its last use",),
+    ),
     Row(
         counted("layers dealt by their number on a rank", ("layer = c * p + r\n", "layer = c * v + r\n")),
         ("rank 0 has layers 0, 2, and " + DEALT,),
@@ -600,3 +624,30 @@ def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
         check_at_a_shell(row, here)
+
+
+@pytest.mark.parametrize(("thick", "spoken"), [(1, False), (2, False), (4, True)])
+def test_cards_of_several_layers_are_dealt_like_cards_too(thick: int, spoken: bool) -> None:
+    async def dealt(model: Model) -> Model:
+        for layer in range(model.LAYERS):
+            if layer // thick % model.RANKS == model.rank:
+                model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+        model.set_final_weight(0, model.weights["own"])
+        return model
+
+    with pytest.raises(MissingTensor) as raised:
+        run(dealt, ranks=2, layers=8, batches=2)
+    assert (DEALT in str(raised.value.fix_for[DEALT_RULE])) is spoken
+
+
+def test_an_input_of_layer_0_that_is_taken_for_its_backward_asks_for_the_forward() -> None:
+    async def too_soon(model: Model) -> Model:
+        model.weights[0], model.opt_states[0] = model.load_weights(0)
+        model.activations[0, 0] = model.get_activation([0])
+        model.grad_activations[1, 0] = model.loss(model.forward(0, model.activations[0, 0], model.weights[0]))
+        model.activations.pop((0, 1))
+        return model
+
+    with pytest.raises(MissingTensor) as raised:
+        run(too_soon, ranks=1, layers=1, batches=2)
+    assert "forward(0, ...) of micro-batch 1 has not run on this rank" in raised.value.fix

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from lib import Model, run
+from lib.basics.errors import PuzzleError
 from tests.corpus import changed
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_at_a_shell, check_words
@@ -119,3 +121,15 @@ def test_words_lead_to_the_fix(row: Row) -> None:
     here = check_words(row)
     if row in AT_A_SHELL_TODAY:
         check_at_a_shell(row, here)
+
+
+def test_a_name_that_was_cleared_away_stands_for_no_other_key() -> None:
+    async def clears(model: Model) -> Model:
+        model.activations["x"] = model.get_activation([0])
+        model.activations.clear()
+        model.loss(model.activations["x"])
+        return model
+
+    with pytest.raises(PuzzleError) as caught:
+        run(clears, 1, 1, 1)
+    assert caught.value.fix.endswith("by model.activations.clear(): take out what is used last, and nothing else")

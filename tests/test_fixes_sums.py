@@ -4,63 +4,21 @@ are micro-batches: rows as in ``test_fixes``, of programs in several styles."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
-from lib import grade
+from lib import Model, PuzzleError, grade, run
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
+from tests.test_fixes_cards import BY_COUNT
 from tests.test_fixes_later import check_words
 
-COUNTED = """
-async def interleaved(model: Model) -> Model:
-    r, p = model.rank, model.RANKS
-    v, nxt, prev = model.LAYERS // p, (r + 1) % p, (r - 1) % p
-    total = v * model.BATCHES
-    for c in range(v):
-        layer = c * p + r
-        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
-
-    def place(k, backwards=False):
-        chunk, mb = k // p % v, k // (p * v) * p + k % p
-        if backwards:
-            chunk = v - 1 - chunk
-        return chunk * p + r, mb
-
-    async def do_forward(k):
-        layer, mb = place(k)
-        x = model.get_activation([mb]) if layer == 0 else await model.receive(src=prev)
-        model.activations[layer, mb] = x
-        y = model.forward(layer, x, model.weights[layer])
-        if layer + 1 == model.LAYERS:
-            model.grad_activations[mb] = model.loss(y)
-        else:
-            await model.pass_to(nxt, y)
-
-    async def do_backward(k):
-        layer, mb = place(k, True)
-        dy = model.grad_activations.pop(mb) if layer + 1 == model.LAYERS else await model.receive(src=nxt)
-        dw, dx = model.backward(layer, model.activations.pop((layer, mb)), dy, model.weights[layer])
-        model.grad_weights[layer] = dw if mb == 0 else model.grad_weights[layer] + dw
-        if layer:
-            await model.pass_to(prev, dx)
-
-    ahead = min(total, (p - r - 1) * 2 + (v - 1) * p)
-    f = b = 0
-    while b < total:
-        if f < total and f - b <= ahead:
-            await do_forward(f)
-            f += 1
-        else:
-            await do_backward(b)
-            b += 1
-    for layer in list(model.weights):
-        model.weights[layer], model.opt_states[layer] = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
-        model.set_final_weight(layer, model.weights[layer])
-    return model
-"""
+COUNTED = BY_COUNT.replace("if layer not in model.grad_weights else", "if mb == 0 else")
+COUNTED = COUNTED.replace("for layer in range(r, model.LAYERS, p):", "for layer in list(model.weights):")
+"""Puzzle 14 as in ``BY_COUNT``, with sums that begin with micro-batch 0, and updates of what the rank has loaded."""
 THICK = """
 async def one_f_one_b(model: Model) -> Model:
     size = model.LAYERS // model.RANKS
@@ -197,6 +155,28 @@ ENDS_EARLY = "no rank has run the backward of layer 0: does a loop end too soon?
 IN_NODE, ACROSS, JOINED = ('await model.scatterreduce(g, k, axis="shard")', 'await model.allreduce(g, k, axis="replica")', 'await model.allgather(g, k, axis="shard")')  # fmt: skip
 CUT, SUM, JOIN = (one.replace("(g, k", "(grad, layer") for one in (IN_NODE, ACROSS, JOINED))
 GATHERED_BOTH = "x, G[k + 1] = await asyncio.gather(model.allgather(A.pop(k), k), model.allgather(G.pop(k + 1), k))"
+SENT_ROUND = """for other in range(R):
+            if other != r:
+                await model.pass_to(other, A[k])
+        x = A.pop(k)
+        for other in range(R):
+            if other != r:
+                x = x + await model.receive(src=other)"""
+SENT_IN_A_LIST = """        own = model.activations[layer]
+        others = [rank for rank in range(model.RANKS) if rank != model.rank]
+        await asyncio.gather(*[model.pass_to(rank, own) for rank in others])
+        del model.activations[layer]
+        inp = sum([await model.receive(src=rank) for rank in others], start=own)
+        grad_out"""
+LAST_OF_THEM = "model.scatterreduce and the calls after it do not change the gradient that they are given: update with what the last of them gives, model.allgather"
+SENT_AFTER_LOSS = [
+    ("model.loss(model.activations.pop(end))\n    else:\n        await model.pass_to(model.rank + 1, model.activations.pop(end))\n", "model.loss(out)\n    await model.pass_to((model.rank + 1) % model.RANKS, out)\n    if not is_last:\n"),
+    ("    if is_last:\n        model.grad_activations[end] =", "    out = model.activations.pop(end)\n    if is_last:\n        model.grad_activations[end] ="),
+]  # fmt: skip
+FROM_LAYER_1 = (
+    "range(model.LAYERS):\n        if layer == first and",
+    "range(1, model.LAYERS):\n        if layer == first and",
+)
 SLICE_OF_LOSS = (
     "G[L] = model.loss(await model.allgather(A.pop(L), L))",
     "G[L] = model.loss(await model.allgather(A.pop(L), L)).shard(r, R)",
@@ -208,6 +188,17 @@ IN_SUMS = [
     Row(edited("sequence_parallel", "slices are summed again", SLICED, ("        A[k + 1] = await", "        part ="), ("(part, k + 1)\n", "(part, k + 1)\n        A[k + 1] = await model.allreduce(part, k + 1)\n"), (" = model.scatter", " = await model.scatter")), (ONCE.format("scatterreduce"),)),
     Row(edited("sequence_parallel", "slices of a sum are summed", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.scatterreduce((await model.allreduce(part, k + 1)).shard(r, R), k + 1)")), (ONCE.format("allreduce"),)),
     Row(edited("sequence_parallel", "gradients in slices are summed again", SLICED, ("G[k] = await model.allreduce(dx, k - 1)", "dx = await model.scatterreduce(dx, k - 1)\n            G[k] = await model.allreduce(dx, k - 1)")), (ONCE.format("scatterreduce"),)),
+    Row(edited("sequence_parallel", "slices are sent to all and added up", SLICED, ("x = await model.allgather(A.pop(k), k)", SENT_ROUND)), ("these are slices of one tensor, and are joined, not added up: await model.allgather(..., 7) on every rank",), ("partial sums",)),
+    Row(changed("sequence_parallel", "slices are sent to all and added up", ("        inp = await model.allgather(model.activations.pop(layer), layer)\n        grad_out", SENT_IN_A_LIST)), ("these are slices of one tensor, and are joined, not added up",), ("partial sums",)),
+    Row(edited("sequence_parallel", "the slice of the layer above", SLICED, ("x = await model.allgather(A.pop(k), k)\n        model.grad", "x = await model.allgather(A.pop(k + 1), k + 1)\n        model.grad"), ("A.pop(L)", "A[L]")), ("the input of layer 7 is in model.activations[7] here, in slices: gather that, await model.allgather(model.activations[7], 7)",)),
+    Row(edited("sequence_parallel", "the slice of the layer above, under names", SLICED, ("x = await model.allgather(A.pop(k), k)\n        model.grad", "x = await model.allgather(A.pop(f'in{k + 1}'), k + 1)\n        model.grad"), ("A.pop(L)", "A[f'in{L}']"), ("A[k + 1]", "A[f'in{k + 1}']"), ("A[k], k", "A[f'in{k}'], k"), ("A[0]", "A['in0']")), ("the input of layer 7 is in model.activations['in7'] here, in slices: gather that",)),
+    Row(edited("sequence_parallel", "whole weights, and a piece for each call", SLICED, (LOADED, WHOLE), ("model.weights[k], partial", "model.weights[k].shard(r, R), partial")), ("here each rank loads, keeps and updates its piece of every layer: model.load_weights(7, model.rank, model.RANKS). The gradient is that of this piece already",), ("neither cut nor gathered",)),
+    Row(edited("hierarchical", "the state is cut where it is loaded", NODES, ("W[k], S[k] = model.load_weights(k)", "W[k], S[k] = model.load_weights(k)\n        S[k] = S[k].shard(model.rank, model.RANKS)")), ("leave the state whole, as model.load_weights(7) gives it",), ("gather the gradient before",)),
+    Row(changed("ddp", "the state is cut where it is loaded", ("model.load_weights(layer)\n", "model.load_weights(layer)\n        model.opt_states[layer] = model.opt_states[layer].shard(model.rank, model.RANKS)\n")), ("leave the state whole, as model.load_weights(1) gives it",)),
+    Row(changed("pipeline", "the output of the last layer is sent, too", *SENT_AFTER_LOSS), ("goes into model.loss, and to no other rank: leave out this send where the loss is called",), ("leave pop to its last use",)),
+    Row(changed("pipeline_fsdp", "the loop over the layers begins with layer 1", FROM_LAYER_1), ("No rank has run forward(0, ...): does the loop over the layers begin with layer 1",), ("ever true",)),
+    Row(edited("sequence_parallel", "pieces of as many layers", SLICED, (LOADED, "model.load_weights(k, r, L)"), ("await model.scatterreduce(part, k + 1)", "(await model.allreduce(part, k + 1)).shard(r, R)")), ("the weight is cut in 8, and there are 4 ranks",), ("cut in 2",)),
+    Row(edited("hierarchical", "updates with what was before the sums", NODES, ("W[k], S[k] = model.update(k, await summed(g, k), W", "await summed(g, k)\n        W[k], S[k] = model.update(k, g, W")), (LAST_OF_THEM,)),
     Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
     Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
     Row(changed("tensor_parallel", "a partial sum is cut before the all-reduce", ("await model.allreduce(out, layer + 1)", "await model.allreduce(out.shard(model.rank, model.RANKS), layer + 1)")), (CUT_FIRST,), ("scatterreduce",)),
@@ -269,3 +260,79 @@ def test_the_programs_themselves_are_right(source: str) -> None:
     program = whole(re.findall(r"async def (\w+)", source)[0], "right", source)
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.status == PASS, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("edit", "calls"),
+    [
+        (("await model.scatterreduce(part, k + 1)", "(await model.allreduce(part, k + 1)).shard(r, R)"), 8),
+        (("G[k] = await model.allreduce(dx, k - 1)", "G['own'] = (await model.allreduce(dx, k - 1)).shard(r, R)\n            G[k] = await model.allgather(G.pop('own'), k - 1)"), 7),
+    ],
+    ids=["forward", "backward"],
+)  # fmt: skip
+def test_an_all_reduce_whose_result_is_gathered_again_is_named(edit: tuple[str, str], calls: int) -> None:
+    program = edited("sequence_parallel", "all-reduced, cut and gathered", SLICED, edit)
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and f"what {calls} of them give is whole on every rank" in verdict.costs_time
+    assert "model.scatterreduce in place of the all-reduce sums and cuts in one call (line " in verdict.costs_time
+
+
+def beyond_a_list(model: Model) -> None:
+    todo = [*range(model.BATCHES)]
+    for place in range(2 * model.RANKS):
+        todo[place] += 1
+
+
+def beyond_an_iterator(model: Model) -> None:
+    todo = iter(range(model.BATCHES))
+    for _ in range(2 * model.RANKS):
+        next(todo)
+
+
+def of_a_layer(model: Model) -> None:
+    own = [0] * model.LAYERS
+    own[model.LAYERS] += 1
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says", "line"),
+    [
+        (beyond_a_list, "todo has 3 entries here, and todo[2] is the last", "todo[place] += 1"),
+        (beyond_an_iterator, "next(...) asks for one more than there is", "next(todo)"),
+        (of_a_layer, "the last of model.LAYERS layers is model.LAYERS - 1", "own[model.LAYERS] += 1"),
+    ],
+)
+def test_what_goes_beyond_an_end_is_told_how_much_there_is(
+    mistake: Callable[[Model], None], says: str, line: str
+) -> None:
+    async def attempt(model: Model) -> Model:
+        mistake(model)
+        return model
+
+    with pytest.raises(PuzzleError) as raised:
+        run(attempt, ranks=2, layers=2, batches=3)
+    assert says in raised.value.fix and raised.value.line.endswith(line)
+
+
+def test_a_weight_that_is_read_at_the_peak_is_not_called_too_large() -> None:
+    """The backward at the peak reads the whole weight; the output that the loss has read is what need not be there."""
+    pop, kept = "model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations[model.LAYERS])"
+    program = changed("zero2", "the last output is kept", (pop, kept), base="zero2_overlap")
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "1 activation that nothing reads again" in verdict.costs_memory
+    assert "reads only a piece after that" not in verdict.costs_memory
+
+
+def test_what_a_call_on_its_way_reads_is_not_called_useless() -> None:
+    """A slice that the gather at the peak carries costs nothing: the gather that begins beside a sum is too much."""
+    program = edited(
+        "sequence_parallel",
+        "a sum and a gather at a time, before an update",
+        SLICED,
+        ("        x = await model.allgather(A.pop(k), k)\n        model.grad", "        x = await ahead\n        A.pop(k)\n        model.grad"),
+        ("    for k in range(L - 1, -1, -1):", "    ahead = model.allgather(A[L - 1], L - 1)\n    for k in range(L - 1, -1, -1):"),
+        ("            G[k] = await model.allreduce(dx, k - 1)", "            part = model.scatterreduce(dx, k - 1)\n            ahead = model.allgather(A[k - 1], k - 1)"),
+        ("model.opt_states[k])\n        model.set", "model.opt_states[k])\n        if k:\n            G[k] = await model.allgather(await part, k - 1)\n        model.set"),
+    )  # fmt: skip
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and verdict.costs_memory and "that nothing reads again" not in verdict.costs_memory

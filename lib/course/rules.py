@@ -182,6 +182,19 @@ def four_stages(outcome: Outcome) -> None:
                 raise _broken(event, f"it runs {len(mine)} of {outcome.layers} layers", expected, fix)
 
 
+def first_half_on_rank_0(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank of a pipeline of two stages that has half of the layers, and not those that follow
+    one another from its own end: rank 0 has the first half, and passes on what comes out of it."""
+    half = outcome.layers // 2
+    for state in outcome.final_states:
+        layers, mine = {labels.layer for labels in state.began}, {*range(state.rank * half, (state.rank + 1) * half)}
+        if len(layers) == half and layers != mine:
+            expected = f"two stages of layers that follow one another: {show_set(mine)} on rank {state.rank}"
+            fix = "half = model.LAYERS // 2; mine = range(model.rank * half, (model.rank + 1) * half)"
+            problem = f"it has layers {show_set(frozenset(layers))}"
+            raise PuzzleError(problem, where=Place(state.rank), expected=expected, fix=fix, line="")
+
+
 def dealt_like_cards(outcome: Outcome) -> None:
     """Raise PuzzleError unless the layers go round the ranks from rank 0 on: the stage after one of a rank's stages is
     always on the next rank."""
@@ -256,16 +269,25 @@ def _half_where_each_begins(outcome: Outcome, runs: Sequence[Event], thick: int)
     return begins
 
 
+def _travels(event: Event) -> bool:
+    """Return whether a tensor comes to other ranks, also a gradient of no micro-batch, which is all zeros."""
+    return event.elements > 0 or len(event.group) > 1
+
+
+_ZEROS = "leave it out: a gradient of no micro-batch is all zeros"
+
+
 def weights_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for a weight, its gradient or an optimizer state that is gathered, summed or sent: each rank
     computes with the piece that it has loaded, and the partial results are added up."""
     for event in outcome.events:
-        if event.tensor in _WEIGHTS and event.elements:
+        if event.tensor in _WEIGHTS and _travels(event):
             word = KINDS[event.tensor].word
             expected = "weights, their gradients and states stay where they are; activations are added up"
             fix = f"out = model.forward({event.layer}, inp, model.weights[{event.layer}], partial=True)"
             if event.tensor == "WeightGrad":
                 fix = f"model.update({event.layer}, grad, ...) with the gradient that backward(..., partial=True) gives"
+                fix = fix if event.elements else _ZEROS
             raise _broken(event, f"it moves the {word} of layer {event.layer}", expected, fix)
 
 
@@ -344,7 +366,7 @@ def experts_stay(outcome: Outcome) -> None:
     """Raise PuzzleError for the weight, the gradient or the optimizer state of experts that is gathered, summed or
     sent: tokens come to the experts."""
     for event in layer_by_layer(outcome):
-        if event.tensor not in ("Weight", "WeightGrad", "OptState") or not event.elements or event.layer is None:
+        if event.tensor not in _WEIGHTS or not _travels(event) or event.layer is None:
             continue
         if experts_of(event.layer, outcome.experts):
             expected = "experts stay where they are, and tokens come to them"
@@ -352,6 +374,7 @@ def experts_stay(outcome: Outcome) -> None:
             if event.tensor == "WeightGrad":
                 fix = f"model.update({event.layer}, grad, ...) with the gradient that backward_expert gives: "
                 fix += "it has all micro-batches already"
+                fix = fix if event.elements else _ZEROS
             word = KINDS[event.tensor].word
             raise _broken(event, f"it moves the {word} of experts, of layer {event.layer}", expected, fix)
 
@@ -676,6 +699,7 @@ RULES: Mapping[str, Callable[[Outcome], None]] = {
             own_layers,
             own_updates,
             loaded_weights,
+            first_half_on_rank_0,
             dealt_like_cards,
             in_a_v,
             through_all_ranks,

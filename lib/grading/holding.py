@@ -100,7 +100,15 @@ def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target", over: E
 def is_unread(held: Held, peak: Peak) -> bool:
     """Return whether something is stored at a peak although nothing reads it again."""
     stored = held.labels is not None and held.memory not in ("in_flight", "inbox")
-    return stored and held.following is None and not held.stays and held.last != peak.at
+    # What a call reads that is on its way is carried by that call, stored or not.
+    carried = held.last is not None and held.last in calls_on_their_way(peak)
+    return stored and held.following is None and not held.stays and held.last != peak.at and not carried
+
+
+def calls_on_their_way(peak: Peak) -> set[int]:
+    """Return the places of the calls in flight at a peak: each is known by what it carries, which it has read, or by
+    what it has made."""
+    return {held.made if held.last is None else held.last for held in peak.held if held.memory == "in_flight"}
 
 
 def peak_in_words(outcome: Outcome) -> str:
@@ -253,9 +261,7 @@ class Excess:
         self.batches = {batch for held in rows for batch in self._batches(held)}
         self.rows = rows[: max(1, self.number - self.known, unread)]
         twice = _twice(rows)
-        # A call is known by what it carries, which it has read, or by what it has made.
-        flying = [held for held in peak.held if held.memory == "in_flight"]
-        self.calls = sorted({held.made if held.last is None else held.last for held in flying})
+        self.calls = sorted(calls_on_their_way(peak))
         self.twice = twice[0] if twice and len(twice) >= len(self.rows) else None
         wholes = [_whole_of(held, peak) for held in rows]
         self.wholes = [whole for whole in wholes if whole is not None and not self.known]  # beside all of these pieces
@@ -617,19 +623,22 @@ def spare_in_words(outcome: Outcome, puzzle: Puzzle, goal: str, excess: Elements
     pieces = max((held.labels.total for held in peak.held if held.labels and held.labels.kind == "OptState"), default=1)
     place = "model.rank, model.RANKS" if pieces == outcome.ranks else "..."
     found = [
-        *_cut_late(peak, pieces, place),
+        *_cut_late(peak, pieces, place, events),
         *_whole_sums(peak, pieces, events, puzzle, goal),
         *_called_early(peak, events),
     ]
     return next((said for saved, said in found if saved >= excess), "")
 
 
-def _cut_late(peak: Peak, pieces: int, place: str) -> Iterator[tuple[Elements, str]]:
+def _cut_late(peak: Peak, pieces: int, place: str, events: Sequence[Event]) -> Iterator[tuple[Elements, str]]:
     """Yield how much whole weights take more than the pieces that are read of them after the peak, and what to do."""
+    now = events[peak.at] if peak.at < len(events) else None
+    read = now.layer if now is not None and now.stream == "compute" else None  # as a whole, at this moment
     rows = [
         held
         for held in peak.held
         if held.labels is not None
+        and held.labels.layer != read
         and (held.labels.kind, held.memory, held.joins) == ("Weight", "weights", "shard")
         and held.labels.is_whole()
     ]
@@ -681,7 +690,7 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
         between = [
             one for one in events[peak.at + 1 : held.following] if one.stream == "compute" and one.length >= call.length
         ]
-        if between and call.stream == "collective":
+        if between and call.kind == ALLGATHER.kind:  # a sum that begins later leaves its gradient whole until then
             does = show_call(now.kind, now.layer)
             said = (
                 f"{show_call(call.kind, call.layer)} is on its way on rank {peak.rank} during {does}, where memory is "

@@ -26,7 +26,7 @@ from ..record.breakdown import idle_of, time_parts
 from ..record.chain import chain_of
 from ..record.collectives import ALLGATHER
 from ..record.events import MARKS, Event
-from ..record.labels import AXES, DEALT, HOSTS, LISTS, SLICES, Labels
+from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
 from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
@@ -34,7 +34,7 @@ from ..running.limits import collector_off
 from .fitting import fitting
 from .holding import as_json as peak_as_json
 from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
-from .ordering import Ordering, ahead_elsewhere
+from .ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
 from .slowness import Slowness, run_twice, shares_of
 from .sources import (
     asks_again,
@@ -107,6 +107,8 @@ def _judged(
             if (outcome_there := run(size)) is not None:
                 check(outcome_there, puzzle, size)
                 check_limits(outcome_there, puzzle, there, outcome, watch)
+                if IN_A_V in puzzle.rules:
+                    check_ahead_in_a_v(outcome_there)
                 if not wasteful:
                     check_used(outcome_there, partial(_line_at, watch, size))
         except PuzzleError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 
-from ..basics.errors import numbered
+from ..basics.errors import Place, PuzzleError, numbered
 from ..course.outlines import Order, solution_order, solution_work
 from ..course.specs import Puzzle
 from ..machine.advice.rounds import first_round, rounds_of
@@ -16,7 +16,7 @@ from ..machine.outcome import Outcome
 from ..machine.past.own import Step
 from ..record.events import Event
 from ..record.table import OPERATIONS, SEND
-from ..record.training import FORWARD
+from ..record.training import BACKWARD, BACKWARD_INPUT, FORWARD
 
 MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
 
@@ -213,3 +213,19 @@ def ahead_elsewhere(outcome: Outcome, home: Outcome, puzzle: Puzzle, fewer: bool
     )
     said += f"at its own size, with {len(here.ahead)}: let that number follow from the number of stages"
     return f"{said}, and neither from model.BATCHES nor from a number of this size"
+
+
+def check_ahead_in_a_v(outcome: Outcome) -> None:
+    """Raise PuzzleError for a rank with two stages in a V that runs further ahead than by about as many forwards as
+    there are stages, and that is at most by one more of each of its own."""
+    stages, ahead = 2 * outcome.ranks, Counter[int]()
+    for event in outcome.events:
+        if event.layer is None or event.layer % (outcome.layers // stages):
+            continue
+        ahead[event.rank] += event.kind == FORWARD.kind
+        ahead[event.rank] -= event.kind in (BACKWARD.kind, BACKWARD_INPUT.kind)
+        if ahead[event.rank] > stages + 2:
+            problem = f"it has run {ahead[event.rank]} forwards of its stages that no backward has followed"
+            expected = f"about {stages}, 2 * model.RANKS, of both stages together"
+            fix = "before a forward, run the backward of a micro-batch that has come back"
+            raise PuzzleError(problem, where=Place(event.rank), expected=expected, fix=fix, line="")

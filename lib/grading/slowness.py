@@ -282,7 +282,13 @@ class Slowness:
                     home = self._home_again(first) if kind == SEND.kind else ""
                     kept = self._kept_from_forward(kind)
                     yield compared + (
-                        once or which or kept or home or self._of_first_input(kind) or self._piece_only(kind)
+                        once
+                        or which
+                        or kept
+                        or home
+                        or self._of_first_input(kind)
+                        or self._piece_only(kind)
+                        or self._gathered_again(kind, first)
                     )
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
@@ -457,6 +463,25 @@ class Slowness:
         call = f"await model.{SCATTERREDUCE.kind}(grad, layer"
         piece = f": each rank needs its piece of the sum only, {call}) in place of each of these"
         return piece if tensors == {("WeightGrad", False)} and not self.outcome.mesh else ""
+
+    def _gathered_again(self, kind: str, rank: int) -> str:
+        """Return what sums and cuts at once, where a rank gathers what all-reduces gave before anything is computed
+        with it; or an empty text."""
+        again, at, summed = 0, list[str](), dict[tuple[object, ...], int]()
+        for place, event in enumerate(event for event in self.outcome.events if event.rank == rank):
+            what = (event.tensor, event.layer, event.batches)
+            if event.kind == kind == ALLREDUCE.kind:
+                summed[what] = place
+            elif event.kind == ALLGATHER.kind and what in summed:
+                again, at = again + 1, [*at, *self.lines_at(rank, [summed.pop(what)])]
+            elif event.stream == "compute":
+                summed = {one: place for one, place in summed.items() if one[1] != event.layer}
+        lines = [*dict.fromkeys(filter(None, at))]
+        if not again or len(lines) > MOST_LINES:
+            return ""
+        said = f": what {again} of them give is whole on every rank, and is cut and gathered again before it is used. "
+        said += f"model.{SCATTERREDUCE.kind} in place of the all-reduce sums and cuts in one call"
+        return f"{said} ({'; '.join(lines)})" if lines else said
 
     def _whole_gradients(self, kind: str) -> bool:
         """Return whether whole gradients go over the slow links in every call of a collective."""

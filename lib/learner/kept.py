@@ -25,16 +25,21 @@ def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     if error.sought is None:
         return
     (kind, layer, batches), error.sought = error.sought, None
-    for store in stores:
-        for key, tensor in store.items():
-            labels: Labels = tensor._token.labels
-            fits = (labels.kind, labels.layer, labels.batches) == (kind, layer, batches)
-            if fits and labels.is_whole() and not labels.adapter and not labels.step:
-                there = f"model.{store._name}[{written(key)}]"
-                said = _said(labels, key, there, store._name)
-                error.fix = _with(error._fix, said, there)
-                error.fix_for = {name: _with(fix, said, there) for name, fix in error.fix_for.items()}
-                return
+    kept = [(tensor._token.labels, key, store._name) for store in stores for key, tensor in store.items()]
+    kept = [one for one in kept if (one[0].kind, one[0].layer, one[0].batches) == (kind, layer, batches)]
+    whole = [one for one in kept if one[0].is_whole() and not one[0].adapter and not one[0].step]
+    slices = [one for one in kept if kind == "Activation" and one[0].total > 1]
+    if not whole and not slices:
+        return
+    labels, key, name = (whole or slices)[0]
+    there = f"model.{name}[{written(key)}]"
+    said = _said(labels, key, there, name)
+    if not whole:
+        gather = f"gather that, await model.allgather({there}, {layer})"
+        said = f"{CALLED[kind]} {layer} is in {there} here, in slices: {gather}"
+    known = there if whole else None  # that there are slices only, no fix says by itself
+    error.fix = _with(error._fix, said, known)
+    error.fix_for = {name: _with(fix, said, known) for name, fix in error.fix_for.items()}
 
 
 def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
@@ -49,12 +54,13 @@ def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
     return f"{what} is in {there} here: {other} Each has a key of its own, model.{name}[{own}], in all lines"
 
 
-def _with(fix: Fix, said: str, there: str) -> Fix:
-    """Return a fix, or this in its place where it knows no more than how things are stored by habit."""
+def _with(fix: Fix, said: str, there: str | None) -> Fix:
+    """Return a fix, or this in its place where it knows no more than how things are stored by habit. ``there``: what
+    shows that it says as much itself."""
 
     def both() -> str:
         plain = fix() if callable(fix) else fix
-        if there in plain:
+        if there is not None and there in plain:
             return plain
         return said if UNDER_ITS_LAYER in plain else plain
 

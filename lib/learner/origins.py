@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ..basics.errors import Place, numbered
@@ -19,6 +19,27 @@ ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGra
 """What is usually stored under its layer, for a layer more than there are."""
 MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 NO_KEYS: frozenset[Hashable] = frozenset()
+Ask = Callable[[Any, "Sought"], str]
+"""A rule: a method that says what to do about what is looked for, or nothing."""
+
+
+class Sought(NamedTuple):
+    """What is looked for, and not there."""
+
+    key: Hashable
+    popped: bool  # whether it would have been taken out
+    heard: dict[Ask, str]  # what the rules have said that were asked as it was not found
+
+
+class Made(NamedTuple):
+    """A tensor that this rank has made, and that is not there."""
+
+    layer: int
+    batches: frozenset[int]  # as its key tells them
+    at: int  # the layer of the operation that has made it
+    done: frozenset[int]  # the micro-batches for which that has run
+    call: str  # that operation, in words
+    backward: bool  # whether it is a gradient
 
 
 class Origins(dict[Hashable, Any]):
@@ -106,9 +127,9 @@ class Origins(dict[Hashable, Any]):
         loaded = simulator.has_loaded(rank, layer) or simulator.has_loaded(rank, layer - 1)
         return loaded + (batch in carried)
 
-    def _turned_round(self, key: Hashable) -> str:
-        """Return the key with its two numbers exchanged, where that is stored and fits
-        better to what this rank has done; or an empty text."""
+    def _turned_round(self, sought: Sought) -> str:
+        """Where the key with its two numbers exchanged is stored, and fits better to what this rank has done: it."""
+        key = sought.key
         if not isinstance(key, tuple) or not is_pair(key):
             return ""
         other = (key[1], key[0], *key[2:])
@@ -130,9 +151,9 @@ class Origins(dict[Hashable, Any]):
         batches = frozenset(one for one in more[:1] if type(one) is int)
         return (layer, batches) if type(layer) is int else None
 
-    def _own_past(self, key: Hashable, popped: bool) -> str:
-        """Return what this rank's own log says of a tensor that is not stored, or an empty text."""
-        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+    def _own_past(self, sought: Sought) -> str:
+        """Where a key tells a layer: what this rank's own log says of such a tensor, which is not stored."""
+        meant, simulator, rank, name = self._of_key(sought.key), self._simulator, self._rank, self._name
         if meant is None:
             return ""
         layer, batches = meant
@@ -140,12 +161,12 @@ class Origins(dict[Hashable, Any]):
         if layer < 0 or layer > (max(last, rank.batches) if name in ACTIVATIONS else last):
             return self._no_layer(layer) + (self._to_be_sent(batches) if layer < 0 else "")
         if name in ACTIVATIONS:
-            return self._made_here(name, layer, batches)
+            return self._made_here(layer, batches)
         if name == "grad_weights" and simulator.has_run(rank, FORWARD.kind, layer):
             if simulator.has_run(rank, "update", layer):
                 updated = f"layer {layer} has been updated already: one update for each layer, with the whole gradient"
                 return f"{updated}; or is {layer} left over from another loop?"
-            if not popped:
+            if not sought.popped:
                 return self._first_sum(layer)
             if any(simulator.has_run(rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)):
                 return ""
@@ -208,9 +229,9 @@ class Origins(dict[Hashable, Any]):
                 return f". For layer {layer} no loss is needed: {there}" if there else ""
         return ""
 
-    def _made_here(self, name: str, layer: int, batches: frozenset[int]) -> str:
+    def _made_here(self, layer: int, batches: frozenset[int]) -> str:
         """Return what this rank's own log says of an activation, or of a gradient of one, that is not stored."""
-        simulator, rank = self._simulator, self._rank
+        simulator, rank, name = self._simulator, self._rank, self._name
         backward = ACTIVATIONS[name] == "ActivationGrad"
         verb, made = (BACKWARD.kind, layer) if backward else (FORWARD.kind, layer - 1)
         if backward and layer == rank.layers:
@@ -218,51 +239,53 @@ class Origins(dict[Hashable, Any]):
         call = f"{verb}(...)" if verb == "loss" else f"{verb}({made}, ...)"
         done = simulator.has_run(rank, verb, made) | simulator.has_run(rank, f"{verb}_input", made)
         if done and batches <= done:
-            return self._was_made(name, layer, batches, made, done, call)
-        reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
-        read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
-        back = next(
-            (one for one in (BACKWARD_WEIGHT.kind, BACKWARD.kind) if self._has_gone_back(one, layer, batches)), ""
-        )
-        if read and back and not backward:
-            ran = f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already"
-            if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
-                return (
-                    f"{ran}, and {BACKWARD_INPUT.kind} comes first: both halves read this, and the second one pops it"
-                )
-            return f"{ran}: do it once for each"
-        if read and not self._was_there(layer, batches):
-            where = f"model.{name}[{self._first_key(layer, batches)}]"
-            came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
-            fix = f"{read}({layer - backward}, ...) has read it here, and it was never stored under this key"
-            return f"{fix}: {where} = {came or '...'} before that, to be read again"
-        if read:
-            fix = f"{read}({layer - backward}, ...) has read it here: was it taken out too soon, as pop does, or has "
-            return f"{fix}another tensor taken its place? Keep it to its last use"
+            return self._was_made(Made(layer, batches, made, done, call, backward))
+        if read := self._was_read_here(layer, batches, backward):
+            return read
         if not backward and layer == 0:
             own = self._layers_run()
             if len(own) > 1 and own[0] > 0 and not batches:
                 has = f"this rank has layers {', '.join(map(str, own))}"
                 return f"{has}, and each activation needs a key of its own: model.{name}[layer, micro_batch]"
-            return f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+            there = f"model.{name}[{self._first_key(layer, batches)}] = model.get_activation(...) before that"
+            return self._before_its_forward(layer, batches, there)
         if not simulator.has_run(rank, FORWARD.kind, layer - 1 if verb == "loss" or not backward else layer):
             return ""
         if verb == "loss":
             key = self._first_key(layer, batches)
             first = f"model.{name}[{key}] = model.loss(model.activations[{key}])"
             return f"model.loss makes the first gradient, before the backward of the last layer: {first}"
-        if (
-            backward
-            and batches
-            and layer == rank.layers - 1
-            and batches <= simulator.has_run(rank, FORWARD.kind, layer)
-        ):
-            return self._one_key_off(layer, batches) or self._of_last_layer(layer, batches)
-        if backward:
-            return self._one_key_off(layer, batches) or (
-                f"backward goes from the last layer down to the first: {call} comes first, and gives it"
-            )
-        return ""
+        if not backward:
+            return ""
+        if off := self._one_key_off(layer, batches):
+            return off
+        if batches and layer == rank.layers - 1 and batches <= simulator.has_run(rank, FORWARD.kind, layer):
+            return self._of_last_layer(layer, batches)
+        return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
+
+    def _was_read_here(self, layer: int, batches: frozenset[int], backward: bool) -> str:
+        """Return which operation of this rank has read an activation, or a gradient where it is ``backward``, that came
+        from another rank and is not stored; or an empty text."""
+        simulator, rank, name = self._simulator, self._rank, self._name
+        reads = (BACKWARD.kind, BACKWARD_INPUT.kind, BACKWARD_WEIGHT.kind) if backward else (FORWARD.kind,)
+        read = next((one for one in reads if batches <= simulator.has_run(rank, one, layer - backward) != NONE), "")
+        if not read:
+            return ""
+        done = (BACKWARD_WEIGHT.kind, BACKWARD.kind) if not backward else ()
+        if back := next((one for one in done if self._has_gone_back(one, layer, batches)), ""):
+            ran = f"{back}({layer}, ...) of {numbered('micro-batch', batches)} has run already"
+            if back == BACKWARD_WEIGHT.kind and not self._has_gone_back(BACKWARD_INPUT.kind, layer, batches):
+                both = "both halves read this, and the second one pops it"
+                return f"{ran}, and {BACKWARD_INPUT.kind} comes first: {both}"
+            return f"{ran}: do it once for each"
+        has = f"{read}({layer - backward}, ...) has read it here"
+        if not self._was_there(layer, batches):
+            where = f"model.{name}[{self._first_key(layer, batches)}]"
+            came = simulator.comes_from(rank, ACTIVATIONS[name], layer, batches).partition(": ")[2]
+            again = f"{where} = {came or '...'} before that, to be read again"
+            return f"{has}, and it was never stored under this key: {again}"
+        lost = "was it taken out too soon, as pop does, or has another tensor taken its place? Keep it to its last use"
+        return f"{has}: {lost}"
 
     def _one_key_off(self, layer: int, batches: frozenset[int]) -> str:
         """Return that what the backward of a layer reads is stored, under the key of the layer above, where the one is
@@ -286,79 +309,95 @@ class Origins(dict[Hashable, Any]):
         """Return whether these micro-batches have gone back through a layer by an operation."""
         return bool(batches) and batches <= self._simulator.has_run(self._rank, verb, layer)
 
-    def _was_made(
-        self, name: str, layer: int, batches: frozenset[int], made: int, done: frozenset[int], call: str
-    ) -> str:
-        """Return what has become of a tensor that this rank has made by a ``call`` for layer ``made``, which was
-        ``done`` for these micro-batches."""
-        simulator, rank = self._simulator, self._rank
-        backward = ACTIVATIONS[name] == "ActivationGrad"
-        other = simulator.sent_to(rank, ACTIVATIONS[name], layer - backward, batches)
-        if other is not None and not backward and layer == rank.layers:
-            return f"{call} gave it, and it was sent to rank {other}: the last layer's output goes to no other rank"
-        high = "" if other is None or backward else self._one_too_high(made, batches, sent=True)
-        if high and not simulator.has_loaded(rank, layer):
-            return f"{call} gave it, and it was sent to rank {other}, which runs layer {layer}. {high}"
-        if other is not None and backward and layer == rank.layers and simulator.has_loaded(rank, layer - 1):
-            own = f"model.{name}[{self._first_key(layer, batches)}] = model.{call}"
-            goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
-            only = "only what that gives for its input is sent"
-            return f"{call} gave it, and it was sent to rank {other}. {goes}: {only}"
-        if other is not None and backward and (lowest := self._lowest_below(layer, batches)) < layer:
-            sent = (
-                f"{call} gave it, and it was sent to rank {other}: layer {layer - 1} has run on this rank, too, and its"
-            )
-            return f"{sent} backward reads it here. Send what comes last, of backward({lowest}, ...)"
+    def _was_made(self, made: Made) -> str:
+        """Return what has become of a tensor that this rank has made."""
+        layer, batches, at, done, call, backward = made
+        other = self._simulator.sent_to(self._rank, ACTIVATIONS[self._name], layer - backward, batches)
         if other is not None:
-            sent = f"{call} gave it, and it was sent to rank {other}: pop takes it out, so send it once"
-            back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
-            if simulator.has_loaded(rank, layer):
-                back += (
-                    f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
-                )
-            updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
-            return sent + updated * (len(done) == rank.batches) if backward else sent + back
-        if again := self._of_several(name, layer, done, made) if not batches else "":
+            return self._was_sent(made, other)
+        if not batches and (again := self._of_several(layer, done, at)):
             return again
-        if not backward and layer == rank.layers and batches <= simulator.has_run(rank, "loss", layer) != frozenset():
-            if high := self._one_too_high(made, batches):
-                return f"{call} gave it, for model.loss alone, which has read it. {high}"
-            reads = f"{BACKWARD.kind}({made}, ...) reads the input of layer {made}"
-            reads += f", model.{name}[{self._first_key(made, batches)}]"
-            read = f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; {reads}"
-            return read + self._of_lower_stage(batches)
-        if verb_met := simulator.met_by(rank, ACTIVATIONS[name], layer - backward):
-            if (layer, *batches) not in self._gone and layer not in self._gone:
-                own = f"model.{name}[{self._first_key(layer, batches)}] = ..."
-                return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
-            taken = f"{call} gave it, and it was brought to {verb_met}({layer - backward}) before"
-            return f"{taken}: with pop it is gone after that, so leave pop to its last use"
-        if backward and 0 < layer < rank.layers and done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
+        known = self._read_by_loss(made) or self._was_brought(made) or self._was_read(made)
+        if known or self._was_there(layer, batches):
+            return known or f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
+        where = f"model.{self._name}[{self._first_key(layer, batches)}]"
+        if backward and layer == self._rank.layers and (other_key := self._own_gradient(layer - 1, batches)):
+            there = f"{call} gave it, and it is stored under its own layer, {other_key}: read it there, or store it as"
+            return f"{there} {where}, and all other gradients under the layer above, too: one rule for all keys"
+        first = "grad, " * (backward and call.startswith(BACKWARD.kind))
+        reads = f"; the backward of layer {layer} reads it, too" * (not backward and layer < self._rank.layers)
+        return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{reads}"
+
+    def _was_sent(self, made: Made, other: int) -> str:
+        """Return what to do about a tensor that this rank has made, and sent to the ``other`` one."""
+        simulator, rank, (layer, batches, at, done, call, backward) = self._simulator, self._rank, made
+        sent = f"{call} gave it, and it was sent to rank {other}"
+        if not backward and layer == rank.layers:
+            return f"{sent}: the last layer's output goes to no other rank"
+        high = "" if backward else self._one_too_high(at, batches, sent=True)
+        if high and not simulator.has_loaded(rank, layer):
+            return f"{sent}, which runs layer {layer}. {high}"
+        if backward and layer == rank.layers and simulator.has_loaded(rank, layer - 1):
+            own = f"model.{self._name}[{self._first_key(layer, batches)}] = model.{call}"
+            goes = f"{BACKWARD.kind}({layer - 1}, ...), which reads it, runs on this rank, so keep it here, {own}"
+            return f"{sent}. {goes}: only what that gives for its input is sent"
+        if backward and (lowest := self._lowest_below(layer, batches)) < layer:
+            reads = f"layer {layer - 1} has run on this rank, too, and its backward reads it here"
+            return f"{sent}: {reads}. Send what comes last, of backward({lowest}, ...)"
+        sent += ": pop takes it out, so send it once"
+        if backward:
+            updated = f". An update takes the gradient of the weight, model.grad_weights[{layer}]"
+            return sent + updated * (len(done) == rank.batches)
+        back = f"; rank {other} goes on with it towards model.loss, and sends its gradient back"
+        if simulator.has_loaded(rank, layer):
+            back += f". If this rank runs layer {layer}, too, it sends nothing here: pass_to comes after its last layer"
+        return sent + back
+
+    def _read_by_loss(self, made: Made) -> str:
+        """Return what to do about the output of the last layer, where the loss has read it; or an empty text."""
+        layer, batches, at, _, call, backward = made
+        read_it = self._simulator.has_run(self._rank, LOSS.kind, layer)
+        if backward or layer != self._rank.layers or not batches <= read_it or not read_it:
+            return ""
+        if high := self._one_too_high(at, batches):
+            return f"{call} gave it, for model.loss alone, which has read it. {high}"
+        reads = f"{BACKWARD.kind}({at}, ...) reads the input of layer {at}"
+        reads += f", model.{self._name}[{self._first_key(at, batches)}]"
+        read = f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; {reads}"
+        return read + self._of_lower_stage(batches)
+
+    def _was_brought(self, made: Made) -> str:
+        """Return what to do about a tensor that was brought to a collective; or an empty text."""
+        layer, batches, _, _, call, backward = made
+        verb = self._simulator.met_by(self._rank, ACTIVATIONS[self._name], layer - backward)
+        if not verb:
+            return ""
+        if (layer, *batches) not in self._gone and layer not in self._gone:
+            own = f"model.{self._name}[{self._first_key(layer, batches)}] = ..."
+            return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
+        taken = f"{call} gave it, and it was brought to {verb}({layer - backward}) before"
+        return f"{taken}: with pop it is gone after that, so leave pop to its last use"
+
+    def _was_read(self, made: Made) -> str:
+        """Return which backward of this rank has read a tensor that this rank has made; or an empty text."""
+        simulator, rank, (layer, batches, _, done, call, backward) = self._simulator, self._rank, made
+        if backward:
+            if not 0 < layer < rank.layers or not done <= simulator.has_run(rank, BACKWARD.kind, layer - 1):
+                return ""
             read = f"{call} gave it, and backward({layer - 1}, ...) has read it: pop takes it out, so read it once"
-            return f"{read}; what goes on from there is model.{name}[{self._first_key(layer - 1, batches)}]"
-        halves = (
-            simulator.has_run(rank, BACKWARD_INPUT.kind, layer),
-            simulator.has_run(rank, BACKWARD_WEIGHT.kind, layer),
-        )
-        if not backward and batches and batches <= halves[0] - halves[1]:
+            return f"{read}; what goes on from there is model.{self._name}[{self._first_key(layer - 1, batches)}]"
+        halves = [simulator.has_run(rank, one.kind, layer) for one in (BACKWARD_INPUT, BACKWARD_WEIGHT)]
+        if batches and batches <= halves[0] - halves[1]:
             return (
                 f"{call} gave it, and {BACKWARD_INPUT.kind}({layer}, ...) has read it: both halves of a backward read "
                 f"the input of their layer, so keep it until {BACKWARD_WEIGHT.kind}({layer}, ...), and pop it there"
             )
         gone_back = simulator.has_run(rank, BACKWARD.kind, layer)
-        if not backward and not batches and layer < rank.layers and done <= gone_back and len(done) < rank.batches:
+        if not batches and layer < rank.layers and done <= gone_back and len(done) < rank.batches:
             which = numbered("micro-batch", done)
             gave = f"{call} gave it for {which}, and backward({layer}, ...) has read it: for another micro-batch"
             return f"{gave} the forwards come first, from model.get_activation on. Or is a backward done twice?"
-        if self._was_there(layer, batches):
-            return f"{call} gave it: was it stored under this key, or taken out already, as pop does?"
-        where = f"model.{name}[{self._first_key(layer, batches)}]"
-        if backward and layer == rank.layers and (other_key := self._own_gradient(layer - 1, batches)):
-            there = f"{call} gave it, and it is stored under its own layer, {other_key}: read it there, or store it as"
-            return f"{there} {where}, and all other gradients under the layer above, too: one rule for all keys"
-        first = "grad, " * (backward and call.startswith(BACKWARD.kind))
-        again = f"; the backward of layer {layer} reads it, too" * (not backward and layer < rank.layers)
-        return f"{call} gave it, and it was never stored under this key: {first}{where} = model.{call}{again}"
+        return ""
 
     def _own_gradient(self, layer: int, batches: frozenset[int]) -> str:
         """Return where the gradient of a layer's output is stored under the number of that layer, or an empty text."""
@@ -413,11 +452,11 @@ class Origins(dict[Hashable, Any]):
         key = self._first_key(layer, batches)
         return f"model.loss makes the first gradient: model.{self._name}[{key}] = model.loss(output). {own}"
 
-    def _of_several(self, name: str, layer: int, done: frozenset[int], made: int) -> str:
+    def _of_several(self, layer: int, done: frozenset[int], made: int) -> str:
         """Return what to do about a key without a micro-batch, where what it stands for was made of several of them, or
         not yet of the last one that has come so far; or an empty text. ``done``: of which it was made, in ``made``."""
         simulator, rank = self._simulator, self._rank
-        if ACTIVATIONS[name] == "Activation":
+        if ACTIVATIONS[self._name] == "Activation":
             verb = "loss" if layer == rank.layers else BACKWARD.kind
             if (
                 len(done) < 2
@@ -427,7 +466,7 @@ class Origins(dict[Hashable, Any]):
                 return ""
             gave = f"forward({made}, ...) gave it for {numbered('micro-batch', done)}, under one key, so that each has "
             gave += "taken the place of the one before"
-            return f"{gave}: model.{name}[layer, micro_batch], or go on with one until its backward is done"
+            return f"{gave}: model.{self._name}[layer, micro_batch], or go on with one until its backward is done"
         if layer != rank.layers:
             return ""
         left = simulator.has_run(rank, FORWARD.kind, layer - 1) - done
@@ -441,67 +480,80 @@ class Origins(dict[Hashable, Any]):
             return ", ".join(map(str, batches))
         return ", ".join(map(str, (*batches, layer) if self._layer_last else (layer, *batches)))
 
-    def _elsewhere(self, key: Hashable, popped: bool) -> str:
-        """Return on which other rank that is which a key means, or what makes it on this one; or an empty text."""
-        meant, simulator, rank, name = self._of_key(key), self._simulator, self._rank, self._name
+    def _elsewhere(self, sought: Sought) -> str:
+        """Where a key tells a layer: on which other rank such a tensor is, or what makes it on this one."""
+        meant = self._of_key(sought.key)
         if meant is None:
             return ""
-        layer, batches = meant
-        if name in ACTIVATIONS:
-            activation = ACTIVATIONS[name] == "Activation"
-            last = simulator.owner(rank, layer - 1) if activation and layer == rank.layers else None
-            if last is not None and simulator.has_loaded(rank, layer - 1):
-                return self._not_yet(layer, batches)  # another pipeline's
-            if last is not None:
-                return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
-            before: Hashable = layer - 1
-            if isinstance(key, tuple):
-                before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
-            if name == "activations" and before in self and simulator.has_loaded(rank, layer - 1):
-                made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
-                return f"{made} before that: its input is stored here{self._loss_once(layer, '. ')}"
-            if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
-                ran = simulator.owner(rank, layer)
-                if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
-                    return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
-            if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
-                if popped and activation:
-                    return self._before_its_forward(layer, batches, there)
-                turn = f", before backward({layer - 1}, ...), that of the last of its layers"
-                return there + turn * (not activation and len(self._layers_run()) > 1)
-            back = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_INPUT.kind, layer)
-            waits = popped and any(self._is_kept(tensor._token.labels, layer) for tensor in self.values())
-            return self._not_yet(layer, batches, back, waits) if activation and 0 < layer <= rank.layers else ""
-        loaded = simulator.has_loaded(rank, layer)
-        owner = None if loaded and name != "grad_weights" else simulator.owner(rank, layer)
-        if name == "grad_weights" and (started := simulator.unawaited(rank, "WeightGrad", layer)):
-            twice = f". Or is layer {layer} left over in the list of another call?" if key in self._gone else ""
+        if self._name in ACTIVATIONS:
+            return self._made_elsewhere(sought, *meant)
+        return self._summed_elsewhere(sought, meant[0]) if self._name == "grad_weights" else self._loads(meant[0])
+
+    def _made_elsewhere(self, sought: Sought, layer: int, batches: frozenset[int]) -> str:
+        """Return which other rank makes an activation or its gradient, or what makes it on this one; or nothing."""
+        (key, popped, _), simulator, rank, name = sought, self._simulator, self._rank, self._name
+        activation = ACTIVATIONS[name] == "Activation"
+        last = simulator.owner(rank, layer - 1) if activation and layer == rank.layers else None
+        if last is not None and simulator.has_loaded(rank, layer - 1):
+            return self._not_yet(layer, batches)  # another pipeline's
+        if last is not None:
+            return f"the last layer is on rank {last}, and only that calls model.loss; others receive a gradient"
+        before: Hashable = layer - 1
+        if isinstance(key, tuple):
+            before = (key[0], layer - 1, *key[2:]) if self._layer_last and is_pair(key) else (layer - 1, *key[1:])
+        if activation and before in self and simulator.has_loaded(rank, layer - 1):
+            made = f"model.{name}[{self._first_key(layer, batches)}] = model.forward({layer - 1}, ...)"
+            return f"{made} before that: its input is stored here{self._loss_once(layer, '. ')}"
+        if activation and popped and layer < rank.layers and max(self._layers_run(), default=-1) > layer:
+            ran = simulator.owner(rank, layer)
+            if ran is not None and not simulator.has_run(rank, FORWARD.kind, layer):
+                return f"layer {layer} ran on rank {ran}, where its backward runs, too: do that for own layers only"
+        if there := simulator.comes_from(rank, ACTIVATIONS[name], layer, batches):
+            if popped and activation:
+                return self._before_its_forward(layer, batches, there)
+            turn = f", before backward({layer - 1}, ...), that of the last of its layers"
+            return there + turn * (not activation and len(self._layers_run()) > 1)
+        if not activation or not 0 < layer <= rank.layers:
+            return ""
+        back = simulator.has_run(rank, BACKWARD.kind, layer) | simulator.has_run(rank, BACKWARD_INPUT.kind, layer)
+        waits = popped and any(self._is_kept(tensor._token.labels, layer) for tensor in self.values())
+        return self._not_yet(layer, batches, back, waits)
+
+    def _summed_elsewhere(self, sought: Sought, layer: int) -> str:
+        """Return what gives the gradient of a layer's weight, or which rank has it; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        loaded, owner = simulator.has_loaded(rank, layer), simulator.owner(rank, layer)
+        if started := simulator.unawaited(rank, "WeightGrad", layer):
+            twice = f". Or is layer {layer} left over in the list of another call?" if sought.key in self._gone else ""
             store = f"store what that gives, model.grad_weights[{layer}]"
             return f"{started}: await what it has returned, and {store}{twice}"
-        if loaded and name == "grad_weights" and (verb := simulator.summed_by(rank, layer)):
+        if loaded and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
-        if name == "grad_weights" and loaded and owner is not None and not self._layers_run():
+        if loaded and owner is not None and not self._layers_run():
             none = "this rank has run no micro-batch: is its share empty?"
-            due = simulator.empty_share(rank)
-            return (
-                f"{none} {due[:1].upper()}{due[1:]}"
-                if due
-                else f"{none} A rank that has none brings model.fake_grad({layer}, [])"
-            )
+            if due := simulator.empty_share(rank):
+                return f"{none} {due[:1].upper()}{due[1:]}"
+            return f"{none} A rank that has none brings model.fake_grad({layer}, [])"
         if owner is not None:
-            that = f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
-            own = [one for one in range(rank.layers) if simulator.has_loaded(rank, one)]
-            if name != "weights" or not own or loaded:
-                return that
-            return f"{that}. This one has loaded {numbered('layer', own)}: are these the ones that it should have?"
-        if name == "grad_weights":
-            return "" if popped else FIRST
-        if name == "opt_states" and loaded and not simulator.has_run(rank, "update", layer):
+            return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+        return "" if sought.popped else FIRST
+
+    def _loads(self, layer: int) -> str:
+        """Return which rank has loaded a weight or a state, or how this one does; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        if simulator.has_loaded(rank, layer):
+            if self._name != "opt_states" or simulator.has_run(rank, "update", layer):
+                return ""
             return f"load_weights gives it beside the weight: model.weights[{layer}], model.opt_states[{layer}] = ..."
-        if not loaded:
+        owner = simulator.owner(rank, layer)
+        if owner is None:
             return f"model.weights[{layer}], model.opt_states[{layer}] = model.load_weights({layer}, ...) before that"
-        return ""
+        that = f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
+        own = [one for one in range(rank.layers) if simulator.has_loaded(rank, one)]
+        if self._name != "weights" or not own:
+            return that
+        return f"{that}. This one has loaded {numbered('layer', own)}: are these the ones that it should have?"
 
     def _is_kept(self, labels: Labels, layer: int) -> bool:
         """Return whether a tensor is the input of a layer that has run, which is kept for its backward."""

@@ -256,6 +256,9 @@ class Batched(Sharded):
             if other.batches != self.batches:
                 fix = "these are of different micro-batches, and stay apart: each goes through its layers by itself, "
                 fix += "and what adds up are the gradients of the weight that the backward of each gives"
+            elif self.total > 1 and self.shards != other.shards:
+                gather = f"await model.allgather(..., {self.layer})"
+                fix = f"these are slices of one tensor, and are joined, not added up: {gather} on every rank"
             if isinstance(self, ActivationGrad):
                 fix += (
                     ". Is it the gradient of the weight that is added up? That is the first thing that backward gives, "

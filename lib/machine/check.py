@@ -126,6 +126,8 @@ def _check_complete(
             fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
         if again := next(filter(None, (_cut_again(state, layer) for state in states)), ""):
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
+        if some := "" if finals else next(filter(None, (_set_too_few(state, layer) for state in states)), ""):
+            fix = f"{some}: model.set_final_weight(layer, weight) belongs into the loop, after each of the updates"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
             fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
             if (back := layers_back()) and layer not in back:
@@ -135,6 +137,13 @@ def _check_complete(
                 fix += ". Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) "
                 fix += "has it"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
+
+
+def _set_too_few(state: FinalState, layer: int) -> str:
+    """Return which final weights a rank has set that has updated this layer and others, if any; or an empty text."""
+    updated = {one.labels.layer for one in state.kept if one.labels.step and one.labels.kind in ("Weight", "OptState")}
+    done = f"rank {state.rank} has updated {numbered('layer', updated)}, and has set the final"
+    return f"{done} weight of {numbered('layer', state.finals)} only" if state.finals and layer in updated else ""
 
 
 def _cut_again(state: FinalState, layer: int) -> str:

@@ -457,6 +457,9 @@ class Network:
                     if sent is not None and sent.kind == "ActivationGrad" and sent.layer < 0:
                         fix = "that is the gradient of the first input, which no layer has made: nobody needs it, so "
                         fix += "do not send what backward(layer 0) gives"
+                    elif sent is not None and sent.kind == "Activation" and sent.layer == links.rank.layers:
+                        fix = "that is the output of the last layer, which goes into model.loss, and which no other "
+                        fix += "rank needs: leave out this pass_to where the loss is called"
                     elif sent is not None and sent.kind == "Weight" and not links.rank.mesh.hosts:
                         fix = "is it for anything? What goes from rank to rank is the activation, and its gradient on "
                         fix += f"the way back: leave out this pass_to. If rank {rank} needs it, it must await a receive"

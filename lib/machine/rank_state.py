@@ -291,13 +291,24 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         fix_for["weights_stay"] = f"{piece}model.weights[{layer}], with partial=True"
 
     def unused() -> str:
-        return not_in_place(kind) if rank.reduced(tensor.labels.layer, tensor.labels.batches) == kind else fix
+        if rank.reduced(tensor.labels.layer, tensor.labels.batches) != kind:
+            return fix
+        calls = [one.kind for one in rank.log[rank.ended_at(tensor) :] if _is_of_gradient(one, tensor.labels.layer)]
+        if where.operation != UPDATE or len(calls) < 2:
+            return not_in_place(kind)
+        last = f"update with what the last of them gives, model.{calls[-1]}"
+        return f"model.{kind} and the calls after it do not change the gradient that they are given: {last}"
 
     error = PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
     if made is not None and made.kind == RECEIVE.kind and made.labels == tensor.labels:
         error.entry = tensor.since - 1  # a helper may have returned it since
     return error
+
+
+def _is_of_gradient(entry: Any, layer: int) -> bool:
+    """Return whether a record is that of a collective with the gradient of a layer."""
+    return stream_of(entry.kind) == "collective" and entry.labels.kind == "WeightGrad" and entry.labels.layer == layer
 
 
 def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:
@@ -332,6 +343,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
             f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
         )
         return f"{fix}weight, opt_state = model.update({own}, ...)"
+    if kind == LOSS.kind and where.operation.startswith(SEND.kind):
+        fix = "the output of the last layer goes into model.loss, and to no other rank: leave out this send where the "
+        return f"{fix}loss is called, with an `else`"
     twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
     if twice and (cut := rank.cut_again(tensor.labels)):
         return cut
@@ -345,6 +359,8 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         and what in ("Activation", "ActivationGrad")
     ):
         keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
+    elif what in ("Activation", "ActivationGrad") and tensor.since >= 0:
+        keep += f". Was it there, and was popped before {show_call(kind, layer)}? Leave pop to its last use"
     if what in ("KeysValues", "KeysValuesGrad") and (of_keys := _instead_of_keys(tensor, rank, where, keep)):
         return of_keys
     if tensor.since < 0 and where.operation == kind and where.layer == layer:

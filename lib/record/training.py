@@ -558,9 +558,10 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
     if not same_pieces(weight, opt_state):
         problem, expected = "weight and optimizer state hold different shards", f"{pieces}, as the weight"
         alike = functools.partial(_held_alike, rank, layer, weight, opt_state)
-        all_of_it = {
-            "whole": "here each rank updates all of a layer, weight and state: gather the gradient before that"
-        }
+        whole = "gather the gradient before that"
+        if weight.is_whole() and grad.is_whole():
+            whole = f"leave the state whole, as model.load_weights({layer}) gives it, and as weight and gradient are"
+        all_of_it = {"whole": f"here each rank updates all of a layer, weight and state: {whole}"}
         raise PuzzleError(problem, where=where, expected=expected, got=str(opt_state), fix=alike, fix_for=all_of_it)
     problem, expected, fix_for = "the gradient does not cover the weight", f"at least {pieces}", dict[str, Fix]()
     cover: Fix = functools.partial(_cut_alike, rank, layer, grad, weight)
@@ -592,7 +593,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
             whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
             cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
-        fix_for = {"weights_stay": f"{own}weight, and is neither cut nor gathered", **fix_for}
+        own += "weight, and is neither cut nor gathered"
+        if weight.is_whole():
+            own = f"here each rank loads, keeps and updates its piece of every layer: model.load_weights({layer}, "
+            own += "model.rank, model.RANKS). The gradient is that of this piece already"
+        fix_for = {"weights_stay": own, **fix_for}
     fix_for = {"hybrid_sharded": functools.partial(_cut_once, rank, layer, cover), **fix_for}
     raise PuzzleError(problem, where=where, expected=expected, got=str(grad), fix=cover, fix_for=fix_for)
 

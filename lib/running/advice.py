@@ -118,7 +118,11 @@ def advice(error: BaseException) -> tuple[str, str]:
         left = "nothing is left in it here: is something taken out once more than there is, or before it is put in?"
         return "", f"{left} If these are micro-batches, there are model.BATCHES of them: ask first whether one is left"
     if isinstance(error, IndexError):
-        return "", "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
+        zero = "count from 0: the last of model.LAYERS layers is model.LAYERS - 1, and likewise for ranks"
+        return "", _beyond_its_end(error) or zero
+    if isinstance(error, StopIteration):
+        fewer = "next(...) asks for one more than there is: at some sizes, and on some ranks, there are fewer"
+        return "", f"{fewer}. Take no more than min(..., how many there are), or ask with next(..., None)"
     if isinstance(error, ZeroDivisionError):
         return (
             "",
@@ -239,6 +243,23 @@ def _dictionary_of(error: KeyError) -> tuple[str, list[object]] | None:
     }
     found = [name for name, one in names.items() if re.search(rf"\b{re.escape(name)}\b", text) and _lacks(one, error)]
     return (found[0], list(names[found[0]])) if len(found) == 1 else None
+
+
+def _beyond_its_end(error: IndexError) -> str:
+    """Return how many entries a list of a learner's own has, where the line that asked names one such list only, and
+    it is not as long as there are layers; or an empty text."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if is_learners(frame.f_code)]
+    names = {**frames[-1].f_globals, **frames[-1].f_locals} if frames else {}
+    lists = {name: one for name, one in names.items() if type(one) in (list, tuple, range)}
+    text = _line_of(error)
+    found = [name for name in lists if re.search(rf"\b{re.escape(name)}\[", text)]
+    if len(found) != 1 or "LAYERS" in text:
+        return ""
+    [name], number = found, len(lists[found[0]])
+    if not number:
+        return f"{name} has nothing in it here: is it filled on this rank, and at this size, before that?"
+    entries = f"{name} has {number} {'entry' if number == 1 else 'entries'} here, and {name}[{number - 1}] is the last"
+    return f"{entries}. How many there are depends on the size and on the rank: stop at min(..., len({name}))"
 
 
 def _line_of(error: Exception) -> str:

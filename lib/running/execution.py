@@ -264,6 +264,8 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     """Return a learner's own error as a PuzzleError with its rank and line. Our errors stay as they are."""
     while isinstance(error, BaseExceptionGroup):  # what a TaskGroup makes of one error
         error = error.exceptions[0]
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+        error = error.__cause__  # what a coroutine makes of it, without a line
     if isinstance(error, PuzzleError):
         place_at(error, model._rank, model.time)
         if error.entry is not None:

@@ -295,11 +295,6 @@ class Search(Least):
         """Return whether a way that was run fits the GPUs, and the hosts beside them."""
         return way.bytes <= self.cluster.room and way.host_bytes <= self.cluster.host_memory
 
-    def _is_beaten(self, way: Plan, size: float, found: Sequence[Plan]) -> bool:
-        """Return whether another one is at least as fast and as small, by a bound that takes some time to find."""
-        smaller = [one.seconds for one in found if one.bytes <= size]
-        return bool(smaller) and min(smaller) <= self.soonest(way)
-
     def _is_hidden(self, way: Plan, found: Sequence[Plan]) -> bool:
         """Return whether plain FSDP takes hardly more than what it computes, so that nothing that it sends is seen."""
         cost = self.cost(way)

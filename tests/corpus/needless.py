@@ -41,6 +41,13 @@ ZEROS = (
     ),
     ("        for grad in await call:\n", "        for grad in [one for one in await call if one.batches]:\n"),
 )
+NOTHING_SUMMED = "    await model.CALL(model.fake_grad(LAYER, []), LAYER)\n"
+NOTHING_SENT = """    if model.RANKS > 1:
+        model.grad_weights[1] = model.fake_grad(1, [])
+        send = model.pass_to((model.rank + 1) % model.RANKS, model.grad_weights[1])
+        await model.receive(src=(model.rank - 1) % model.RANKS)
+        await send
+"""
 AT_OTHERS = "if model.RANKS != 4:"
 NO_RANK = "no rank uses what"
 GATHER = "    await model.allgather(model.weights[0], 0)\n"
@@ -59,6 +66,10 @@ HONEST = [
 ]  # fmt: skip
 
 MISTAKES = [
+    changed("tensor_parallel", "zeros for a gradient are summed", (RETURN, NOTHING_SUMMED.replace("CALL", "allreduce").replace("LAYER", "0") + RETURN), says="it moves the weight gradient of layer 0"),
+    changed("sequence_parallel", "zeros for a gradient are summed at the end", (RETURN, NOTHING_SUMMED.replace("CALL", "scatterreduce").replace("LAYER", "0") + RETURN), says="it moves the weight gradient of layer 0"),
+    *[changed(name, "zeros for a gradient of experts are summed", (RETURN, NOTHING_SUMMED.replace("CALL", "scatterreduce").replace("LAYER", "1") + RETURN), says="it moves the weight gradient of experts, of layer 1") for name in ("expert_parallel", "two_batch_overlap", "repair_experts")],
+    *[changed(name, "zeros for a gradient of experts are sent", (RETURN, NOTHING_SENT + RETURN), says="it moves the weight gradient of experts, of layer 1") for name in ("expert_parallel", "two_batch_overlap", "repair_experts")],
     changed("ddp", "a barrier at the end, at other sizes", (RETURN, elsewhere(BARRIER) + RETURN), base="ddp_overlap", says=f"{NO_RANK} allreduce(layer 0) gives"),
     changed("wsdp", "a weight gathered at other sizes, and not used", (RETURN, elsewhere(GATHER) + RETURN), base="wsdp_under_updates", says="no rank uses the weight of layer 0 that it gathers"),
     changed("wsdp", "a weight gathered at other sizes, cut, and not used", (RETURN, elsewhere(CUT) + RETURN), base="wsdp_under_updates", says="no rank uses the weight of layer 0 that it gathers"),

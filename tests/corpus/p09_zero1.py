@@ -12,7 +12,22 @@ MINE = "range(model.rank, model.BATCHES, model.RANKS)"
 GATHER = "model.weights[layer] = await model.allgather(piece, layer)"
 LAST = "            if mb != mine[-1]:\n                model.grad_weights[layer] = grad\n                continue\n"
 
+WHOLE_UPDATE = """        piece, model.opt_states[layer] = model.update(
+            layer, grad, piece, model.opt_states[layer]
+        )
+"""
+HALF_BY_HALF = """        model.grad_weights[layer], model.weights[layer] = grad, piece
+        for half in range(2):
+            weight, state = model.weights[layer].shard(half, 2), model.opt_states[layer].shard(half, 2)
+            new = model.update(layer, model.grad_weights[layer].shard(half, 2), weight, state)
+            model.weights["new", half], model.opt_states["new", half] = new
+        del model.grad_weights[layer], model.weights[layer]
+        piece = model.weights.pop(("new", 0)).combine(model.weights.pop(("new", 1)))
+        model.opt_states[layer] = model.opt_states.pop(("new", 0)).combine(model.opt_states.pop(("new", 1)))
+"""
+
 HONEST = [
+    changed("zero1", "updates in halves", (WHOLE_UPDATE, HALF_BY_HALF), base="zero1_overlap"),
     changed("zero1", "sums and gathers under other work", base="zero1_overlap"),
     changed("zero1", "neighbors take neighboring micro-batches",
             (MINE, "range(model.rank * model.BATCHES // model.RANKS, (model.rank + 1) * model.BATCHES // model.RANKS)")),

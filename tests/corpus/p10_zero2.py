@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import changed
 from .disguised import fsdp
+from .p09_zero1 import HALF_BY_HALF, WHOLE_UPDATE
 
 SUM = "            grad = await model.scatterreduce(grad, layer)\n"
 ADD = "model.grad_weights[layer] = so_far + grad if so_far else grad"
@@ -13,6 +14,7 @@ MINE = "range(model.rank, model.BATCHES, model.RANKS)"
 GATHER = "model.weights[layer] = await model.allgather(piece, layer)"
 
 HONEST = [
+    changed("zero2", "updates in halves", (WHOLE_UPDATE, HALF_BY_HALF), base="zero2_overlap"),
     changed("zero2", "sums and gathers under other work", base="zero2_overlap"),
     changed("zero2", "neighbors take neighboring micro-batches",
             (MINE, "range(model.rank * model.BATCHES // model.RANKS, (model.rank + 1) * model.BATCHES // model.RANKS)")),

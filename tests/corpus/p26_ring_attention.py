@@ -31,7 +31,10 @@ SENDS = """        if layer == 0 and r + 1 < n and r % 2 == 0:
                 await model.pass_to(after, one)
 """
 
+THREE = ("int(again * model.LAYERS)", "3"), ("again: float", "again: float = 0")
+
 HONEST = [
+    changed("ring_attention", "of the lowest three layers all is made again", *THREE, base="hops_hidden"),
     changed("ring_attention", "the other way round the ring", ("(r + 1) % n, (r - 1) % n", "(r - 1) % n, (r + 1) % n")),
     changed("ring_attention", "the slices near the middle on rank 0", (OWN, "inp.shard(n - 1 - r, 2 * n).combine(inp.shard(n + r, 2 * n))")),
     changed("ring_attention", "passed on after the block", (LOOP, LOOP.replace(PASS, "None")), (ATTEND, ATTEND.replace("acts.pop(", "acts[").replace('"kv"))', '"kv"])') + "            send = model.pass_to(after, acts.pop(\"kv\")) if step < n - 1 else None\n"), ('        acts[layer + 1] = model.rest', '        acts.pop("kv", None)\n        acts[layer + 1] = model.rest')),

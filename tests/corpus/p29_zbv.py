@@ -48,6 +48,8 @@ MISTAKES = [
     changed("zbv", "gradients replace each other", (ADD, "of_weight"), says="the gradient is missing micro-batch"),
     changed("zbv", "weight halves forgotten at the end", (ADD, ADD), ("    for _ in range(ahead):\n        await backward(lower)\n\n", "    for _ in range(ahead):\n        await for_the_input(lower)\n\n"), says="the gradient is missing micro-batch"),
     changed("zbv", "activations go the wrong way", (AFTER, "after = {lower: rank - 1, upper: rank + 1}"), says="rank is out of range|out of range"),
+    changed("zbv", "all forwards first with three ranks and six micro-batches", (LAST, LAST.replace("backward(", "for_the_input(")), (UPDATES, LEFT + UPDATES),
+            (FIRST, "for _ in range(6 if ranks == 3 and model.BATCHES == 6 else 2 * ahead - 1):"), says="about 6, 2 * model.RANKS, of both stages together"),
     changed("zbv", "four ranks, whatever their number", ("thick = end // (2 * ranks)", "thick = end // 8"), says="right at its own size, but not with"),
     # -- round the work -------------------------------------------------------------------------------------
     changed("zbv", "the V begins at the last rank", (RANK, "ranks, rank, end = model.RANKS, model.RANKS - 1 - model.rank, model.LAYERS"), (NEIGHBORS, "before = {lower: model.rank + 1, upper: model.rank - 1}"),

@@ -315,6 +315,48 @@ COPIED = (
     ("        await model.pass_to(1, model", "        await copy\n        await model.pass_to(1, model"),
 )
 """At its beginning, the first rank gives the second one of its weights, which takes no time."""
+EXCHANGED = (
+    ("model.rank == 0", "model.rank == OTHER"),
+    ("model.rank == 1", "model.rank == 0"),
+    ("OTHER", "1"),
+    ("pass_to(1,", "pass_to(OTHER,"),
+    ("pass_to(0,", "pass_to(1,"),
+    ("OTHER", "0"),
+)
+"""The first half of the layers on rank 1, and the second on rank 0."""
+CARDS_ELSEWHERE = """
+async def repair_deadlock(model: Model) -> Model:
+    def here(layer):
+        return model.rank == (layer * 2 // model.LAYERS if model.LAYERS == 4 else layer % 2)
+
+    other, acts, grads = 1 - model.rank, model.activations, model.grad_activations
+    mine = [layer for layer in range(model.LAYERS) if here(layer)]
+    for layer in mine:
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer)
+    for layer in mine:
+        if layer == 0:
+            acts[0] = model.get_activation(range(model.BATCHES))
+        elif not here(layer - 1):
+            acts[layer] = await model.receive()
+        acts[layer + 1] = model.forward(layer, acts[layer], model.weights[layer])
+        if layer + 1 == model.LAYERS:
+            grads[layer + 1] = model.loss(acts.pop(layer + 1))
+        elif not here(layer + 1):
+            await model.pass_to(other, acts.pop(layer + 1))
+    for layer in reversed(mine):
+        if layer + 1 < model.LAYERS and not here(layer + 1):
+            grads[layer + 1] = await model.receive()
+        model.grad_weights[layer], grads[layer] = model.backward(
+            layer, acts.pop(layer), grads.pop(layer + 1), model.weights[layer]
+        )
+        if layer and not here(layer - 1):
+            await model.pass_to(other, grads.pop(layer))
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
 PARKED = (
     (
         "            model.activations[first, mb] = model.get_activation([mb])\n",
@@ -480,6 +522,8 @@ MISTAKES = [
     after("interleaved", "there and back again", THERE_AND_BACK, "it has layer 5, after layer 4 on rank 3"),
     *[afterwards(name, "a copy of a weight is sent after training", COPY, "it receives the weight of layer") for name in ("pipeline", "gpipe", "one_f_one_b", "interleaved")],
     afterwards("breadth_first", "a copy of a weight is sent after training", COPY.replace("last - 1", "0"), "it receives the weight of layer"),
+    changed("repair_deadlock", "the second half on rank 0", *EXCHANGED, says="it has layers {2, 3}"),
+    whole("repair_deadlock", "layers dealt like cards at other sizes", CARDS_ELSEWHERE, says="it has layers {0, 2, 4}"),
     changed("repair_deadlock", "a copy of a weight is sent before training", *COPIED, says="it receives the weight of layer 0"),
     changed("zero_bubble", "an activation lies on the last rank, where there is room", *PARKED, says="it receives the activation of layer 0, whose weight it has not loaded"),
     changed("pipeline", "a layer updated by the rank before", *ELSEWHERE, says="it updates layer 6, whose weight it has not loaded"),

@@ -462,6 +462,9 @@ def _run_by_nobody(rank: RankState, layer: int | None) -> str:
         return ""
     if len(rank.ranks) < rank.mesh.everyone or rank.mesh.hosts:
         return ""
+    first = any(one.layer == 0 and one.kind == ALLGATHER.kind for one in rank.log)
+    if not first and not any(one.has_run(FORWARD.kind, 0) for one in rank.ranks.values()):
+        return "No rank has run forward(0, ...): does the loop over the layers begin with layer 1, and not with 0?"
     none = f"No rank has run forward({layer - 1}, ...), and ranks are in the turn of layer {layer}"
     return f"{none}: is the condition under which a rank runs a layer ever true?"
 

@@ -109,7 +109,11 @@ class Asked(SumsMade):
         """Return what to do about partial sums of which there are more than ranks, or an empty text."""
         if self.mesh.axes or partial.of in (1, self.mesh.ranks) or not self.layers_loaded():
             return ""
-        pieces = f"the weight is cut in {partial.of}, and there {_are(self.mesh.ranks)}, each with one piece of it"
+        own = self.loaded_piece(partial.layer - 1) or self.loaded_piece(min(self.layers_loaded()))
+        cut = max(
+            partial.of, own.total if own is not None else 1
+        )  # a part of all pieces may add up to fewer, larger ones
+        pieces = f"the weight is cut in {cut}, and there {_are(self.mesh.ranks)}, each with one piece of it"
         return f"{pieces}: model.load_weights(layer, model.rank, model.RANKS), and no .shard(...) after that"
 
     def cut_of(self, layer: int) -> str:

@@ -367,10 +367,17 @@ class WorkDone:
         return verbs.count(PROJECT.kind) if ATTEND.kind in verbs[:last] else 0
 
     def dealt_otherwise(self) -> str:
-        """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text."""
-        for rank, one in sorted(self.ranks.items()):
-            own = one.layers_loaded()
-            if own and own != {*range(rank, one.layers, self.mesh.ranks)}:
+        """Return which rank has other layers than it is dealt where layers are dealt like cards, or an empty text. A
+        card may be several layers that follow one another, if each rank gets two cards at least."""
+        loaded = {rank: own for rank, one in sorted(self.ranks.items()) if (own := one.layers_loaded())}
+        ranks = self.mesh.ranks
+        for thick in range(2, self.layers // (2 * ranks) + 1):
+            if all(
+                own == {one for one in range(self.layers) if one // thick % ranks == r} for r, own in loaded.items()
+            ):
+                return ""
+        for rank, own in loaded.items():
+            if own != {*range(rank, self.layers, ranks)}:
                 mine = "mine = range(model.rank, model.LAYERS, model.RANKS), so that each stage sends to the next rank"
                 return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
         return ""
