@@ -308,7 +308,8 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
 
 def _is_of_gradient(entry: Any, layer: int) -> bool:
     """Return whether a record is that of a collective with the gradient of a layer."""
-    return stream_of(entry.kind) == "collective" and entry.labels.kind == "WeightGrad" and entry.labels.layer == layer
+    of = entry.labels if stream_of(entry.kind) == "collective" else None
+    return of is not None and (of.kind, of.layer) == ("WeightGrad", layer)
 
 
 def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:

@@ -110,9 +110,8 @@ class Asked(SumsMade):
         if self.mesh.axes or partial.of in (1, self.mesh.ranks) or not self.layers_loaded():
             return ""
         own = self.loaded_piece(partial.layer - 1) or self.loaded_piece(min(self.layers_loaded()))
-        cut = max(
-            partial.of, own.total if own is not None else 1
-        )  # a part of all pieces may add up to fewer, larger ones
+        # The sums of some of the pieces may add up to fewer and larger ones.
+        cut = max(partial.of, own.total if own is not None else 1)
         pieces = f"the weight is cut in {cut}, and there {_are(self.mesh.ranks)}, each with one piece of it"
         return f"{pieces}: model.load_weights(layer, model.rank, model.RANKS), and no .shard(...) after that"
 
