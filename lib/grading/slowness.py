@@ -477,7 +477,7 @@ class Slowness:
             elif event.stream == "compute":
                 summed = {one: place for one, place in summed.items() if one[1] != event.layer}
         lines = [*dict.fromkeys(filter(None, at))]
-        if not again or len(lines) > MOST_LINES:
+        if not again or len(lines) > MOST_LINES or self.outcome.mesh:  # over one of several axes, pieces are summed
             return ""
         said = f": what {again} of them give is whole on every rank, and is cut and gathered again before it is used. "
         said += f"model.{SCATTERREDUCE.kind} in place of the all-reduce sums and cuts in one call"
