@@ -198,6 +198,7 @@ IN_SUMS = [
     Row(changed("pipeline", "the output of the last layer is sent, too", *SENT_AFTER_LOSS), ("goes into model.loss, and to no other rank: leave out this send where the loss is called",), ("leave pop to its last use",)),
     Row(changed("pipeline_fsdp", "the loop over the layers begins with layer 1", FROM_LAYER_1), ("No rank has run forward(0, ...): does the loop over the layers begin with layer 1",), ("ever true",)),
     Row(edited("sequence_parallel", "pieces of as many layers", SLICED, (LOADED, "model.load_weights(k, r, L)"), ("await model.scatterreduce(part, k + 1)", "(await model.allreduce(part, k + 1)).shard(r, R)")), ("the weight is cut in 8, and there are 4 ranks",), ("cut in 2",)),
+    Row(changed("ddp", "sums before the backward", ("        grad, model", "        model.grad_weights[layer] = await model.allreduce(model.grad_weights[layer], layer)\n        grad, model")), ("backward(1, ...) gives it, and has not run on this rank: this comes after that",), ("store the first gradient",)),
     Row(edited("hierarchical", "updates with what was before the sums", NODES, ("W[k], S[k] = model.update(k, await summed(g, k), W", "await summed(g, k)\n        W[k], S[k] = model.update(k, g, W")), (LAST_OF_THEM,)),
     Row(edited("sequence_parallel", "a partial sum is cut before the all-reduce", SLICED, ("await model.scatterreduce(part, k + 1)", "await model.allreduce(part.shard(r, R), k + 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 1) adds up all of it")),
     Row(edited("sequence_parallel", "a gradient is cut before the reduce-scatter", SLICED, ("await model.allreduce(dx, k - 1)", "await model.scatterreduce(dx.shard(r, R), k - 1)")), (CUT_FIRST, "await model.scatterreduce(partial, 6) adds up all of it")),
@@ -336,3 +337,22 @@ def test_what_a_call_on_its_way_reads_is_not_called_useless() -> None:
     )  # fmt: skip
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.right and verdict.costs_memory and "that nothing reads again" not in verdict.costs_memory
+
+
+def test_a_gradient_that_nobody_receives_names_the_backward_that_reads_it() -> None:
+    async def two_stages(model: Model) -> Model:
+        own = model.rank
+        model.weights[own], model.opt_states[own] = model.load_weights(own)
+        model.activations[own] = await model.receive(src=0) if own else model.get_activation([0])
+        model.activations["out"] = model.forward(own, model.activations[own], model.weights[own])
+        if not own:
+            await model.pass_to(1, model.activations["out"])
+            return model
+        model.grad_activations[2] = model.loss(model.activations["out"])
+        _, grad = model.backward(1, model.activations[1], model.grad_activations[2], model.weights[1])
+        await model.pass_to(0, grad)
+        return model
+
+    with pytest.raises(PuzzleError, match="never received") as raised:
+        run(two_stages, ranks=2, layers=2, batches=1)
+    assert "rank 0 has run forward(0, ...), and not its backward, which reads this" in raised.value.fix

@@ -204,6 +204,8 @@ class Origins(dict[Hashable, Any]):
         """Return how a sum of the gradients of a layer begins, where the first one is not that of micro-batch 0."""
         ran = [self._simulator.has_run(self._rank, verb, layer) for verb in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
         done = NONE.union(*ran)
+        if not done:
+            return f"{BACKWARD.kind}({layer}, ...) gives it, and has not run on this rank: this comes after that"
         if len(done) != 1 or 0 in done:
             return FIRST
         first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"

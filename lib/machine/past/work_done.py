@@ -13,7 +13,7 @@ from ...record.kinds import KINDS
 from ...record.labels import AROUND, STAGES_IN_A_V, Labels, experts_of
 from ...record.shards import NONE
 from ...record.table import RECEIVE, SEND
-from ...record.training import BACKWARD, FORWARD
+from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD
 from ..cost import Cost
 from ..mesh import Mesh
 from ..uneven import better_shares, fair_shares, shares_in_words
@@ -318,6 +318,11 @@ class WorkDone:
     def has_run(self, verb: str, layer: int) -> frozenset[int]:
         """Return the micro-batches that this rank has carried through a layer with an operation."""
         return frozenset(self._past().ran.get((verb, layer), NONE))
+
+    def waits_for_backward(self, grad: Labels) -> bool:
+        """Return whether this rank has run the forward of the layer that reads a gradient, and no backward of it."""
+        back = any(self.has_run(verb, grad.layer) for verb in (BACKWARD.kind, BACKWARD_INPUT.kind))
+        return grad.batches <= self.has_run(FORWARD.kind, grad.layer) and not back
 
     def blocks(self, verb: str, layer: int, batches: frozenset[int]) -> list[Slices]:
         """Return of which slices the keys were with which this rank has run an operation on a layer, one a block."""
