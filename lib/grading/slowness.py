@@ -467,17 +467,19 @@ class Slowness:
     def _gathered_again(self, kind: str, rank: int) -> str:
         """Return what sums and cuts at once, where a rank gathers what all-reduces gave before anything is computed
         with it; or an empty text."""
+        if kind != ALLREDUCE.kind or self.outcome.mesh:  # over one of several axes, pieces are summed
+            return ""
         again, at, summed = 0, list[str](), dict[tuple[object, ...], int]()
         for place, event in enumerate(event for event in self.outcome.events if event.rank == rank):
             what = (event.tensor, event.layer, event.batches)
-            if event.kind == kind == ALLREDUCE.kind:
+            if event.kind == kind:
                 summed[what] = place
             elif event.kind == ALLGATHER.kind and what in summed:
                 again, at = again + 1, [*at, *self.lines_at(rank, [summed.pop(what)])]
             elif event.stream == "compute":
                 summed = {one: place for one, place in summed.items() if one[1] != event.layer}
         lines = [*dict.fromkeys(filter(None, at))]
-        if not again or len(lines) > MOST_LINES or self.outcome.mesh:  # over one of several axes, pieces are summed
+        if not again or len(lines) > MOST_LINES:
             return ""
         said = f": what {again} of them give is whole on every rank, and is cut and gathered again before it is used. "
         said += f"model.{SCATTERREDUCE.kind} in place of the all-reduce sums and cuts in one call"

@@ -28,13 +28,14 @@ def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     kept = [(tensor._token.labels, key, store._name) for store in stores for key, tensor in store.items()]
     kept = [one for one in kept if (one[0].kind, one[0].layer, one[0].batches) == (kind, layer, batches)]
     whole = [one for one in kept if one[0].is_whole() and not one[0].adapter and not one[0].step]
-    slices = [one for one in kept if kind == "Activation" and one[0].total > 1]
+    slices = [one for one in kept if kind == "Activation" and one[0].total > 1 and one[0].extra.of == 1]
     if not whole and not slices:
         return
     labels, key, name = (whole or slices)[0]
     there = f"model.{name}[{written(key)}]"
-    said = _said(labels, key, there, name)
-    if not whole:
+    if whole:
+        said = _said(labels, key, there, name)
+    else:
         gather = f"gather that, await model.allgather({there}, {layer})"
         said = f"{CALLED[kind]} {layer} is in {there} here, in slices: {gather}"
     known = there if whole else None  # that there are slices only, no fix says by itself

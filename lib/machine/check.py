@@ -127,7 +127,7 @@ def _check_complete(
         if again := next(filter(None, (_cut_again(state, layer) for state in states)), ""):
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if some := "" if finals else next(filter(None, (_set_too_few(state, layer) for state in states)), ""):
-            fix = f"{some}: model.set_final_weight(layer, weight) belongs into the loop, after each of the updates"
+            fix = f"{some}: model.set_final_weight(layer, weight) belongs in the loop, after each update"
         if (holder := None if finals else _not_updated(states, layer)) is not None:
             fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
             if (back := layers_back()) and layer not in back:

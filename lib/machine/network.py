@@ -458,10 +458,8 @@ class Network:
                         fix = "that is the gradient of the first input, which no layer has made: nobody needs it, so "
                         fix += "do not send what backward(layer 0) gives"
                     elif sent is not None and sent.kind == "ActivationGrad" and links.rank.waits_for_backward(sent):
-                        fix = (
-                            f"rank {rank} has run forward({sent.layer}, ...), and not its backward, which reads this: "
-                        )
-                        fix += "does a loop end too soon? range ends before its second number, so "
+                        fix = f"rank {rank} has run forward({sent.layer}, ...), and not its backward, which reads "
+                        fix += "this: does a loop end too soon? range ends before its second number, so "
                         fix += "range(model.LAYERS - 1, -1, -1) goes down to layer 0"
                     elif sent is not None and sent.kind == "Activation" and sent.layer == links.rank.layers:
                         fix = "that is the output of the last layer, which goes into model.loss, and which no other "
