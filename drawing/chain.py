@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from lib.real.traces.causes import MeasuredChain
-from lib.record.chain import slack_of
+from lib.record.figures.chain import slack_of
 
 from . import theme
 from .layout import Layout, Place

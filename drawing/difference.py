@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from lib.basics.units import Elements, show_ticks
-from lib.record.breakdown import name_of
+from lib.record.figures.breakdown import name_of
 from lib.record.table import OPERATIONS, RECEIVE, TRACED
 from lib.record.training import BACKWARD
 
@@ -19,8 +19,8 @@ PLACES = 2
 
 
 def parts_of(trace: Trace) -> dict[str, Fraction]:
-    """Return the parts of the time of a run (see ``lib.record.breakdown``), averaged over the ranks, in the unit of the
-    trace. The halves of a backward are one part. The parts add up to the time of the run."""
+    """Return the parts of the time of a run (see ``lib.record.figures.breakdown``), averaged over the ranks, in the
+    unit of the trace. The halves of a backward are one part. The parts add up to the time of the run."""
     time, spent = Fraction(trace.time), defaultdict[str, Fraction](Fraction)
     for part, share in trace.parts.items():
         row = OPERATIONS.get(part)

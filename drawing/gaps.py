@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from lib.basics.units import TICKS
-from lib.record.waiting import Gap
+from lib.record.figures.waiting import Gap
 
 from . import theme
 from .layout import Layout, Row

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lib.basics.units import show_ticks
-from lib.record.breakdown import MEANING, TALK, WAITS, name_of, percents
+from lib.record.figures.breakdown import MEANING, TALK, WAITS, name_of, percents
 
 from . import svg, theme
 from .layout import PAD

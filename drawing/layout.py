@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from lib.real.traces.labels import UNRECORDED
-from lib.record.breakdown import percents, time_parts
 from lib.record.events import MARKS, Event
+from lib.record.figures.breakdown import percents, time_parts
+from lib.record.figures.waiting import idle_spans
 from lib.record.table import OPERATIONS, TRACED
-from lib.record.waiting import idle_spans
 
 from . import theme
 from .marks import Rect

@@ -7,8 +7,8 @@ from itertools import product
 
 from lib.basics.units import Elements
 from lib.record.events import Event
+from lib.record.figures.score import memory_parts
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.score import memory_parts
 
 from . import svg, theme
 from .layout import PAD, Layout, Row, in_order

@@ -10,9 +10,9 @@ from lib.basics.errors import show_layers
 from lib.basics.units import Elements
 from lib.machine.cost import Cost
 from lib.record.events import END, MARKS, Event
+from lib.record.figures.score import memory_parts
 from lib.record.kinds import KINDS, SAVED
 from lib.record.labels import ADAPTER
-from lib.record.score import memory_parts
 
 from . import theme
 from .operations import layered

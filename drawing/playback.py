@@ -11,9 +11,9 @@ from typing import Any
 
 from lib.basics.errors import AROUND, Line, PuzzleError, Spot, show_layers
 from lib.basics.units import MS
-from lib.record.chain import chain_of
 from lib.record.codes import code_of
 from lib.record.events import MARKS, Event
+from lib.record.figures.chain import chain_of
 from lib.record.kinds import MEMORY_KINDS
 
 from . import theme

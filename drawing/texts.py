@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from lib.basics.errors import number_ranges
 from lib.basics.units import Elements, SizeUnit, show_elements
-from lib.record.breakdown import in_words
 from lib.record.events import MARKS
+from lib.record.figures.breakdown import in_words
 from lib.record.table import OPERATIONS, TRACED
 
 from .theme import name_of

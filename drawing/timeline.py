@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from lib.real.traces.labels import UNRECORDED
-from lib.record.breakdown import TALK
+from lib.record.figures.breakdown import TALK
 
 from . import svg, theme
 from .boxes import Boxes

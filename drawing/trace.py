@@ -23,13 +23,13 @@ from lib.machine.failure import Failure, Wait
 from lib.machine.lives import Peak
 from lib.real.prices import RealCost
 from lib.real.traces.profile import Profile
-from lib.record.breakdown import TALK, idle_of, time_parts
-from lib.record.chain import Chain, chain_of
 from lib.record.codes import below_devices
 from lib.record.events import MARKS, Event
-from lib.record.score import makespan, part_of_time, peak_event, spans_boxes
+from lib.record.figures.breakdown import TALK, idle_of, time_parts
+from lib.record.figures.chain import Chain, chain_of
+from lib.record.figures.score import makespan, part_of_time, peak_event, spans_boxes
+from lib.record.figures.waiting import Waiting
 from lib.record.training import UPDATE
-from lib.record.waiting import Waiting
 from lib.running.run import Run, Timed
 from lib.schedules.program import Schedule
 

@@ -50,8 +50,8 @@ from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX
 from lib.real.hardware import FITS
-from lib.record.chain import chain_of
-from lib.record.score import peak_event
+from lib.record.figures.chain import chain_of
+from lib.record.figures.score import peak_event
 from lib.record.table import OPERATIONS, grantable
 from tools import foundry
 from tools.published import MEGATRON

@@ -32,7 +32,7 @@ from lib.basics.units import exact
 from lib.course.bounds import bounds_of
 from lib.course.specs import Puzzle, cost_named
 from lib.engines.torch_order import TORCH
-from lib.record.breakdown import idle_of, time_parts
+from lib.record.figures.breakdown import idle_of, time_parts
 from lib.record.kinds import MEMORY_KINDS
 
 from . import facts

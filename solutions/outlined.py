@@ -6,7 +6,7 @@ from typing import Any
 
 from lib.course.outlines import BACKWARD, CELLS, FORWARD, IDLE, OTHER, TALK, Span
 from lib.record.events import MARKS, Event
-from lib.record.score import peak_event
+from lib.record.figures.score import peak_event
 from lib.record.table import OPERATIONS
 
 MOST = 800

@@ -372,8 +372,8 @@ print(report(priced))
 
 # %% tags=["figures"]
 from lib import Run
+from lib.record.figures.score import peak_event
 from lib.record.kinds import MEMORY_KINDS
-from lib.record.score import peak_event
 from lib.record.table import collective
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from drawing.figure import Figure
 from lib import Cost, Run, run, search
-from lib.record.breakdown import idle_of, time_parts
+from lib.record.figures.breakdown import idle_of, time_parts
 
 from .schedules import draw_strip
 

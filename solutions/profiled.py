@@ -10,7 +10,7 @@ from typing import Any
 
 from drawing import compare, draw
 from lib import Profile, Run, run, trace
-from lib.record.breakdown import idle_of, percents, time_parts
+from lib.record.figures.breakdown import idle_of, percents, time_parts
 
 SIZE = {"ranks": 4, "layers": 4, "batches": 8}
 """What was run there, with ``engine="processes", pace=0.02, profile="profile"``."""

@@ -21,7 +21,7 @@ from drawing.trace import Trace, trace_of
 from lib import Run
 from lib.course.outlines import TALK
 from lib.record.events import MARKS
-from lib.record.score import idle_share
+from lib.record.figures.score import idle_share
 
 from .outlined import letter_of
 

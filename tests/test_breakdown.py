@@ -19,9 +19,21 @@ from lib import Model, run
 from lib.basics.units import MS, TICKS, Unit
 from lib.course.specs import cost_named, puzzles
 from lib.grading.judge import judge
-from lib.record.breakdown import DRAIN, FILL, MEANING, TALK, TURN, WAITS, WORDS, idle_of, in_words, percents, time_parts
 from lib.record.events import Event
-from lib.record.score import idle_share
+from lib.record.figures.breakdown import (
+    DRAIN,
+    FILL,
+    MEANING,
+    TALK,
+    TURN,
+    WAITS,
+    WORDS,
+    idle_of,
+    in_words,
+    percents,
+    time_parts,
+)
+from lib.record.figures.score import idle_share
 from lib.record.table import OPERATIONS
 from lib.running.run import Run
 from tests.drawing_events import event, sharded_run, staged_run, texts, titles, trace

@@ -12,8 +12,8 @@ import pytest
 from drawing import play, theme
 from drawing.player import Player
 from lib import Model, Run, run
-from lib.record.chain import chain_of
 from lib.record.events import MARKS
+from lib.record.figures.chain import chain_of
 from tests.browser import BROKEN, PAGE, Browser, Scheme, keep
 from tests.drawing_events import chain, sharded_run, staged_run, trace
 from tests.failures import CASES, failed

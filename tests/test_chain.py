@@ -18,8 +18,8 @@ from lib.course.specs import cost_named, puzzles
 from lib.grading.submission import load
 from lib.machine.cost import TimeUnits
 from lib.machine.network import Network
-from lib.record.chain import Chain, chain_of, slack_of
 from lib.record.events import Event
+from lib.record.figures.chain import Chain, chain_of, slack_of
 from lib.running.run import Run
 from tests.corpus.honest import HONEST
 from tests.plain_programs import inputs_at_will, perform, program_of

@@ -15,8 +15,8 @@ from drawing.trace import trace_of, with_chain
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named
-from lib.record.chain import chain_of
 from lib.record.events import MARKS
+from lib.record.figures.chain import chain_of
 from tests.drawing_events import SVG, chain, event, parse, sharded_run, staged_run, texts, titles, trace
 from tests.programs import solutions, solved
 

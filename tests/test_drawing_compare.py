@@ -21,7 +21,7 @@ from drawing.trace import trace_of
 from lib import Model, PuzzleError, run
 from lib.basics.units import MS
 from lib.real.presets import A100_MEGATRON, GPT_175B
-from lib.record.breakdown import WAITS, WORDS
+from lib.record.figures.breakdown import WAITS, WORDS
 from lib.record.table import OPERATIONS
 from tests.drawing_events import (
     SVG,

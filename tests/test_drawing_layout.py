@@ -16,9 +16,9 @@ from drawing.layout import Layout, Place, rows_of, ticks, tracks_of
 from drawing.memory import steps_of
 from drawing.trace import trace_of
 from lib.record.events import MARKS, Event
+from lib.record.figures.waiting import idle_spans
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, in_stream, training
-from lib.record.waiting import idle_spans
 from tests import drawing_events
 from tests.drawing_events import chain, event, sharded_run, staged_run, trace
 

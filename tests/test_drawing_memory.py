@@ -20,9 +20,9 @@ from drawing.peak import held_at, moment
 from drawing.svg import body
 from drawing.trace import Trace, trace_of
 from lib import Cost, Model, RingCost, run
+from lib.record.figures.score import memory_parts, peak, peak_event
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.labels import Labels
-from lib.record.score import memory_parts, peak, peak_event
 from tests.drawing_events import SVG, event, parse, sharded_run, staged_run, texts, titles, trace
 from tests.plain_programs import inputs_at_will
 from tests.programs import solutions

@@ -18,8 +18,8 @@ from lib import Model, Run, run
 from lib.basics.units import MS
 from lib.course.specs import cost_named
 from lib.record.events import MARKS
+from lib.record.figures.waiting import Waiting, idle_spans
 from lib.record.table import stream_of
-from lib.record.waiting import Waiting, idle_spans
 from tests.drawing_events import (
     SVG,
     chain,

@@ -15,8 +15,8 @@ from lib.course.specs import cost_named, puzzles
 from lib.grading.fitting import fitting
 from lib.grading.judge import judge
 from lib.grading.slowness import efforts
-from lib.record.breakdown import time_parts
 from lib.record.events import Event
+from lib.record.figures.breakdown import time_parts
 from lib.running.effects import frozen
 from lib.running.few import Proved
 from tests.corpus.honest import HONEST

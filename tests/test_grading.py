@@ -379,7 +379,7 @@ def test_a_form_fells_a_verdict() -> None:
         (lib.machine.check, "check_finals", lambda *a: False),
         (lib.grading.judge, "check", lambda *a: None),
         (lib.machine.rank_state.RankState, "sample", lambda *a: ()),
-        (lib.record.score, "makespan", lambda *a: 0.0),
+        (lib.record.figures.score, "makespan", lambda *a: 0.0),
     ],
 )
 def test_a_changed_library_is_seen(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, value: Any) -> None:

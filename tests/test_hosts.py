@@ -16,8 +16,8 @@ from lib.course.sizes import show_size
 from lib.course.specs import puzzles
 from lib.grading import judge
 from lib.grading.commandline import add_machine, size_for
+from lib.record.figures.score import work
 from lib.record.labels import HOSTS
-from lib.record.score import work
 from lib.running.run import Run
 from tests.marks import needs_torch
 

@@ -12,7 +12,7 @@ from lib.course.specs import cost_named, puzzles
 from lib.grading.fitting import fitting
 from lib.grading.judge import judge
 from lib.machine.lives import Peak
-from lib.record.score import peak_event
+from lib.record.figures.score import peak_event
 from lib.running.noted import noted_by_few
 from tests.corpus.honest import HONEST
 from tests.corpus.mistakes import MISTAKES

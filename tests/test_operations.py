@@ -473,7 +473,10 @@ def test_a_model_has_no_other_verbs() -> None:
 
 def test_the_names_of_operations_stand_in_few_files() -> None:
     """Whoever lists operations reads the table: names are spelled where they live and where learners call them."""
-    rows = {f"lib/record/{name}.py" for name in ("training", "attention", "collectives")}
+    rules = (path.stem for path in (ROOT / "lib/record/rules").glob("*.py"))
+    rows = {
+        f"lib/record/{name}.py" for name in ("training", "attention", "collectives", *map("rules/{}".format, rules))
+    }
     homes = {*rows, "lib/learner/model.py", "drawing/theme.py"}
     spelled = {
         path.relative_to(ROOT).as_posix()

@@ -12,7 +12,7 @@ import pytest
 
 from drawing import Figure, beside_target, compare, draw, theme
 from drawing.gaps import ONLY_TALKS
-from lib.record.breakdown import TALK, WAITS
+from lib.record.figures.breakdown import TALK, WAITS
 from lib.record.kinds import MEMORY_KINDS
 from lib.record.table import OPERATIONS, in_stream, training
 from tests.drawing_events import SVG, parse, sharded_run, staged_run

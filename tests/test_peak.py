@@ -20,7 +20,7 @@ from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.holding import Excess, as_json, costs_memory, what_of
 from lib.grading.judge import check, with_peak
 from lib.machine.lives import Peak
-from lib.record.score import memory_parts, peak_event
+from lib.record.figures.score import memory_parts, peak_event
 from tests.corpus import HEAD, Program, changed, functions
 from tests.corpus.mistakes import MISTAKES
 from tests.programs import SOLUTIONS, solved

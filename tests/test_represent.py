@@ -13,7 +13,7 @@ from lib import Cost, Model, PuzzleError, Run, grade, run
 from lib.course.sizes import SIZES
 from lib.course.specs import Size, cost_named, puzzles
 from lib.real import A100_MEGATRON, Transformer, report
-from lib.record.score import idle_share
+from lib.record.figures.score import idle_share
 from lib.represent.symmetry import Derived, Unlike
 from lib.running.run import Timed
 from tests import slices

@@ -12,7 +12,7 @@ from lib.course.outlines import solution_chain
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading.judge import check
 from lib.grading.slowness import Slowness, chain_efforts, late_messages, word_of
-from lib.record.chain import MESSAGES, chain_of
+from lib.record.figures.chain import MESSAGES, chain_of
 from lib.record.table import SEND
 from tests.corpus import Program
 from tests.corpus.mistakes import MISTAKES

@@ -9,10 +9,10 @@ import pytest
 
 from lib import Cost, Model, run
 from lib.basics.units import Elements
-from lib.record.chain import chain_of, slack_of
 from lib.record.events import Event
+from lib.record.figures.chain import chain_of, slack_of
+from lib.record.figures.waiting import Waiting
 from lib.record.labels import Labels
-from lib.record.waiting import Waiting
 from tests.drawing_events import event
 from tests.programs import solutions
 

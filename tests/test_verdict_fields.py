@@ -20,8 +20,8 @@ from lib.grading.judge import judge
 from lib.grading.slowness import Slowness
 from lib.grading.sources import written_out
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
-from lib.record.chain import chain_of
-from lib.record.score import work
+from lib.record.figures.chain import chain_of
+from lib.record.figures.score import work
 from lib.recording.safe import pack_error
 from lib.recording.wire import Wire
 from lib.referee import shell

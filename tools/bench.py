@@ -44,12 +44,12 @@ from lib.machine.cost import Shape
 from lib.machine.fingerprints import trained_weights
 from lib.machine.simulator import LocalSimulator, new_simulator
 from lib.real import A100_MEGATRON, GPT_175B, report
-from lib.record.breakdown import time_parts
-from lib.record.chain import chain_of
 from lib.record.events import MARKS
-from lib.record.score import idle_share
-from lib.record.score import work as work_of
-from lib.record.waiting import Waiting
+from lib.record.figures.breakdown import time_parts
+from lib.record.figures.chain import chain_of
+from lib.record.figures.score import idle_share
+from lib.record.figures.score import work as work_of
+from lib.record.figures.waiting import Waiting
 from lib.recording.recorder import Recorder, recorder_for
 from lib.recording.replay import Replay
 from lib.referee.loaded import Submission

@@ -42,6 +42,11 @@ import pytest
 DECIDE = {
     "lib.record.labels": ("labels", "by_hand"),
     "lib.record.shards": ("labels", "by_hand"),
+    "lib.record.rules.operands": ("errors", "operations", "slices"),
+    "lib.record.rules.whence": ("errors", "fixes"),
+    "lib.record.rules.passes": ("errors", "operations", "slices"),
+    "lib.record.rules.incomplete": ("errors", "fixes_sums"),
+    "lib.record.rules.updates": ("errors", "operations", "slices"),
     "lib.record.training": ("operations", "slices"),
     "lib.record.collectives": ("values", "drawing_primitives"),
     "lib.record.causal": ("slices", "values"),

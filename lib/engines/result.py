@@ -8,7 +8,7 @@ from typing import Any
 from ..basics.units import MS
 from ..machine.outcome import Outcome
 from ..record.events import MARKS
-from ..record.score import makespan
+from ..record.figures.score import makespan
 from ..record.table import OPERATIONS, RECEIVE
 from ..running.run import Run
 from .agreement import Agreement

@@ -22,12 +22,12 @@ from ..machine.advice.rounds import first_round, round_in_words, rounds_of
 from ..machine.check import TRAINED, WRONG_VALUE, check_finals
 from ..machine.outcome import Outcome
 from ..record.attention import PROJECT
-from ..record.breakdown import idle_of, time_parts
-from ..record.chain import chain_of
 from ..record.collectives import ALLGATHER
 from ..record.events import MARKS, Event
+from ..record.figures.breakdown import idle_of, time_parts
+from ..record.figures.chain import chain_of
+from ..record.figures.score import memory_parts, peak_event
 from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
-from ..record.score import memory_parts, peak_event
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off

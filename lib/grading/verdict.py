@@ -11,7 +11,7 @@ from ..basics.errors import NOWHERE, Place, PuzzleError
 from ..basics.units import Elements
 from ..course.bounds import bounds_of
 from ..course.specs import Puzzle, opened_by
-from ..record.breakdown import in_words, waits_of
+from ..record.figures.breakdown import in_words, waits_of
 from ..recording.safe import TEXTS, shown, shown_place
 from .points import score_of
 
@@ -84,6 +84,7 @@ class Verdict:
     failed_at: str = ""  # the other size at which it was wrong
     too: str = ""  # "slow" or "large": what it was too much of there, where it was right but for that
     error: Mistake | None = None  # the parts of the error in the message, if there is one
+    one_change: str = ""  # the change of one place with which it is right, found by trying, in a notebook
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large
@@ -124,14 +125,14 @@ class Verdict:
     def facts(self) -> list[tuple[str, str]]:
         """Return everything but status and message, as pairs of a name and a text."""
         target, star = self.puzzle.target, self.puzzle.star
-        facts: list[tuple[str, str]] = []
+        facts = [("one change", self.one_change)] * bool(self.one_change)
         if self.time is not None and self.memory is not None:
             wanted = [("target", target), *([("star", star)] if star else [])]
             shown = [(name, *self.puzzle.brief(one["time"], one["memory"])) for name, one in wanted]
             ticks = ", ".join(f"{name} {one}" for name, one, _ in shown)
             sizes = ", ".join(f"{name} {one}" for name, _, one in shown)
             time, memory = self.puzzle.describe(self.time, self.memory)
-            facts = [("time", f"{time} ({ticks})")]
+            facts.append(("time", f"{time} ({ticks})"))
             if bound := bounds_of(self.puzzle):
                 facts.append(("bound", bound.in_words()))
             facts.append(("peak memory", f"{memory} ({sizes})"))
@@ -187,6 +188,7 @@ class Verdict:
             "star": puzzle.star, "starred": self.starred, "frontier": frontier, "bound": bound and bound.as_json(),
             "idle": self.idle, "parts": {part: float(share) for part, share in self.parts.items()},
             "held_at": list(self.held_at), "failed_at": self.failed_at,
+            "one_change": self.one_change,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
             "peak": [*self.peak],
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),

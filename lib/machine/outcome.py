@@ -8,10 +8,10 @@ from textwrap import fill
 from ..basics.collector import collector_off
 from ..basics.errors import PuzzleError, witnessed
 from ..basics.units import ELEMENTS, TICKS, Elements, SizeUnit, Unit
-from ..record.breakdown import in_words, time_parts
 from ..record.codes import grid, line_width
 from ..record.events import MARKS, Event
-from ..record.score import makespan, peak
+from ..record.figures.breakdown import in_words, time_parts
+from ..record.figures.score import makespan, peak
 from ..record.table import makes_weight_grads
 from ..record.training import BESIDE
 from .check import BRIEFLY, TRAINED, check_finals

@@ -39,9 +39,10 @@ from ..record.labels import (
     within,
 )
 from ..record.operations import Computation, Value, Values
+from ..record.rules.incomplete import not_in_place
 from ..record.shards import NONE, Cuts
 from ..record.table import OPERATIONS, RECEIVE, SEND, stream_of, sums, work_on_layers
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS, not_in_place
+from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS
 from .cost import Cost, TimeUnits
 from .fingerprints import Fingerprints
 from .interface import FinalState, Piece, Token, make_piece

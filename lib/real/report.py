@@ -9,11 +9,11 @@ from ..basics.errors import PuzzleError
 from ..basics.units import show_bytes
 from ..machine.check import TRAINED
 from ..machine.outcome import Outcome
-from ..record.breakdown import TALK, idle_of, name_of, time_parts
 from ..record.events import Event
+from ..record.figures.breakdown import TALK, idle_of, name_of, time_parts
+from ..record.figures.score import part_of_time, peak_event, spans_boxes
 from ..record.kinds import MEMORY_KINDS
 from ..record.operations import Computation
-from ..record.score import part_of_time, peak_event, spans_boxes
 from ..record.table import OPERATIONS, RECEIVE, collective
 from ..record.training import BACKWARD, FORWARD, LOSS, UPDATE
 from .changes import changes

@@ -16,7 +16,9 @@ from .causal import NOTHING, Slices, both, in_both, missing, seeing, seen, share
 from .kinds import KINDS
 from .labels import GATHERED, NO_EXTRA, RING, ExtraLabels, Labels, of_batches, within
 from .operations import Computation, More, Rank, Value, Values
-from .training import BACKWARD, FORWARD, named_right, weight_fits, whence
+from .rules.operands import named_right, weight_fits
+from .rules.whence import whence
+from .training import BACKWARD, FORWARD
 
 MEETS = {
     "Attended": ("attended to", "att = model.attend(layer, att, kv)"),

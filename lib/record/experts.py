@@ -30,8 +30,9 @@ from .labels import (
     within,
 )
 from .operations import Carrier, Collective, Computation, More, Part, Rank, Value, Values
+from .rules.operands import named_right, weight_fits
 from .shards import NONE, coarsest, refined, show_part
-from .training import BACKWARD, FORWARD, named_right, weight_fits
+from .training import BACKWARD, FORWARD
 
 OUTWARD = {"Activation": "Tokens", "ActivationGrad": "TokensGrad"}
 HOMEWARD = {tokens: kind for kind, tokens in OUTWARD.items()}

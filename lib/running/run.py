@@ -17,7 +17,7 @@ from ..machine.check import TRAINED
 from ..machine.cost import Cost, Shape
 from ..machine.lives import WatchedSimulator
 from ..machine.simulator import new_simulator
-from ..record.score import peak_event
+from ..record.figures.score import peak_event
 from .execution import name_of
 from .few import Timed, proved, time_few, timed
 from .limits import TIMEOUT, collector_off, limit

@@ -13,7 +13,7 @@ from ..basics.columns import in_columns
 from ..basics.errors import PuzzleError
 from ..basics.units import Elements
 from ..machine.cost import Cost
-from ..record.score import idle_share
+from ..record.figures.score import idle_share
 from ..schedules.moves import look
 from ..schedules.program import AWAITED, Schedule, schedule
 from ..schedules.sent import written

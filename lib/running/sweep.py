@@ -19,7 +19,7 @@ from ..basics.errors import COLUMNS, PuzzleError
 from ..basics.units import TICKS, Elements
 from ..machine.check import TRAINED
 from ..machine.cost import Cost
-from ..record.score import idle_share
+from ..record.figures.score import idle_share
 from .execution import name_of
 from .run import check_function, run
 

@@ -15,7 +15,7 @@ from ..machine.failure import Failure, Wait
 from ..machine.outcome import Outcome
 from ..real.prices import Mfu, RealCost
 from ..record.events import END, Event
-from ..record.score import makespan
+from ..record.figures.score import makespan
 from ..represent.symmetry import Symmetry
 from ..schedules.written import written
 from .execution import execute, left_over, name_of

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 from ...basics.errors import Place, PuzzleError, show_call, show_set
 from ...record.events import END, Event
-from ...record.score import makespan, peak
+from ...record.figures.score import makespan, peak
 from ...running.execution import cause
 from ...running.run import Run, explain
 from .recording import Plan

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
 
-from ...record.chain import ROUNDED, Chain, Link, word_of
 from ...record.events import MARKS, Event
-from ...record.waiting import NEARLY, Gap, Waiting, idle_spans
+from ...record.figures.chain import ROUNDED, Chain, Link, word_of
+from ...record.figures.waiting import NEARLY, Gap, Waiting, idle_spans
 
 BETWEEN = "between operations"
 """What is called so in a chain: time in which its rank does nothing that was recorded."""

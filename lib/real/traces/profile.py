@@ -9,10 +9,10 @@ from ...basics.columns import in_columns
 from ...basics.errors import NOWHERE, PuzzleError, numbered
 from ...basics.units import BYTES, MS
 from ...machine.failure import Failure, Wait
-from ...record.breakdown import in_words, time_parts
-from ...record.chain import Chain
 from ...record.events import Event
-from ...record.score import makespan
+from ...record.figures.breakdown import in_words, time_parts
+from ...record.figures.chain import Chain
+from ...record.figures.score import makespan
 from ...record.table import row_of
 from ...record.training import FORWARD
 from .calls import Call, Rank
@@ -141,7 +141,7 @@ class Profile:
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
-        """The time of all ranks by parts: shares (0 to 1) that add up to 1 (see ``lib.record.breakdown``)."""
+        """The time of all ranks by parts: shares (0 to 1) that add up to 1 (see ``lib.record.figures.breakdown``)."""
         return {part: float(share) for part, share in time_parts(self.events, self.ranks, self.time).items()}
 
     @cached_property

@@ -26,10 +26,10 @@ from graphlib import TopologicalSorter
 from math import fsum
 from typing import NamedTuple
 
-from ..basics.errors import PuzzleError
-from ..basics.units import TICKS, Unit, show_ticks
-from .events import MARKS, Event
-from .table import RECEIVE, SEND, row_of
+from ...basics.errors import PuzzleError
+from ...basics.units import TICKS, Unit, show_ticks
+from ..events import MARKS, Event
+from ..table import RECEIVE, SEND, row_of
 
 MESSAGES = "messages"
 ROUNDED = 9

@@ -13,9 +13,9 @@ from functools import cached_property
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+from ..events import MARKS, Event
+from ..table import RECEIVE
 from .chain import Tier, one_tier
-from .events import MARKS, Event
-from .table import RECEIVE
 
 NEARLY = 1e-9
 """Times nearer to each other than this are one, in ticks or ms."""

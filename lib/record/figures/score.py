@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from ..basics.units import Elements
-from .events import Event
-from .kinds import MEMORY_KINDS
-from .table import OPERATIONS, RECEIVE
+from ...basics.units import Elements
+from ..events import Event
+from ..kinds import MEMORY_KINDS
+from ..table import OPERATIONS, RECEIVE
 
 Work = Mapping[tuple[str, bool], Mapping[int, int]]
 """How often each rank did something, by its verb and whether it went from node to node."""

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from .events import Event
+from ..events import Event
+from ..table import OPERATIONS, TRACED, in_stream, row_of
 from .score import makespan
-from .table import OPERATIONS, TRACED, in_stream, row_of
 
 TALK, FILL, TURN, DRAIN = "communication", "fill", "turn", "drain"
 WAITS = (FILL, TURN, DRAIN)
