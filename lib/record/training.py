@@ -214,7 +214,7 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
     from_there = f"src={came[0]})" in wanted
     its_own = came[0] == rank.elsewhere(labels.layer, labels.batches)
     if from_there and (instead := rank.sent_instead(came[0], kind, labels, layer)):
-        goes_on = f": layer {labels.layer} is its own, and goes on there without a message"
+        goes_on = f". What it has sent is read by layer {labels.layer} of its own, and stays there"
         return f"{instead}{goes_on}" if its_own else instead
     if its_own and kind == labels.kind == "ActivationGrad":
         fix = (
@@ -312,7 +312,7 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         own = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
 
         def loaded() -> str:
-            return own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own
+            return own if partial else _gathered_ahead(rank, weight, layer) or own
 
         plain = functools.partial(_not_loaded, rank, layer, loaded)
         dealt = {DEALT: lambda: rank.dealt_otherwise() or plain()}
@@ -347,6 +347,15 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         raise PuzzleError(problem, where=where, expected=expected, got=str(weight), fix=fix)
 
 
+def _of_last_stage(rank: Rank, inp: Labels) -> str:
+    """Return what a rank does in place of the loss with an output that it has sent on to the next stage, or nothing."""
+    if rank.sent_to("Activation", inp.layer, inp.batches) is None or not inp.batches:
+        return ""
+    there = rank.comes_from("ActivationGrad", inp.layer, inp.batches)
+    only = f"this is the input of layer {inp.layer}, and only a rank that runs the last layer calls model.loss"
+    return f"{only}; {there}, in place of the loss" if there else ""
+
+
 def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the input is the output of the last layer."""
     (inp,) = labels
@@ -369,7 +378,7 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         if inp.batches <= rank.has_run("loss", rank.layers):
             fix = f"model.loss has had the output of {numbered('micro-batch', inp.batches)} already, and this is the "
             fix += f"input of layer {inp.layer}: leave this call out"
-        which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
+        which: Fix = lambda: _of_last_stage(rank, inp) or rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more
     if (inp.total != 1 and not sliced) or inp.extra.of != 1:
@@ -625,10 +634,15 @@ def _not_loaded(rank: Rank, layer: int, otherwise: Callable[[], str]) -> str:
     return f"{has}: load the layers that it runs, model.load_weights({layer}, ...), or run those that it has loaded"
 
 
-def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
-    """Return how a rank gathers a weight, in place of one that it has gathered of another layer; or an empty text."""
+def _gathered_ahead(rank: Rank, weight: Labels, layer: int) -> str:
+    """Return how a rank gathers the weight of a layer, in place of one of another layer; or an empty text."""
+    gather = rank.whole_weight(layer)
     if not gather or not weight.is_whole() or not rank.has_gathered(weight):
         return gather
+    if rank.not_gathered_again(layer):
+        since = f"allgather(layer {layer}) has not been called here since forward({layer}, ...): {gather}"
+        one, other = f"the call that the turn of layer {layer} awaits", f"allgather(layer {weight.layer})"
+        return f"{since}. If it is called one turn ahead, let {one} be this one, and not {other}"
     ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
     ahead += ", which the next turn awaits"
     return f"{gather}; or {ahead}"
