@@ -835,7 +835,7 @@ async def wsdp(model: Model) -> Model:
             "the input is passed on",
             ("model.activations.pop(last + 1))\n\n", "model.activations[first])\n\n"),
         ),
-        ("on rank 0: await model.pass_to(1, model.activations[1])",),
+        ("await model.pass_to(1, ...) on rank 0, with what forward(0, ...) gave there",),
         ("in the order in which",),
     ),
     Row(

@@ -59,6 +59,46 @@ def sliced(name: str, *edits: tuple[str, str]) -> Program:
     return changed("sequence_parallel", name, *edits)
 
 
+RECEIVED = "        if layer == first and stage > 0:\n            model.activations[layer] = await model.receive(src=model.rank - 1)\n"
+GATHERED = "        weight = await model.allgather(model.weights[layer], layer)\n"
+IN_FULL = [("weight = await", "model.weights['full'] = await"), (", weight)", ", model.weights['full'])")]
+AFTER_GATHER = [(RECEIVED + GATHERED, GATHERED + RECEIVED), *IN_FULL]
+EACH_RECEIVES = (
+    "        if layer == first and stage > 0:\n            model.activations[layer] = await model.receive(src=model.rank - 1)",
+    "        if layer and first <= layer <= last:\n            model.activations[layer] = await model.receive(src=pipe * 4 + (stage - 1) % 4)",
+)
+EACH_SENDS = (
+    "if layer == last and stage < 3:\n                await model.pass_to(model.rank + 1,",
+    "if layer < model.LAYERS - 1:\n                await model.pass_to(pipe * 4 + (stage + 1) % 4,",
+)
+TOO_LONG = "has run layer {0} on micro-batch 0 itself, as its last layer, and this rank begins with it: one stage ends before the next begins, range(first, first + model.LAYERS // stages)"
+NO_LOSS = "only a rank that runs the last layer calls model.loss; layer {0} is on rank {1}, and gradients come from there: await model.receive(src={1}), in place of the loss"
+AWAITS = "let the call that the turn of layer {0} awaits be this one, and not allgather(layer {1})"
+AHEAD_FORWARD = [
+    (
+        "\n    for layer in range(model.LAYERS):\n        model.weights['full'] = await model.allgather(model.weights[layer], layer)\n",
+        "\n    call = model.allgather(model.weights[0], 0)\n    for layer in range(model.LAYERS):\n        model.weights['full'] = await call\n"
+        "        if layer < model.LAYERS - 1:\n            call = model.allgather(model.weights[layer + 1], layer + 1)\n",
+    ),
+]
+AHEAD_BACK = [
+    (
+        "    for layer in reversed(range(model.LAYERS)):\n",
+        "    call = model.allgather(model.weights[model.LAYERS - 1], model.LAYERS - 1)\n    for layer in reversed(range(model.LAYERS)):\n",
+    ),
+    (
+        GATHERED + "        if first <= layer <= last:\n            grad",
+        "        if layer < model.LAYERS - 1:\n            weight = await call\n            if layer:\n                call = model.allgather(model.weights[layer - 1], layer - 1)\n        if first <= layer <= last:\n            grad",
+    ),
+    *IN_FULL,
+]
+KEPT = [
+    (GATHERED + "        grad,", "        grad,"),
+    ("weight = await", "model.weights['now'] = await"),
+    (", weight)", ", model.weights['now'])"),
+]
+
+
 ROWS = [
     # A condition that is true for one layer of a stage only.
     Row(wrong("pipeline_fsdp", "forwards of one layer", below("layer == stage", FORWARDS)), ("`layer == stage` above model.forward is", *ONE_LAYER), (FAKE,)),
@@ -115,6 +155,17 @@ ROWS = [
     Row(changed("lora", "one adapter for all layers", ("model.load_adapter(layer)", "model.load_adapter(0)")), ("Or does each turn of a loop load layer 0?",)),
     Row(own("as many stages as ranks", ("stages = model.RANKS // model.BATCHES", "stages, deep = model.RANKS, model.LAYERS"), ("share = model.LAYERS // stages", "share = deep // stages")), ("deep // stages would be 0 here, 4 // 16",)),
     Row(own("backwards without that of the first layer", (OURS, OURS.replace("first <= layer", "first < layer"))), ("backward(3, ...) has to run first, on this rank",)),
+    # Stages of which one ends after the next has begun, what is sent in place of the result, and losses of other stages.
+    Row(wrong("pipeline_fsdp", "a layer too many, received after the gather", ("(stage + 1) * per - 1", "(stage + 1) * per"), *AFTER_GATHER), (TOO_LONG.format(1, 0),), ("goes on with layer",)),
+    Row(changed("gpipe", "a layer too many", ("(model.rank + 1) * share\n", "min((model.rank + 1) * share + 1, model.LAYERS)\n")), (TOO_LONG.format(2, 0),), ("goes on with layer",)),
+    Row(own("the input is sent", ("model.activations.pop(last + 1))\n\n", "model.activations[last])\n\n")), ("await model.pass_to(1, ...) on rank 0, with what forward(0, ...) gave there. What it has sent is read by layer 0 of its own",), ("model.activations[1]",)),
+    Row(changed("gpipe", "the input is sent", ("model.activations.pop((end, mb)))\n\n", "model.activations[end - 1, mb])\n\n")), ("await model.pass_to(1, ...) on rank 0, with what forward(1, ...) gave there",)),
+    Row(wrong("pipeline_fsdp", "the gradient of the output is sent", ("model.grad_activations.pop(layer + 1), weight", "model.grad_activations[layer + 1], weight"), ("model.grad_activations.pop(layer))", "model.grad_activations.pop(layer + 1))")), ("await model.pass_to(2, ...) on rank 3, with what backward(3, ...) gave there for the input",)),
+    Row(changed("gpipe", "a loss on each rank", ("model.activations.pop((end, mb)))\n\n", "model.activations[end, mb])\n\n"), ("        if is_last:\n            model.grad", "        if True:\n            model.grad")), (NO_LOSS.format(2, 1),), ("run every layer",)),
+    Row(wrong("pipeline_fsdp", "a loss on each rank", ("model.activations.pop(layer + 1))\n    if stage == 3:\n        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))", "model.activations[layer + 1])\n    model.grad_activations[last + 1] = model.loss(model.activations.pop(last + 1))")), (NO_LOSS.format(1, 1),), ("run every layer",)),
+    Row(wrong("pipeline_fsdp", "messages between layers of a stage, on a ring", *AFTER_GATHER, *AHEAD_FORWARD, EACH_RECEIVES, EACH_SENDS), ("rank 0, which has layer 1, waits for a message of rank 3 before that", "store what forward gives"), ("begin too late",)),
+    Row(wrong("pipeline_fsdp", "ahead from the wrong layer on", *AHEAD_BACK), (AWAITS.format(2, 3),)),
+    Row(wrong("wsdp", "backwards without a gather", *KEPT), (AWAITS.format(4, 5),)),
 ]  # fmt: skip
 
 

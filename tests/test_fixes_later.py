@@ -850,7 +850,7 @@ AT_REAL_SIZE = [
                 "thick = model.LAYERS // stages\n    mine = range(stage * thick, (stage + 1) * thick)",
             ),
         ),
-        ("layer 1 is its own, and goes on there without a message",),
+        ("What it has sent is read by layer 1 of its own, and stays there",),
     ),
 ]
 COSTS = [

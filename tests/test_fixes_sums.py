@@ -9,12 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from lib import Model, PuzzleError, grade, run
+from lib.grading.holding import unread_in_words
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_cards import BY_COUNT
+from tests.test_fixes_conditions import AHEAD_BACK
 from tests.test_fixes_later import check_words
+from tests.test_fixes_readers import wrong
 
 COUNTED = BY_COUNT.replace("if layer not in model.grad_weights else", "if mb == 0 else")
 COUNTED = COUNTED.replace("for layer in range(r, model.LAYERS, p):", "for layer in list(model.weights):")
@@ -236,6 +239,126 @@ def test_words_on_sums_lead_to_the_fix(row: Row) -> None:
     check_words(row)
 
 
+ONLY_THERE = "only rank 0 calls model.get_activation: is a condition above that call true there alone?"
+LOOP_ENDS = "Does the loop over the layers end too soon? range ends before its second number"
+NOT_ADDED = (
+    "backward({0}, ...) gave a partial sum of it, which {1}. Is a condition above that call false for layer {0}?"
+)
+NOT_AS_OTHERS = "has gone into no model.{}, as those of layers 2-7 have: await model.{}(..., 0) adds it up"
+GO_ON = "this is only one of the partial sums that {0}(layer {1}) adds up: go on with the sum, which that call gives, total = await model.{0}(..., {1})"
+GATHERED_TOO = "the weight of layer {0} was gathered, and here weights stay where they are: leave that gather out, {1}({0}, ..., model.weights[{0}], partial=True)"
+NO_INPUT = ("    model.activations[0] = model.get", "    if not model.rank:\n        model.activations[0] = model.get")
+WHOLE_FORWARD = (
+    "        part = model.forward(k, x, model.weights[k], partial=True)",
+    "        A['x'] = x\n        w = await model.allgather(model.weights[k], k)\n        part = model.forward(k, A.pop('x'), w)",
+)
+WHOLE_BACKWARD = (
+    "        model.grad_weights[layer], grad = model.backward(\n            layer, inp, grad_out, model.weights[layer], partial=True",
+    "        model.activations['i'], model.grad_activations['g'] = inp, grad_out\n        w = await model.allgather(model.weights[layer], layer)\n        model.grad_weights[layer], grad = model.backward(\n            layer, model.activations.pop('i'), model.grad_activations.pop('g'), w",
+)
+PARTIAL = [
+    Row(changed("sequence_parallel", "only one rank takes the input", NO_INPUT), (ONLY_THERE,)),
+    Row(changed("ddp", "only one rank takes an input", NO_INPUT), (ONLY_THERE,)),
+    Row(changed("pipeline_fsdp", "each stage begins with the first input", ("        elif layer == first:\n            model.activations[first] = await model.receive(src=model.rank - 1)\n", ""), ("layer, model.activations[layer], weight", "layer, model.activations[0], weight")), ("nothing is stored in activations under 0",), ("true there alone",)),
+    Row(changed("tensor_parallel", "the forwards end too soon", ("range(model.LAYERS):\n        inp", "range(model.LAYERS - 1):\n        inp")), (LOOP_ENDS,), ("in each turn",)),
+    Row(edited("sequence_parallel", "the forwards end too soon", SLICED, ("for k in range(L):\n        x", "for k in range(L - 1):\n        x")), (LOOP_ENDS,), ("in each turn",)),
+    Row(changed("sequence_parallel", "the sum of layer 1 is left out", ("if layer > 0", "if layer > 1")), (NOT_ADDED.format(1, NOT_AS_OTHERS.format("scatterreduce", "scatterreduce")),), ("grad, model",)),
+    Row(changed("tensor_parallel", "the sum of layer 1 is left out", ("if layer > 0", "if layer > 1")), (NOT_ADDED.format(1, NOT_AS_OTHERS.format("allreduce", "allreduce")),), ("grad, model",)),
+    Row(edited("sequence_parallel", "the sum of the last layer is left out", SLICED, ("        if k:\n", "        if 0 < k < L - 1:\n")), (NOT_ADDED.format(7, "no call has added up over the ranks, as what forward gave was"),), ("grad, model",)),
+    Row(edited("sequence_parallel", "the sum is dropped", SLICED, ("A[k + 1] = await model.scatterreduce(part, k + 1)", "await model.scatterreduce(part, k + 1)\n        A[k + 1] = part")), (GO_ON.format("scatterreduce", 1),), ("leave pop",)),
+    Row(changed("sequence_parallel", "the sum is dropped, and a partial sum gathered", ("grad = await model.scatterreduce(grad, layer - 1)", "await model.scatterreduce(grad, layer - 1)")), (GO_ON.format("scatterreduce", 6),), ("leave pop",)),
+    Row(changed("tensor_parallel", "the sum is dropped", ("model.activations[layer + 1] = await model.allreduce(out, layer + 1)", "await model.allreduce(out, layer + 1)\n        model.activations[layer + 1] = out")), (GO_ON.format("allreduce", 1),), ("as soon as it is made",)),
+    Row(edited("sequence_parallel", "whole weights forward", SLICED, WHOLE_FORWARD), (GATHERED_TOO.format(0, "forward"),), ("cut it",)),
+    Row(changed("tensor_parallel", "whole weights back", WHOLE_BACKWARD), (GATHERED_TOO.format(7, "backward"),), ("as it is",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", PARTIAL, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_partial_sums_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+EARLY_UPDATE = (
+    "        model.weights[layer], model.opt_states[layer] = model.update",
+    "        pass\n    for layer in reversed(range(model.LAYERS)):\n        model.weights[layer], model.opt_states[layer] = model.update",
+)
+WHOLE_OUTPUTS = """
+async def sequence_parallel(model: Model) -> Model:
+    L, r, R = model.LAYERS, model.rank, model.RANKS
+    A, G = model.activations, model.grad_activations
+    for k in range(L):
+        model.weights[k], model.opt_states[k] = model.load_weights(k, r, R)
+    A["x"] = model.get_activation([0])
+    A[0] = A["x"].shard(r, R)
+    for k in range(L):
+        A["x"] = await model.allreduce(model.forward(k, A.pop("x"), model.weights[k], partial=True), k + 1)
+        if k < L - 1:
+            A[k + 1] = A["x"].shard(r, R)
+    G[L] = model.loss(A.pop("x"))
+    for k in range(L - 1, -1, -1):
+        x = await model.allgather(A.pop(k), k)
+        model.grad_weights[k], dx = model.backward(k, x, G.pop(k + 1), model.weights[k], partial=True)
+        total = model.allreduce(dx, k - 1) if k else None
+        model.weights[k], model.opt_states[k] = model.update(k, model.grad_weights.pop(k), model.weights[k], model.opt_states[k])
+        model.set_final_weight(k, model.weights[k])
+        if k:
+            G[k] = await total
+    return model
+"""
+"""Puzzle 18 with all-reduces, during which a rank updates."""
+LAST_WHOLE = [
+    (
+        "    for k in range(L):\n        A[",
+        "    for k in range(L):\n        if k == L - 1:\n            A[k] = A['x']\n        A[",
+    ),
+    ("if k < L - 1:", "if k < L - 2:"),
+    ("x = await model.allgather(A.pop(k), k)", "x = await model.allgather(A.pop(k), k) if k < L - 1 else A.pop(k)"),
+]
+LOWEST_AHEAD = [
+    ("        x = await model", "        x = A.pop('ahead') if 'ahead' in A else await model"),
+    (
+        "        model.grad_weights[k], dx",
+        "        A['x'] = x\n        call = model.allgather(A[0], 0) if k == 1 else None\n        model.grad_weights[k], dx",
+    ),
+    ("(k, x, G.pop", "(k, A.pop('x'), G.pop"),
+    (
+        "        total =",
+        "        if call:\n            G['part'] = dx\n            A['ahead'] = await call\n            del A[0]\n            dx = G.pop('part')\n        total =",
+    ),
+]
+RIGHT = [
+    ("LAYERS - 1], model.LAYERS - 1)", "LAYERS - 2], model.LAYERS - 2)"),
+    ("pop(layer + 1), model.weights['full'])", "pop(layer + 1), model.weights.pop('full'))"),
+    ("grad = model.fake_grad", "del model.weights['full']\n            grad = model.fake_grad"),
+]
+TWICE_FORWARD = (
+    "        if first <= layer <= last:\n            model.act",
+    "        if layer == 2:\n            model.weights['full'] = await model.allgather(model.weights[layer], layer)\n        if first <= layer <= last:\n            model.act",
+)
+TWICE_BACK = (
+    "            model.weights['full'] = await call\n",
+    "            model.weights['full'] = await call\n            if layer == 1:\n                model.weights['full'] = await model.allgather(model.weights[layer], layer)\n",
+)
+TO_THE_STAR = [
+    (changed("sequence_parallel", "updates at the end", EARLY_UPDATE), "8 updates (4 ticks) are on the longest chain"),
+    (edited("sequence_parallel", "updates at the end", SLICED, ("        model.weights[k], model.opt_states[k] = model.update", "    for k in range(L):\n        model.weights[k], model.opt_states[k] = model.update")), "8 updates (4 ticks) are on the longest chain"),
+    (edited("sequence_parallel", "whole outputs, and an update meanwhile", WHOLE_OUTPUTS), "the backward of that layer is the first, so keep its input whole until then"),
+    (edited("sequence_parallel", "whole outputs, and an update meanwhile", WHOLE_OUTPUTS), "no call is on its way during backward(layer 1), which does not need what allgather(layer 0) brings: start that before it"),
+    (edited("sequence_parallel", "the last input stays whole", WHOLE_OUTPUTS, *LAST_WHOLE), "no call is on its way during backward(layer 1), which does not need what allgather(layer 0) brings: start that before it"),
+    (edited("sequence_parallel", "the lowest input is gathered ahead", WHOLE_OUTPUTS, *LAST_WHOLE, *LOWEST_AHEAD), "no call is on its way during backward(layer 2), which does not need what allgather(layer 1) brings"),
+    (wrong("pipeline_fsdp", "gathered twice", *AHEAD_BACK, *RIGHT, TWICE_FORWARD), "8 all-gathers, the star has 7: allgather of layer 2 is called twice with nothing computed with the layer in between (line "),
+    (wrong("pipeline_fsdp", "gathered twice, for the backward", *AHEAD_BACK, *RIGHT, TWICE_BACK), "8 all-gathers, the star has 7: allgather of layer 1 is called twice with nothing computed with the layer in between (line "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "program, words", TO_THE_STAR, ids=[f"{one.name} {at}" for at, (one, _) in enumerate(TO_THE_STAR)]
+)
+def test_what_is_slow_beside_the_star_leads_to_it(program: Program, words: str) -> None:
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert verdict.right and words in verdict.costs_time, verdict.costs_time
+
+
 AHEAD = edited("sequence_parallel", "the next input is gathered before the backward", SLICED,
     ("    for k in range(L - 1, -1, -1):\n        x = await model.allgather(A.pop(k), k)\n", "    call = model.allgather(A.pop(L - 1), L - 1)\n    for k in range(L - 1, -1, -1):\n        A['x'] = await call\n        if k:\n            call = model.allgather(A.pop(k - 1), k - 1)\n"),
     ("(k, x, G.pop", "(k, A.pop('x'), G.pop"), ("            G[k] = await", "            total ="),
@@ -337,6 +460,26 @@ def test_what_a_call_on_its_way_reads_is_not_called_useless() -> None:
     )  # fmt: skip
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     assert verdict.right and verdict.costs_memory and "that nothing reads again" not in verdict.costs_memory
+
+
+@pytest.mark.parametrize(
+    ("edit", "read"),
+    [
+        (("model.loss(model.activations.pop(model.LAYERS))", "model.loss(model.activations[model.LAYERS])"), "It was read last by loss"),
+        (("model.activations.pop(layer), model", "model.activations[layer], model"), "read last by backward(layer "),
+    ],
+)  # fmt: skip
+def test_what_nothing_reads_again_is_told_with_the_line_that_read_it_last(edit: tuple[str, str], read: str) -> None:
+    program = changed("ddp", "kept", edit)
+    outcome = run(function(program), ranks=4, layers=4, batches=4, peak=True)  # type: ignore[arg-type]
+    said = unread_in_words(outcome)
+    assert f"{read}" in said and said.endswith(")") and " (line " in said, said
+
+
+def test_what_is_held_besides_is_told_with_its_line() -> None:
+    program = edited("sequence_parallel", "the last slice stays", AHEAD.source, ("A.pop(L)", "A[L]"))
+    verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    assert "It was read last by allgather(layer 8) (line " in verdict.costs_memory, verdict.costs_memory
 
 
 def test_a_gradient_that_nobody_receives_names_the_backward_that_reads_it() -> None:

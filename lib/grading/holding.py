@@ -128,7 +128,20 @@ def unread_in_words(outcome: Outcome) -> str:
         line = next((f" ({line})" for held in useless if (line := _line(peak, held.made))), "")
         return f"a message brings {groups} that nothing reads{line}: leave out that send, and that receive"
     unread = [held for held in peak.held if is_unread(held, peak)] if peak is not None else []
-    return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}" if unread else ""
+    if peak is None or not unread:
+        return ""
+    return f"it holds {_unread(unread)}{_kept_gathered(outcome, unread)}{_last_read(unread, peak, outcome.events)}"
+
+
+def _last_read(unread: Sequence[Held], peak: Peak, events: Sequence[Event]) -> str:
+    """Return, as a sentence of its own, which operation has read last the first of what is ``unread``, and its line; or
+    an empty text."""
+    own = [event for event in events if event.rank == peak.rank]
+    for held in unread:
+        if held.last is not None and (line := _line(peak, held.last)):
+            which = "It" if len(unread) == 1 else "One"
+            return f". {which} was read last by {show_call(own[held.last].kind, own[held.last].layer)} ({line})"
+    return ""
 
 
 def _never_read(held: Held) -> bool:
@@ -369,7 +382,8 @@ class Excess:
         """Return a sentence on what is held besides although nothing reads it again."""
         if not self.unread:
             return ""
-        return f"it also holds {_unread(self.unread)}."
+        read = _last_read(self.unread, self.peak, self.events)
+        return f"it also holds {_unread(self.unread).rstrip('.')}{read}."
 
     def _calls(self) -> str:
         """Return which calls are on their way at the peak."""

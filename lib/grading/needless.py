@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from ..basics.errors import numbered, show_call
 from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
+from ..record.collectives import ALLGATHER
 from ..record.events import Event
 from ..record.figures.waiting import NEARLY
 from ..record.kinds import KINDS
 from ..record.table import OPERATIONS, RECEIVE, SEND
-from ..record.training import UPDATE
+from ..record.training import FORWARD, UPDATE
 
 GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 """By what operation a rank makes what goes round a ring."""
@@ -212,6 +213,32 @@ def behind_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
             )
             return f"{said}awaits {first}, which comes behind it: start it after that, beside {beside}"
     return ""
+
+
+def inputs_in_words(ranks: Mapping[int, Sequence[Event]], on_chain: Sequence[Event]) -> str:
+    """Return which gather of an input for a backward stands on the longest chain, and could be on its way during the
+    backward before it, in which no other collective is; or an empty text. The lowest layer comes first: there, most
+    inputs have gone. ``ranks``: all events, by rank."""
+    gathers = [one for one in on_chain if (one.kind, one.tensor) == (ALLGATHER.kind, "Activation") and one.length]
+    for call in sorted(gathers, key=lambda one: (one.layer or 0, one.rank)):
+        own = ranks[call.rank]
+        before = [one for one in own if _goes_back(one) and one.length and one.end <= call.start + NEARLY]
+        if not before or before[-1].layer == call.layer:
+            continue
+        start, end = before[-1].start, before[-1].end
+        busy = any(one.stream == "collective" and is_beside(one, start, end) for one in own)
+        busy = busy or any(one.stream == "compute" and is_beside(one, call.start, call.end) for one in own)
+        ran = any(one.kind == FORWARD.kind and one.layer == call.layer and one.end <= start + NEARLY for one in own)
+        if ran and not busy:
+            what, does = show_call(call.kind, call.layer), show_call(before[-1].kind, before[-1].layer)
+            said = f"no call is on its way during {does}, which does not need what {what} brings: start that before it"
+            return f"{said}, and await it after it. Do so for as many of the lowest layers as memory allows"
+    return ""
+
+
+def is_beside(event: Event, start: float, end: float) -> bool:
+    """Return whether something takes place between two times, at least in part."""
+    return bool(event.length) and event.start < end - NEARLY and event.end > start + NEARLY
 
 
 def messages_in_words(

@@ -37,6 +37,8 @@ from .needless import (
     beside_in_words,
     by_rank,
     early_receive,
+    inputs_in_words,
+    is_beside,
     late_send,
     messages_in_words,
     needless_waits,
@@ -278,9 +280,11 @@ class Slowness:
                     compared = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
                     has_such = ours.times or kind == SEND.kind
                     once = self._sum_of_each(kind, own.times, ours.times)
-                    which = self._which(kind, first, own.times) if has_such and self.goal == "target" else ""
-                    home = self._home_again(first) if kind == SEND.kind else ""
                     kept = self._kept_from_forward(kind)
+                    which = self._made_in_vain(kind) or kept if self.goal == "star" else ""
+                    if not which and has_such and (self.goal == "target" or self._is_of_one_layer(kind)):
+                        which = self._which(kind, first, own.times)
+                    home = self._home_again(first) if kind == SEND.kind else ""
                     yield compared + (
                         once
                         or which
@@ -372,7 +376,28 @@ class Slowness:
             said += ": model.update takes this rank's pieces, of gradient, weight and state: leave these out"
         if kind == ALLGATHER.kind and [*more] == [("ActivationGrad", self.outcome.layers - 1)] and not left:
             said += ": model.loss gives each rank all of that gradient, so leave out its cut and its gather"
+        if kind == ALLGATHER.kind and [*more] == [("Activation", self.outcome.layers - 1)] and not left:
+            said += ": the backward of that layer is the first, so keep its input whole until then"
         return said
+
+    def _is_of_one_layer(self, kind: str) -> bool:
+        """Return whether all calls of a verb that the goal's program has less often are of one layer."""
+        known, done = solution_calls(self.puzzle, self.goal), calls_of(self.outcome.events)
+        return len([one for one, times in done.items() if one[0] == kind and times > known.get(one, 0)]) == 1
+
+    def _made_in_vain(self, kind: str) -> str:
+        """Return which calls of a verb ranks make twice, with nothing computed in between with their layer, and the
+        lines that make them, where these are few; or an empty text."""
+        layers, lines = set[int](), dict[str, None]()
+        for rank, own in by_rank(self.outcome.events).items() if kind in in_stream("collective") else ():
+            places = in_vain(own, [at for at, event in enumerate(own) if event.kind == kind and not event.layers])
+            layers |= {layer for at in places if (layer := own[at].layer) is not None}
+            lines |= dict.fromkeys(filter(None, self.lines_at(rank, places)))
+        if not layers or len(lines) > MOST_LINES:
+            return ""
+        at = f" ({'; '.join(lines)})" * bool(lines)
+        twice = f"{kind} of {numbered('layer', layers)} is called twice with nothing computed with the layer in between"
+        return f": {twice}{at}, so one of the two is enough"
 
     def _kept_from_forward(self, kind: str) -> str:
         """Return which weights the goal's program gathers once, and this one twice, where nothing else is gathered more
@@ -562,9 +587,21 @@ class Slowness:
         none = Effort(0, 0.0)
         excess = {word: own.ticks - self.their_chain.get(word, none).ticks for word, own in self.chain.items()}
         word = max(excess, key=lambda one: excess[one], default="")
+        if word in self.named:  # more of it is done, which has been said
+            aside = {word_of(kind): excess.get(word_of(kind), 0) for kind in ASIDE if self._is_alone(kind)}
+            word = max(aside, key=lambda one: aside[one], default="")
         if not word or excess[word] <= NEARLY or word in self.named:
-            return ""  # more of it is done, which has been said
+            return ""
         return self._on_chain(word)
+
+    def _is_alone(self, kind: str) -> bool:
+        """Return whether much of the longest chain is operations of a verb that run while their rank's links are
+        idle."""
+        ranks = by_rank(self.outcome.events)
+        mine = [one for one in self.events_on_chain if one.kind == kind]
+        calls = {rank: [one for one in own if one.stream == "collective"] for rank, own in ranks.items()}
+        alone = [one for one in mine if not any(is_beside(call, one.start, one.end) for call in calls[one.rank])]
+        return sum(one.length for one in alone) > MUCH * self.outcome.time
 
     def _mostly_waiting(self) -> str:
         """Return which communication the longest chain waits for, where that costs more than that there is more of it
@@ -646,6 +683,8 @@ class Slowness:
         if early := needless_in_words(needless, self.events_on_chain):
             return early
         if collectives > MUCH * self.outcome.time:
+            if kind == BACKWARD.kind and (gather := inputs_in_words(by_rank(self.outcome.events), self.in_order)):
+                return gather
             of_weights = [one.kind for one in self.outcome.events if one.tensor == "WeightGrad" and sums(one.kind)]
             such = f", as {of_weights[0]} of a gradient right after its backward" if of_weights else ""
             goes_on = "and go on with the next layer while it is on its way"

@@ -32,6 +32,7 @@ RULES: tuple[tuple[str, Ask], ...] = (
     (LATER, Rules._gradient_too_soon),
     (LATER, Rules._of_no_loss),
     (LATER, Rules._of_any_layer),
+    (LATER, Rules._input_elsewhere),
     (NOW, Rules._own_past),
     (LATER, Rules._elsewhere),
     (NOW, Rules._taken_out),

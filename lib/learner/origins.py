@@ -151,6 +151,15 @@ class Origins(dict[Hashable, Any]):
         batches = frozenset(one for one in more[:1] if type(one) is int)
         return (layer, batches) if type(layer) is int else None
 
+    def _input_elsewhere(self, sought: Sought) -> str:
+        """Where the input of layer 0 was never there: that other ranks alone have taken one."""
+        meant, simulator, rank = self._of_key(sought.key), self._simulator, self._rank
+        if self._name != "activations" or meant is None or meant[0] or simulator.has_run(rank, FORWARD.kind, 0):
+            return ""
+        only = "" if self._was_there(0, meant[1]) else simulator.input_elsewhere(rank)
+        key = self._first_key(*meant)
+        return only and f"model.{self._name}[{key}] = model.get_activation(...) comes before that, and {only}"
+
     def _own_past(self, sought: Sought) -> str:
         """Where a key tells a layer: what this rank's own log says of such a tensor, which is not stored."""
         meant, simulator, rank, name = self._of_key(sought.key), self._simulator, self._rank, self._name
@@ -373,7 +382,7 @@ class Origins(dict[Hashable, Any]):
         layer, batches, _, _, call, backward = made
         verb = self._simulator.met_by(self._rank, ACTIVATIONS[self._name], layer - backward)
         if not verb:
-            return ""
+            return self._simulator.not_summed(self._rank, layer) if backward else ""
         if (layer, *batches) not in self._gone and layer not in self._gone:
             own = f"model.{self._name}[{self._first_key(layer, batches)}] = ..."
             return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
@@ -639,6 +648,9 @@ class Origins(dict[Hashable, Any]):
         any micro-batch has gone through that; or an empty text."""
         if layer != self._rank.layers or self._simulator.has_run(self._rank, FORWARD.kind, layer - 1):
             return ""
+        if len(own := self._layers_run()) > 1 and own[-1] == layer - 2:
+            last = f"so its second number is one more than {layer - 1}, the last layer"
+            return f"{begins}Does the loop over the layers end too soon? range ends before its second number, {last}"
         once = f"model.loss comes once, after forward({layer - 1}, ...)"
         return f"{begins}{once}: is it in each turn of a loop over the layers?"
 

@@ -215,6 +215,13 @@ class Simulator(Protocol[R, T, C]):
     def met_by(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, the last collective to which the rank has brought a tensor of a kind and a layer."""
 
+    def not_summed(self, rank: R, layer: int) -> str:
+        """Return, for an error, that the partial sums of other backwards were added up, and not that of this layer's;
+        or an empty text."""
+
+    def input_elsewhere(self, rank: R) -> str:
+        """Return, for an error, which other ranks alone have called ``get_activation``, or an empty text."""
+
     def unawaited(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, that the rank has brought such a tensor to a collective, and has never awaited that."""
 

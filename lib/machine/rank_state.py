@@ -354,6 +354,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if what == "WeightGrad" and not tensor.labels.batches:
         fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
         return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"
+    if KINDS[what].by_batch and tensor.labels.of > 1 and sums(kind) and where.operation != kind:
+        gives = f"go on with the sum, which that call gives, total = await model.{kind}(..., {layer})"
+        return f"this is only one of the partial sums that {show_call(kind, layer)} adds up: {gives}"
     if (
         KINDS[what].by_batch
         and tensor.since < 0

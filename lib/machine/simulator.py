@@ -410,6 +410,8 @@ class LocalSimulator:
     dealt_otherwise = staticmethod(RankState.dealt_otherwise)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
+    not_summed = staticmethod(RankState.not_summed)
+    input_elsewhere = staticmethod(RankState.input_elsewhere)
     unawaited = staticmethod(RankState.unawaited)
     not_received = staticmethod(not_received)
     just_sent = staticmethod(RankState.just_sent)

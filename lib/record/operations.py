@@ -154,6 +154,9 @@ class Rank(Protocol):
     def sender(self, labels: Labels) -> tuple[int, int] | None:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
 
+    def sent_to(self, kind: str, layer: int, batches: frozenset[int]) -> int | None:
+        """Return the rank to which this one has sent such a tensor, if it has."""
+
     def comes_from(self, kind: str, layer: int, batches: frozenset[int] = ...) -> str:
         """Return from which other rank an activation of a layer, or its gradient, comes, and how to get it; an empty
         text where no other rank makes it."""
@@ -239,6 +242,9 @@ class Rank(Protocol):
 
     def whole_weight(self, layer: int) -> str:
         """Return how this rank gets all of the weight of a layer, where it has loaded a piece of it; or nothing."""
+
+    def not_gathered_again(self, layer: int) -> bool:
+        """Return whether this rank has run a layer, and has made no gather of that layer since."""
 
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""

@@ -10,7 +10,7 @@ from ...basics.errors import Fix, Place, PuzzleError, numbered, show_axis, show_
 from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.kinds import KINDS
-from ...record.labels import same_pieces
+from ...record.labels import Labels, same_pieces
 from ...record.table import sums
 from ...record.training import BACKWARD
 from ..in_flight import InFlight, Meeting
@@ -70,9 +70,26 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
     if brought[0].labels.kind == "ActivationGrad" and sums(meeting.row.kind) and brought[0].labels.total > 1:
         own_slice = "each rank goes on with the gradient of its own slice, which needs nothing of the others"
         error.fix_for = {**error.fix_for, PROJECT.kind: f"{own_slice}: leave this call out"}
+    if brought[0].rank is not None and (gathered := _of_gathered_weight(meeting, brought[0].rank, brought[0].labels)):
+        error.fix_for = {"weights_stay": gathered, **error.fix_for}
     if axis == SHARD:
         own = partial(_first_of, partial(_cut_along, meeting, layer, brought), otherwise)
         error.fix_for = {**error.fix_for, **dict.fromkeys(CUT_ALONG, own)}
+
+
+def _of_gathered_weight(meeting: Meeting, rank: RankState, labels: Labels) -> str:
+    """Return what to do about a sum of outputs, or of gradients of inputs, that are whole, as the rank has gathered the
+    weight of their layer; or an empty text."""
+    back = labels.kind == "ActivationGrad"
+    made, verb = (labels.layer + 1, "backward") if back else (labels.layer - 1, "forward")
+    if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.of != 1 or labels.total != 1:
+        return ""
+    if rank.met_by("Weight", made) != ALLGATHER.kind:
+        return ""
+    piece = f"{verb}({made}, ..., model.weights[{made}], partial=True) with this rank's piece gives a partial sum"
+    return (
+        f"the weight of layer {made} was gathered, and here weights stay where they are: leave that gather out, {piece}"
+    )
 
 
 def _still_to_sum(brought: Sequence[TensorState], layer: int) -> str:

@@ -333,7 +333,8 @@ def _both_ways(receives: Sequence[InFlight], waits: Mapping[int, InFlight]) -> s
                 ends = (
                     f". If the layers of rank {call.peer} end there, it sends that before this collective. If they go "
                 )
-                ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end"
+                ends += f"on, rank {rank} waits too soon: its own layers begin where those of rank {call.peer} end, "
+                ends += "and a stage has model.LAYERS // stages layers"
                 return waits_for + unsent[0] + (_left_for_another(other) or ends)
             last = call.rank.layers - 1
             if call.rank.has_run(FORWARD.kind, last) - call.rank.has_run(LOSS.kind, last + 1):

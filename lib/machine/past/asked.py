@@ -9,6 +9,7 @@ from ...basics.errors import show_axis, show_set
 from ...record.collectives import ALLGATHER, SCATTERREDUCE
 from ...record.labels import Labels, experts_of, same_pieces, within
 from ...record.table import sums
+from ...record.training import FORWARD
 from ..mesh import Axis
 from .sums_made import SumsMade
 
@@ -18,6 +19,11 @@ class Asked(SumsMade):
 
     __slots__ = ()
     ranks: MutableMapping[int, Asked]  # the ranks of the machine that are here
+
+    def not_gathered_again(self, layer: int) -> bool:
+        """Return whether this rank has run a layer, and has made no gather of that layer since."""
+        own = [one.kind for one in self.log if one.layer == layer and one.kind in (ALLGATHER.kind, FORWARD.kind)]
+        return own[-1:] == [FORWARD.kind]
 
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""

@@ -10,11 +10,13 @@ from ...basics.errors import numbered
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
 from ...record.shards import NONE
+from ...record.table import sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from ..mesh import Axis
 from .awaited import Unawaited
 from .work_done import WorkDone
 
+TAKES = "get_activation"
 EVERY_RANK = "Make it true on every rank, each at its own last micro-batch"
 """What to do about a condition above a sum."""
 
@@ -59,6 +61,32 @@ class SumsMade(WorkDone):
     def met_by(self, kind: str, layer: int) -> str:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, or nothing."""
         return self._past().met.get((kind, layer), "")
+
+    def not_summed(self, layer: int) -> str:
+        """Return that what the backward of a layer has given is a partial sum that this rank has not added up, where it
+        has added up others; or an empty text."""
+        done = [one for one in self.log if one.labels is not None and one.labels.of > 1 and sums(one.kind)]
+        added = {one.labels.layer + 1: one.kind for one in done if one.labels.kind == "ActivationGrad"}
+        if layer < 1 or not done or layer in added or self.met_by("Weight", layer):
+            return ""
+        gave = f"{BACKWARD.kind}({layer}, ...) gave a partial sum of it, which "
+        for verb in list(added.values())[:1]:
+            gave += f"has gone into no model.{verb}, as those of {numbered('layer', added)} have: "
+            gave += f"await model.{verb}(..., {layer - 1}) adds it up"
+        if not added:
+            gave += "no call has added up over the ranks, as what forward gave was"
+        only = f"Only what {BACKWARD.kind}(0, ...) gives needs no sum: if layer > 0"
+        return f"{gave}. Is a condition above that call false for layer {layer}? {only}"
+
+    def input_elsewhere(self) -> str:
+        """Return which other ranks alone have taken an input, where this one has taken none; or an empty text."""
+        of = {rank: [e.batches for e in one.log if e.kind == TAKES] for rank, one in sorted(self.ranks.items())}
+        took = [rank for rank, batches in of.items() if batches]
+        every = len(NONE.union(*[some for batches in of.values() for some in batches])) == self.batches
+        if not took or self.rank in took or not self.has_loaded(0) or (every and len(took) > 1):
+            return ""
+        only = f"only {numbered('rank', took)} call{'s' * (len(took) == 1)} model.get_activation"
+        return f"{only}: is a condition above that call true there alone? Each rank that runs layer 0 calls it"
 
     def unawaited(self, kind: str, layer: int) -> str:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has

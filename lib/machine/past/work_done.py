@@ -19,6 +19,16 @@ from ..mesh import Mesh
 from ..uneven import better_shares, fair_shares, shares_in_words
 from .own import Past, Step, Taken
 
+ENDS_BEFORE = (
+    "one stage ends before the next begins, range(first, first + model.LAYERS // stages), with first = stage * "
+    "(model.LAYERS // stages) and the last layer one below that end"
+)
+"""What to do about a layer that is the last of one stage and the first of the next."""
+ENDS_ONLY = (
+    "Only what the last layer of a stage gives is sent, and only the input of its first one is received: between them, "
+    "store what forward gives, and read it there"
+)
+"""What to do about messages between layers of one stage."""
 HALF = "half"
 """The axis of a mesh along which a pipeline that is filled from both ends has its two halves."""
 MOST_COUNTED = 8  # ranks of which errors say how many micro-batches each has
@@ -559,7 +569,11 @@ class WorkDone:
         layer that reads it, though both ranks have loaded them, or that its sender has run that layer itself; or an
         empty text."""
         if labels.layer == layer + 1 and labels.batches <= self.ranks[sender].has_run(FORWARD.kind, layer):
-            too = f"rank {sender} has run layer {layer} on {numbered('micro-batch', labels.batches)} itself. Is it for "
+            too = f"rank {sender} has run layer {layer} on {numbered('micro-batch', labels.batches)} itself"
+            its = self.ranks[sender].layers_run()
+            if max(its) == layer > min(its) and not self.layers_run():
+                return f"{too}, as its last layer, and this rank begins with it: {ENDS_BEFORE}"
+            too += ". Is it for "
             too += "this rank, too? Then both are on one stage, and messages go to another one: with several pipelines "
             too += "model.rank % stages is the stage, model.rank // stages the pipeline, and model.rank + 1 the next "
             return f"{too}stage. Else this rank goes on with layer {labels.layer}"
@@ -568,6 +582,11 @@ class WorkDone:
         own = all(self.has_loaded(one) and not self.has_run(FORWARD.kind, one) for one in left)
         if not left or ran or not own or self.rank != sender + 1:
             return ""
+        its = self.ranks[sender]
+        waits = next((one.peer for one in its.log if one.kind == RECEIVE.kind and one.labels is None), None)
+        if waits not in (None, self.rank) and labels.layer - 1 in its.layers_run():
+            more = f"rank {sender}, which has layer {labels.layer}, waits for a message of rank {waits} before that"
+            return f"no rank has run {numbered('layer', left)}: {more}. {ENDS_ONLY}"
         ends = f"does rank {sender} end too soon, or does this one begin too late? A stage has model.LAYERS // stages"
         return f"no rank has run {numbered('layer', left)}: {ends} layers"
 
@@ -696,6 +715,9 @@ class WorkDone:
         one, right = self.ranks[sender], layer - (kind == "ActivationGrad")
         if labels.kind != kind or one.sent_to(kind, right, labels.batches) is not None:
             return ""
-        store = KINDS[kind].store
-        call = f"await model.pass_to({self.rank}, model.{store}[{layer}])"
-        return f"rank {sender} has sent this in place of what is wanted; on rank {sender}: {call}"
+        back = kind == "ActivationGrad"
+        half = back and one.has_run(BACKWARD_INPUT.kind, layer)
+        verb = (BACKWARD_INPUT if half else BACKWARD if back else FORWARD).kind
+        gave = f"what {verb}({layer - (not back)}, ...) gave there" + " for the input" * back
+        call = f"await model.pass_to({self.rank}, ...) on rank {sender}, with {gave}"
+        return f"rank {sender} has sent this in place of what is wanted: {call}"

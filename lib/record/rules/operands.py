@@ -92,7 +92,7 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         own = f"what load_weights({layer}, ...) gives: model.weights[{layer}], where it is stored under its layer"
 
         def loaded() -> str:
-            return own if partial else _gathered_ahead(rank, weight, rank.whole_weight(layer)) or own
+            return own if partial else _gathered_ahead(rank, weight, layer) or own
 
         plain = functools.partial(_not_loaded, rank, layer, loaded)
         dealt = {DEALT: lambda: rank.dealt_otherwise() or plain()}
@@ -137,10 +137,15 @@ def _not_loaded(rank: Rank, layer: int, otherwise: Callable[[], str]) -> str:
     return f"{has}: load the layers that it runs, model.load_weights({layer}, ...), or run those that it has loaded"
 
 
-def _gathered_ahead(rank: Rank, weight: Labels, gather: str) -> str:
-    """Return how a rank gathers a weight, in place of one that it has gathered of another layer; or an empty text."""
+def _gathered_ahead(rank: Rank, weight: Labels, layer: int) -> str:
+    """Return how a rank gathers the weight of a layer, in place of one of another layer; or an empty text."""
+    gather = rank.whole_weight(layer)
     if not gather or not weight.is_whole() or not rank.has_gathered(weight):
         return gather
+    if rank.not_gathered_again(layer):
+        since = f"allgather(layer {layer}) has not been called here since forward({layer}, ...): {gather}"
+        one, other = f"the call that the turn of layer {layer} awaits", f"allgather(layer {weight.layer})"
+        return f"{since}. If it is called one turn ahead, let {one} be this one, and not {other}"
     ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
     ahead += ", which the next turn awaits"
     return f"{gather}; or {ahead}"

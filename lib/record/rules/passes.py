@@ -85,6 +85,9 @@ def _of_another_input(rank: Rank, where: Place, layer: int, inp: Labels, grad: L
     problem = f"the input is that of layer {inp.layer}"
     expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
     fix = f"keep what forward({layer}, ...) reads until then, stored under its layer: model.activations[{layer}]"
+    if inp.layer == layer + 1:
+        fix += f". This one is what forward({layer}, ...) gives: was it stored in the place of the input? Then give "
+        fix += "it a key of its own"
     error = PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
     error.sought = "Activation", layer, grad.batches if grad.layer == layer else inp.batches
     return error
@@ -173,11 +176,20 @@ def loss_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> N
         problem, expected = "the loss reads the output of the last layer", f"an Activation with layer={rank.layers}: "
         expected += f"what {_last_step(rank)}({rank.layers - 1}, ...) gives"
         where, fix = rank.place("loss", None, inp.batches), _where_the_output_is(rank, inp)
-        which: Fix = lambda: rank.left_out(inp.layer) or fix  # noqa: E731
+        which: Fix = lambda: _of_last_stage(rank, inp) or rank.left_out(inp.layer) or fix  # noqa: E731
         raise PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=which)
     sliced = bool(more) and "sliced" in more
     if (inp.total != 1 and not sliced) or inp.extra.of != 1:
         is_whole(rank, "input", rank.place("loss", None, inp.batches), inp)
+
+
+def _of_last_stage(rank: Rank, inp: Labels) -> str:
+    """Return what a rank does in place of the loss with an output that it has sent on to the next stage, or nothing."""
+    if rank.sent_to("Activation", inp.layer, inp.batches) is None or not inp.batches:
+        return ""
+    there = rank.comes_from("ActivationGrad", inp.layer, inp.batches)
+    only = f"this is the input of layer {inp.layer}, and only a rank that runs the last layer calls model.loss"
+    return f"{only}; {there}, in place of the loss" if there else ""
 
 
 def _last_step(rank: Rank) -> str:

@@ -89,7 +89,7 @@ def _sent_instead(stray: Stray) -> str:
     if not stray.should_be_its_senders():
         return ""
     instead = stray.rank.sent_instead(stray.sender, stray.kind, stray.labels, stray.layer)
-    goes_on = f": layer {stray.labels.layer} is its own, and goes on there without a message"
+    goes_on = f". What it has sent is read by layer {stray.labels.layer} of its own, and stays there"
     return f"{instead}{goes_on}" if instead and stray.is_its_senders() else instead
 
 
