@@ -89,6 +89,11 @@ def backward_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) 
         problem = f"the input is that of layer {inp.layer}"
         expected = f"the Activation that forward({layer}, ...) read (layer={layer})"
         fix = f"keep what forward({layer}, ...) reads until then, stored under its layer: model.activations[{layer}]"
+        if inp.layer == layer + 1:
+            fix += (
+                f". This one is what forward({layer}, ...) gives: was it stored in the place of the input? Then give "
+            )
+            fix += "it a key of its own"
         error = PuzzleError(problem, where=where, expected=expected, got=str(inp), fix=fix)
         error.sought = "Activation", layer, grad.batches if grad.layer == layer else inp.batches
         raise error

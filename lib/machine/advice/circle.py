@@ -316,7 +316,8 @@ class Circle:
                 has = f"rank {rank.rank} has the gradient of the loss of {numbered('micro-batch', ready)}"
                 begins = f"backward(layer {last}) takes it, and comes before the backward of every other layer"
                 order = f"{has}, and has not used it: {begins}, on each rank from its last layer down to its first"
-                return order + counted(rank)
+                first = f". It is the first backward of rank {rank.rank}: of a list of backwards, entry 0 comes then"
+                return order + counted(rank) + first * (not rank.backwards())
         return ""
 
     def _lost(self) -> str:

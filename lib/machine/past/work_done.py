@@ -60,6 +60,15 @@ def numbered_ranks(number: int) -> str:
     return "1 rank has" if number == 1 else f"{number} ranks have"
 
 
+def counted_turns(number: int) -> str:
+    """Return so many turns of a loop in words.
+
+    >>> counted_turns(1), counted_turns(2)
+    ('1 turn', '2 turns')
+    """
+    return f"{number} turn{'s' * (number != 1)}"
+
+
 def _follow_one_another(ranks: Sequence[int]) -> bool:
     return len(ranks) > 1 and [*ranks] == [*range(ranks[0], ranks[-1] + 1)]
 
@@ -298,13 +307,26 @@ class WorkDone:
         forwards, backwards = done.count(FORWARD.kind), done.count(BACKWARD.kind)
         by_turns = BACKWARD.kind in done and FORWARD.kind in done[done.index(BACKWARD.kind) :]
         left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
-        if not by_turns or forwards < len(self.layers_loaded()) * self.batches or not grad.batches <= left:
+        total = len(self.layers_loaded()) * self.batches
+        if not by_turns or not grad.batches <= left:
             return ""
-        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
         comes = (
             f"the gradient that comes now is for backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
         )
+        if forwards < total:
+            turns = done[done.index(BACKWARD.kind) - 1 :]
+            if turns != [FORWARD.kind, BACKWARD.kind] * backwards or not self.alone_on_its_layers():
+                return ""
+            so_far = f"this rank has done {forwards} of its {total} forwards, and one backward after each of the last "
+            so_far += f"{backwards}. Now a backward comes with no forward before it"
+            loop = "does the loop with a forward and a backward in each turn end too soon, by"
+            return f"{so_far}, and {comes}: {loop} {counted_turns(total - forwards)}?"
+        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
         return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
+
+    def alone_on_its_layers(self) -> bool:
+        """Return whether no other rank has loaded a layer that this one has, as far as is known."""
+        return all(one is self or not one.layers_loaded() & self.layers_loaded() for one in self.ranks.values())
 
     def has_tasks(self) -> bool:
         """Return whether several coroutines of this rank have called operations, or one waits while another asks."""
@@ -383,8 +405,11 @@ class WorkDone:
                 return ""
         for rank, own in loaded.items():
             if own != {*range(rank, self.layers, ranks)}:
-                mine = "mine = range(model.rank, model.LAYERS, model.RANKS), so that each stage sends to the next rank"
-                return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
+                mine = (
+                    "mine = range(model.rank, model.LAYERS, model.RANKS), for load_weights and in each pass, so that "
+                )
+                has = f"rank {rank} has loaded {numbered('layer', own)}, and layers are dealt like cards here"
+                return f"{has}: {mine}each stage sends to the next rank"
         return ""
 
     def not_in_a_v(self) -> str:
