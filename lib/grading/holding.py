@@ -508,17 +508,17 @@ class Excess:
             return "await it before the work that goes on beside it, or let that work need less."
         if kind == "WeightGrad" and (left := self._left_to_the_end(known)):
             return left
-        if len(gathers := self._gathers_for_updates()) > 1:
-            which = (
-                f"{len(gathers)} of these calls gather gradients, of {numbered('layer', gathers)}, which only updates"
-            )
-            return f"{which} read: a piece is enough until then, so gather each shortly before its update, {fewer}"
         if kind == "WeightGrad" and len({one.issued for one in known}) == 1:
             task = "If tasks make these: a task goes on only while the function that has made it awaits something."
             if len({one.kind for one in known}) > 1:
                 return f"await an earlier one after each backward, {fewer} {task}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
             return f"{made} Await an earlier one after each backward. {task}"
+        if len(gathers := self._gathers_for_updates()) > 1:
+            which = (
+                f"{len(gathers)} of these calls gather gradients, of {numbered('layer', gathers)}, which only updates"
+            )
+            return f"{which} read: a piece is enough until then, so gather each shortly before its update, {fewer}"
         return f"await a call before the next one is made, {fewer}"
 
     def _gathers_for_updates(self) -> list[int]:

@@ -314,13 +314,18 @@ class WorkDone:
             f"the gradient that comes now is for backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
         )
         if forwards < total:
-            turns = done[done.index(BACKWARD.kind) - 1 :]
-            if turns != [FORWARD.kind, BACKWARD.kind] * backwards or not self.alone_on_its_layers():
+            begins = done.index(BACKWARD.kind)
+            each = next((at for at, verb in enumerate(done[begins:]) if verb == FORWARD.kind), backwards)
+            turns = done[max(0, begins - each) :]
+            by_each = turns == ([FORWARD.kind] * each + [BACKWARD.kind] * each) * (backwards // each)
+            if not by_each or (total - forwards) % each or not self.alone_on_its_layers():
                 return ""
-            so_far = f"this rank has done {forwards} of its {total} forwards, and one backward after each of the last "
-            so_far += f"{backwards}. Now a backward comes with no forward before it"
-            loop = "does the loop with a forward and a backward in each turn end too soon, by"
-            return f"{so_far}, and {comes}: {loop} {counted_turns(total - forwards)}?"
+            so_far = (
+                f"this rank has done {forwards} of its {total} forwards, the last ones by turns with backwards. Now a "
+            )
+            so_far += f"backward comes with no forward before it, and {comes}"
+            left_over = counted_turns((total - forwards) // each)
+            return f"{so_far}: does the loop with a forward and a backward in each turn end too soon, by {left_over}?"
         so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
         return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
 
