@@ -47,22 +47,22 @@ LEAST = 800.0
 
 class Column(NamedTuple):
     """A figure of the table: its name in two lines, its value in a trace, how that is shown, whether less is better,
-    and how all that is told in words."""
+    and how all that is said in a sentence."""
 
     name: str
     unit: str
     value: Callable[[Trace], float]
     shown: Callable[[float], str]
     less: bool = False
-    told: str = "{name} {value} {unit}"
+    sentence: str = "{name} {value} {unit}"
 
 
 SENT = "{name} {unit} {value}"
 COLUMNS = (
     Column("idle", "of rank time", lambda trace: trace.idle, share_text, True),
     Column("communication", "of rank time", lambda trace: trace.communication, share_text),
-    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, told=SENT),
-    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, told=SENT),
+    Column("sent inside", "nodes", lambda trace: trace.traffic(between=False), share_text, sentence=SENT),
+    Column("sent between", "nodes", lambda trace: trace.traffic(between=True), share_text, sentence=SENT),
     Column("hidden", "by compute", lambda trace: trace.hidden, share_text),
 )
 
@@ -211,10 +211,10 @@ def _columns(traces: Sequence[Trace]) -> list[Column]:
     absent |= {"on a host"} if not any(trace.hosts for trace in traces) else set()
     time = Column("time", unit.name, lambda trace: trace.time, unit.brief, True)
     sizes = next((trace.size_unit for trace in traces if trace.peak is not None), traces[0].size_unit)
-    shown, told = (sizes.show, "{name} {value}") if sizes.says_itself else (size_of, "{name} {value} {unit}")
-    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak.memory if one.peak else 0), shown, True, told)
+    shown, sentence = (sizes.show, "{name} {value}") if sizes.says_itself else (size_of, "{name} {value} {unit}")
+    memory = Column(MEMORY, sizes.name, lambda one: float(one.peak.memory if one.peak else 0), shown, True, sentence)
     most = Column(
-        "on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True, told
+        "on a host", sizes.name, lambda one: float(one.host_peak.memory if one.host_peak else 0), shown, True, sentence
     )
     memories = [memory] if any(trace.peak is not None for trace in traces) else []
     return [time, *memories, *(one for one in (most, *COLUMNS) if absent.isdisjoint((one.name, one.unit)))]
@@ -294,7 +294,9 @@ def in_words(traces: Iterable[Trace]) -> str:
             said.append(f"{trace.title}: not attempted yet.")
             continue
         columns = [column for column in _columns(known) if _known(column, trace)]
-        figures = [one.told.format(name=one.name, value=one.shown(one.value(trace)), unit=one.unit) for one in columns]
+        figures = [
+            one.sentence.format(name=one.name, value=one.shown(one.value(trace)), unit=one.unit) for one in columns
+        ]
         figures = [*filter(None, [trace.fault]), *figures]
         said.append(f"{trace.title} ({machine(trace).replace(' · ', ', ')}): {', '.join(figures)}.")
         if before is not None:
