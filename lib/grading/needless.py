@@ -167,10 +167,12 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
         if any(one.kind == ALLGATHER.kind and one.tensor == "WeightGrad" and one.length for one in own):
             said += ", and until then only pieces of their gradients: gather each shortly before its update"
     for call in calls:
-        earlier = [one for one in own if one.tensor == "WeightGrad" and one.layer == call.layer and one.stream]
-        there = [one for one in earlier if one.end <= back.start + NEARLY and one is not call]
-        if there and call.issued >= back.end - NEARLY and call.rank == back.rank and there[-1] is not back:
-            ready, does = show_call(there[-1].kind, call.layer), show_call(back.kind, back.layer)
+        same = [
+            one for one in own if (one.tensor, one.layer) == ("WeightGrad", call.layer) and one.issued < call.issued
+        ]
+        late = call.rank == back.rank and call.layer != back.layer and call.issued >= back.end - NEARLY
+        if late and same and same[-1].end <= back.start + NEARLY and same[-1].batches <= call.batches:
+            ready, does = show_call(same[-1].kind, call.layer), show_call(back.kind, back.layer)
             start = f"await it and start {show_call(call.kind, call.layer)} before that backward"
             said += f". {ready} is there before {does} begins: {start}"
             break
