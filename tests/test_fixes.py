@@ -2120,7 +2120,7 @@ ROWS += [
             ("range(model.rank, model.LAYERS, ranks)", "range(model.rank * 2, model.rank * 2 + 2)"),
         ),
         (
-            "rank 0 has layers 0, 1, and layers are dealt like cards here",
+            "rank 0 has loaded layers 0, 1, and layers are dealt like cards here",
             "range(model.rank, model.LAYERS, model.RANKS)",
         ),
         ("receive in the order", "in place of what is wanted"),
@@ -3563,9 +3563,7 @@ COSTS_MORE = [
 """,
             ),
         ),
-        (
-            "A task goes on only while the function that has made it awaits something: await an earlier one after each backward",
-        ),
+        ("Await an earlier one after each backward",),
     ),
     Row(
         changed(

@@ -232,7 +232,7 @@ CARDS = [
     ),
     Row(
         counted("layers dealt by their number on a rank", ("layer = c * p + r\n", "layer = c * v + r\n")),
-        ("rank 0 has layers 0, 2, and " + DEALT,),
+        ("rank 0 has loaded layers 0, 2, and " + DEALT,),
         ("let each rank do",),
     ),
     Row(
@@ -241,7 +241,7 @@ CARDS = [
             "loads its layers from the back",
             (LOADED, LOADED.replace("in mine", "in range(top - model.rank, -1, -ranks)")),
         ),
-        ("rank 0 has layers 3, 7, and " + DEALT,),
+        ("rank 0 has loaded layers 3, 7, and " + DEALT,),
         ("is that of rank 3",),
     ),
     Row(
@@ -576,7 +576,7 @@ IN_CODE = [
     ),
     Row(
         counted("loads layers by their place", ("model.load_weights(layer)", "model.load_weights(c)")),
-        ("rank 0 has layers 0, 1, and " + DEALT,),
+        ("rank 0 has loaded layers 0, 1, and " + DEALT,),
     ),
     Row(
         by_batch(

@@ -69,9 +69,7 @@ def edited(puzzle: str, name: str, source: str, *edits: tuple[str, str]) -> Prog
 
 LAST_FIRST = "it is read too soon: this rank has not run forward({1}, ...) for micro-batch {0} yet"
 STAYS = "loss(...) gave it, and it was sent to rank {}. backward({}, ...), which reads it, runs on this rank, so keep it here"
-DEALT = (
-    "rank 0 has layers {}, and layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
-)
+DEALT = "rank 0 has loaded layers {}, and layers are dealt like cards here: mine = range(model.rank, model.LAYERS, model.RANKS)"
 OTHER_KEY = "the input of layer {0}, micro-batch 0, is in model.activations["
 NEXT_IN_ROUND = "So far this rank has run layer 0 on {}, and a round takes micro-batches 0-3, as many as there are ranks, through layer 0, and then the same ones through layer 4"
 OF_A_LAYER = "backward goes from the last layer", "stored under the layer above", "layer 0 is on rank"

@@ -520,14 +520,45 @@ class Excess:
                     f"start it after {show_call(begins.kind, begins.layer)}, which has an input of its own in memory."
                 )
             return "await it before the work that goes on beside it, or let that work need less."
+        if kind == "WeightGrad" and (left := self._left_to_the_end(known)):
+            return left
         if kind == "WeightGrad" and len({one.issued for one in known}) == 1:
-            task = "a task goes on only while the function that has made it awaits something: await an earlier one "
-            task += "after "
+            task = "If tasks make these: a task goes on only while the function that has made it awaits something."
             if len({one.kind for one in known}) > 1:
-                return f"{task}each backward, {fewer}"
+                return f"await an earlier one after each backward, {fewer} {task}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
-            return f"{made} {task[0].upper()}{task[1:]}each backward."
+            return f"{made} Await an earlier one after each backward. {task}"
+        if len(gathers := self._gathers_for_updates()) > 1:
+            which = (
+                f"{len(gathers)} of these calls gather gradients, of {numbered('layer', gathers)}, which only updates"
+            )
+            return f"{which} read: a piece is enough until then, so gather each shortly before its update, {fewer}"
         return f"await a call before the next one is made, {fewer}"
+
+    def _gathers_for_updates(self) -> list[int]:
+        """Return the layers whose gradient is being gathered at the peak, where an update is what reads it next, and
+        not the one that begins there."""
+        waits = [held for held in self.peak.held if held.memory == "in_flight" and self._next_kind(held) == UPDATE.kind]
+        made = [self.events[held.made] for held in waits if 0 <= held.made < len(self.events)]
+        gathers = [one for one in made if (one.kind, one.tensor) == (ALLGATHER.kind, "WeightGrad")]
+        return sorted(one.layer for one in gathers if one.layer is not None)
+
+    def _left_to_the_end(self, known: Sequence[Event]) -> str:
+        """Return what to do about calls for gradients after the last backward, where the first call of each such layer
+        was made before that, and none of them awaited; or an empty text."""
+        back = [at for at, one in enumerate(self.events) if one.kind == BACKWARD.kind]
+        layers = {one.layer for one in known}
+        if not back or len(layers) < 2 or any(one.issued < self.events[back[-1]].end for one in known):
+            return ""
+        own = [(at, one) for at, one in enumerate(self.events) if one.tensor == "WeightGrad" and one.layer in layers]
+        first = {one.layer: at for at, one in reversed(own)}
+        awaited = {place for one in self.events[: back[-1] + 1] for place in one.awaited}
+        if awaited & {*first.values()} or sum(at < back[-1] for at in first.values()) < len(layers) - 1:
+            return ""
+        call = self.events[first[known[0].layer]]
+        calls = f"the calls of model.{call.kind} for {numbered('layer', [one for one in layers if one is not None])}"
+        said = f"{calls} are made after each backward, and none of them is awaited before the last one is over"
+        return f"{said}: after each backward await that of the layer before, and start what comes next for that layer."
 
     def _fix_of_unread(self, held: Held, kind: str, made: str) -> str:
         """Return what to do about what nothing reads again. ``made``: the operation that it comes from."""
@@ -692,7 +723,8 @@ def _without_rest(rows: Sequence[Held], pieces: int) -> Elements:
 
 def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Elements, str]]:
     """Yield how much a call brings that is on its way while the rank computes with something as large, where another
-    computation comes before the one that reads what the call brings; and what to do."""
+    computation comes before the one that reads what the call brings, or that is an update, which can wait; and what to
+    do."""
     now = events[peak.at] if peak.at < len(events) else None
     if now is None or now.stream != "compute":
         return
@@ -712,3 +744,14 @@ def _called_early(peak: Peak, events: Sequence[Event]) -> Iterator[tuple[Element
             said += f"highest, and {show_call(reader.kind, reader.layer)} reads what it brings: start it after {does}, "
             said += "beside "
             yield held.elements, f"{said}{show_call(between[0].kind, between[0].layer)}."
+        later = [one for one in events[held.following :] if one.kind == BACKWARD.kind]
+        gathers = (call.kind, call.tensor, reader.kind) == (ALLGATHER.kind, "WeightGrad", UPDATE.kind)
+        if gathers and later and not between:
+            does, beside = show_call(now.kind, now.layer), show_call(later[0].kind, later[0].layer)
+            said = (
+                f"{show_call(call.kind, call.layer)} makes all of a gradient on rank {peak.rank} during {does}, where "
+            )
+            said += (
+                f"memory is highest, and only {show_call(reader.kind, reader.layer)} reads it: start it after {does}, "
+            )
+            yield held.elements, f"{said}beside {beside}, and let that update come a turn later."

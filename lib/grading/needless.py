@@ -21,7 +21,7 @@ GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
 """Which operations read it. (A sum is none.)"""
 IN_A_ROW = "the calls of a layer follow one another"
-AT_THE_END = "that is after the last backward: keep some updates for then, which do not need it"
+AT_THE_END = "that is after the last backward"
 
 
 class Needless(NamedTuple):
@@ -151,15 +151,46 @@ def _gives(event: Event, send: Event) -> bool:
     return event.layer == send.layer and (made or (event.kind == RECEIVE.kind and event.tensor == send.tensor))
 
 
-def sums_in_words(events: Iterable[Event], on_chain: Sequence[Event], kind: str) -> str:
+def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[float], str]) -> str:
+    """Return what to do about sums of gradients after the last backward of a rank: which could begin before that, and
+    how many updates fill the time in which it computes nothing. ``own``: the rank's events."""
+    computed = [one for one in own if one.stream == "compute" and one.length]
+    back = [one for one in computed if _goes_back(one)][-1]
+    idle = own[-1].end - back.end - sum(one.length for one in computed if one.start >= back.end - NEARLY)
+    before = [one for one in computed if one.kind == UPDATE.kind and one.end <= back.end + NEARLY]
+    more = min(len(before), max(1, round(idle / before[-1].length))) if before and idle > NEARLY else 0
+    said = f"{AT_THE_END}: keep some updates for then, which do not need it"
+    if more > 0:
+        nothing = f"{AT_THE_END}, after which rank {back.rank} computes nothing for {lasting(idle)}"
+        those = "another update, which does" if more == 1 else f"up to {more} more updates, which do"
+        said = f"{nothing}: keep {those} not need it, for then"
+        if any(one.kind == ALLGATHER.kind and one.tensor == "WeightGrad" and one.length for one in own):
+            said += ", and until then only pieces of their gradients: gather each shortly before its update"
+    for call in calls:
+        same = [
+            one for one in own if (one.tensor, one.layer) == ("WeightGrad", call.layer) and one.issued < call.issued
+        ]
+        late = call.rank == back.rank and call.layer != back.layer and call.issued >= back.end - NEARLY
+        if late and same and same[-1].end <= back.start + NEARLY and same[-1].batches <= call.batches:
+            ready, does = show_call(same[-1].kind, call.layer), show_call(back.kind, back.layer)
+            start = f"await it and start {show_call(call.kind, call.layer)} before that backward"
+            said += f". {ready} is there before {does} begins: {start}"
+            break
+    return said
+
+
+def sums_in_words(
+    events: Iterable[Event], on_chain: Sequence[Event], kind: str, lasting: Callable[[float], str]
+) -> str:
     """Return what to do about sums of weight gradients by this verb on the longest chain that all come after the last
-    backward of their rank, or one right after another of the same layer; or an empty text."""
+    backward of their rank, or one right after another of the same layer; or an empty text. ``lasting``: shows a
+    time."""
     ranks = by_rank(events)
     calls = [event for event in on_chain if event.kind == kind and event.tensor == "WeightGrad" and event.length]
     last = {rank: max((one.end for one in own if _goes_back(one)), default=0.0) for rank, own in ranks.items()}
     updates = any(event.kind == UPDATE.kind for event in ranks.get(calls[0].rank, ())) if calls else False
     if updates and all(event.start >= last[event.rank] - NEARLY for event in calls):
-        return AT_THE_END
+        return at_the_end(ranks[calls[0].rank], calls, lasting)
     for event in calls:
         before = [one for one in ranks[event.rank] if one.stream == "collective" and one.layer == event.layer]
         others = [one for one in before if one is not event and one.length]

@@ -130,7 +130,9 @@ class Ordering:
         own, theirs = self.beside_star, self.theirs
         if own.took and theirs.took and own.took != theirs.took and self._in_rounds(own):
             took = f"{own.took} micro-batch{'es' * (own.took > 1)}"
-            yield f"rank 0 takes {took} through its first layer before the next layer, the {self.whose} {theirs.took}"
+            more = f": let the first round of forwards take {theirs.took}" * (own.took < theirs.took)
+            takes = f"rank 0 takes {took} through its first layer before the next layer"
+            yield f"{takes}, the {self.whose} {theirs.took}{more}"
         if (
             not own.ahead
             or own.ahead == theirs.ahead

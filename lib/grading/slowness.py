@@ -4,7 +4,7 @@ its longest chain, and who waits for a message that could have been sent sooner.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_gr
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from .holding import runs_all
 from .needless import (
+    AT_THE_END,
     Told,
     behind_in_words,
     beside_in_words,
@@ -184,6 +185,7 @@ class Slowness:
         if any(self._costs_no_more(*which, own) for which, own in self.done.items()):
             pieces = self.their_chain.get(word_of(SCATTERREDUCE.kind), Effort(0, 0.0))
             self.their_chain = {**self.their_chain, word_of(ALLREDUCE.kind): pieces}
+        self.their_chain = self._halves_on_their_chain()
         self.in_order = chain.events  # of the longest chain
         self.events_on_chain = {*chain.events}
         self.order = Ordering(outcome, puzzle, goal)
@@ -265,6 +267,8 @@ class Slowness:
                 own, ours = self.done.get((kind, across)), self.known.get((kind, across), Effort(0, 0.0))
                 if own is None or self._costs_no_more(kind, across, own):
                     continue
+                halves, own = own.times, self._without_halves(kind, across, own)
+                halves -= own.times
                 if own.times > ours.times or own.ticks > ours.ticks * (1 + LEAST):
                     self.named.add(word_of(kind))
                 if kind == LOSS.kind:
@@ -274,7 +278,7 @@ class Slowness:
                 if own.times > ours.times:
                     by_rank = self._counts[kind, across]
                     equal = len(by_rank) == self.outcome.ranks and len(set(by_rank.values())) == 1
-                    first = min(rank for rank in by_rank if by_rank[rank] == own.times)
+                    first = min(rank for rank in by_rank if by_rank[rank] == own.times + halves)
                     busiest = "" if equal else f" on rank {first}"
                     named = self._times(kind, across, own.times)
                     compared = f"{named}{busiest}, the {self.goal} has {ours.times or 'none'}"
@@ -284,6 +288,7 @@ class Slowness:
                     which = self._made_in_vain(kind) or kept if self.goal == "star" else ""
                     if not which and has_such and (self.goal == "target" or self._is_of_one_layer(kind)):
                         which = self._which(kind, first, own.times)
+                    which = self._beside_halves(kind, across) if halves else which
                     home = self._home_again(first) if kind == SEND.kind else ""
                     yield compared + (
                         once
@@ -310,6 +315,59 @@ class Slowness:
         if kind != ALLREDUCE.kind or (kind, across) in self.known:
             return False
         return own.times + done.times == pieces.times and own.ticks + done.ticks <= pieces.ticks + NEARLY
+
+    def _in_halves(self, across: bool) -> int:
+        """Return how many all-reduces of the goal's program are made here as a reduce-scatter and a gather each, where
+        these two take no longer; or 0."""
+        none = Effort(0, 0.0)
+        kinds = (ALLREDUCE.kind, SCATTERREDUCE.kind, ALLGATHER.kind)
+        (whole, first, last), (theirs, known, _) = (
+            [of.get((kind, across), none) for kind in kinds] for of in (self.done, self.known)
+        )
+        number = first.times - known.times
+        if number <= 0 or number != theirs.times - whole.times or last.times < number:
+            return 0
+        each = first.ticks / first.times + last.ticks / last.times
+        return number if each <= theirs.ticks / theirs.times + NEARLY else 0
+
+    def _halves_on_their_chain(self) -> dict[str, Effort]:
+        """Return what stands on the longest chain of the goal's program, with halves in place of those of its
+        all-reduces that are made in halves here."""
+        chain, words = dict(self.their_chain), [word_of(one.kind) for one in (ALLREDUCE, SCATTERREDUCE, ALLGATHER)]
+        whole, *halves = (chain.get(word, Effort(0, 0.0)) for word in words)
+        for across in (True, False):
+            if number := self._in_halves(across):
+                part = min(number, whole.times)
+                ticks = part * whole.ticks / max(1, whole.times)
+                chain[words[0]] = Effort(whole.times - part, whole.ticks - ticks)
+                for word, half in zip(words[1:], halves, strict=True):
+                    chain[word] = Effort(half.times + part, half.ticks + ticks / 2)
+        return chain
+
+    def _without_halves(self, kind: str, across: bool, own: Effort) -> Effort:
+        """Return how often an operation is done, and for how long, but for halves of all-reduces."""
+        number = self._in_halves(across) if kind in (SCATTERREDUCE.kind, ALLGATHER.kind) else 0
+        return Effort(own.times - number, own.ticks - number * own.ticks / own.times) if number else own
+
+    def _beside_halves(self, kind: str, across: bool) -> str:
+        """Return, as the end of a sentence, how many calls of a verb are halves of all-reduces, and so not counted, and
+        which of the others the goal's program has not."""
+        known, done = solution_calls(self.puzzle, self.goal), calls_of(self.outcome.events)
+        more = list[tuple[str, int]]()
+        for (verb, tensor, layer), calls in done.items():
+            halves = done.get((SCATTERREDUCE.kind, tensor, layer), 0) - known.get(
+                (SCATTERREDUCE.kind, tensor, layer), 0
+            )
+            if verb == kind and calls - max(0, halves) > known.get((verb, tensor, layer), 0):
+                more.append((tensor, layer))
+        beside = f", beside {self._in_halves(across)} that with a reduce-scatter each take as long as its all-reduces"
+        if not more:
+            return beside
+        first = "get_activation gives that of layer 0 whole: run its forward before it is cut"
+        last = self.outcome.layers - 1
+        kept = f"backward({last}, ...) comes first: keep the input of layer {last} whole from its forward until then"
+        said = [first] * (("Activation", 0) in more) + [kept] * (("Activation", last) in more)
+        return f"{beside}. Those that it has not are of {self._of(more)}{': ' * bool(said)}{', and '.join(said)}"
 
     def _pipelines(self, own: int, ours: int) -> str:
         """Return how many micro-batches a pipeline has beside those of the goal's program, as so many losses say."""
@@ -548,6 +606,8 @@ class Slowness:
             whole = self.done.get((ALLREDUCE.kind, across))
             if kind == SCATTERREDUCE.kind and whole and self._costs_no_more(ALLREDUCE.kind, across, whole):
                 continue
+            if kind == ALLREDUCE.kind and self._in_halves(across):
+                continue
             if (kind in in_stream("collective") and own < ours.times) or (OPERATIONS[kind].trains and not own):
                 yield self._times(kind, across, ours.times) + f" (this one {own})" * bool(own)
 
@@ -592,7 +652,20 @@ class Slowness:
             word = max(aside, key=lambda one: aside[one], default="")
         if not word or excess[word] <= NEARLY or word in self.named:
             return ""
-        return self._on_chain(word)
+        said = self._on_chain(word)
+        return f"{said}{self._others_beside(excess, word)}" if AT_THE_END in said else said
+
+    def _others_beside(self, excess: Mapping[str, float], but: str) -> str:
+        """Return, as a sentence to be added, beside what a call could be on its way of which more is on the longest
+        chain than on the goal's, before the last backward; or an empty text. ``excess``: by the words of a chain."""
+        words = {word_of(kind): kind for kind in in_stream("collective")}
+        ranks = by_rank(self.outcome.events)
+        for word in sorted(excess, key=lambda one: -excess[one]):
+            if word != but and word in words and excess[word] > NEARLY and word not in self.named:
+                calls = [one for one in self.in_order if one.kind == words[word] and one.length]
+                if beside := beside_in_words(ranks, calls):
+                    return f". {beside[0].upper()}{beside[1:]}"
+        return ""
 
     def _is_alone(self, kind: str) -> bool:
         """Return whether much of the longest chain is operations of a verb that run while their rank's links are
@@ -654,7 +727,7 @@ class Slowness:
         if OPERATIONS[kind].stream == "collective":
             if early := needless_in_words(needless, self.events_on_chain, kind):
                 return early
-            if of_sums := sums_in_words(self.outcome.events, self.in_order, kind):
+            if of_sums := sums_in_words(self.outcome.events, self.in_order, kind, self._lasting):
                 return of_sums
             weights = [one for one in self.in_order if one.kind == kind and one.tensor == "Weight" and one.length]
             ahead = "make the call before the work that does not need its result, and await it where it is needed"

@@ -2,6 +2,7 @@
 and conditions that are true for one layer of a stage only, or on one rank."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from ..basics.errors import PuzzleError
@@ -256,7 +257,8 @@ def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> 
     axes_there = {1, 2} if there is None else {*(there.get("mesh") or {}).values()}
     several = len(size.get("mesh") or ()) > 1 < len(axes_there)
     if not found:
-        return " (is the size of one axis taken where that of another is meant?)" * several
+        by_axis = re.search(r"\baxis_size\b|\bmesh\b", source) is not None or not source
+        return " (is the size of one axis taken where that of another is meant?)" * (several and by_axis)
     such = f", such as {found},"
     axes = ", or the size of one axis where another is" * several
     return f" (is there a number{such} where model.RANKS, model.LAYERS or model.BATCHES is meant{axes}?)"

@@ -374,6 +374,12 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
     if tensor.since < 0 and sent:
         there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
         keep = f"{there}: store it before that, {store}, to use it here as well"
+    if what == "WeightGrad" and not tensor.labels.is_whole() and not rank.mesh.axes:
+        batches = tensor.labels.batches
+        if verb := rank.not_brought(own, batches):
+            cut = f"this piece was cut from the gradient of {numbered('micro-batch', batches)}, which this rank has "
+            cut += f"brought to no sum over the ranks, as it has another one of layer {own}: in place of the cut, "
+            return f"{cut}grad = await model.{verb}(grad, {own})"
     by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
     if kind == RECEIVE.kind and where.operation == "+":
         return (

@@ -108,11 +108,12 @@ def advice(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyError):
         asked = "was it put in on this rank, before that, and in each turn?"
         again = " And pop takes out what it gives, so a second time nothing is there"
-        pops = f"{again}: does this run twice for it?" if "pop(" in _line_of(error) else ""
+        pops = f"{again}: does this run twice for it" if "pop(" in _line_of(error) else ""
         if (found := _dictionary_of(error)) is None:
-            return "", f"nothing is in that dictionary under this key: {asked}{pops}"
+            return "", f"nothing is in that dictionary under this key: {asked}{pops}{'?' * bool(pops)}"
         name, known = found
         has = f"keys {describe(known)}" if known else "nothing in it"
+        pops += ", or once in the place of one of these?" if pops and known else "?" * bool(pops)
         return "", f"{name} has {has} here, and nothing under this key: {asked}{pops or again * (not known)}"
     if isinstance(error, IndexError) and str(error).startswith("pop from"):
         left = "nothing is left in it here: is something taken out once more than there is, or before it is put in?"
@@ -238,9 +239,14 @@ def _dictionary_of(error: KeyError) -> tuple[str, list[object]] | None:
     if not frames or not error.args:
         return None
     frame, text = frames[-1], _line_of(error)
-    names = {
-        name: one for name, one in {**frame.f_globals, **frame.f_locals}.items() if type(one) in (dict, defaultdict)
+    known = {**frame.f_globals, **frame.f_locals}
+    parts = {
+        f"{name}.{part}": one
+        for name, owner in frame.f_locals.items()
+        if not isinstance(owner, Model)
+        for part, one in getattr(owner, "__dict__", {}).items()
     }
+    names = {name: one for name, one in {**known, **parts}.items() if type(one) in (dict, defaultdict)}
     found = [name for name, one in names.items() if re.search(rf"\b{re.escape(name)}\b", text) and _lacks(one, error)]
     return (found[0], list(names[found[0]])) if len(found) == 1 else None
 

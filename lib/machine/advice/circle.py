@@ -13,6 +13,7 @@ from ...record.shards import NONE
 from ...record.table import OPERATIONS, RECEIVE, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
+from ..past.asked import Asked
 from ..rank_state import Done
 from .ready import work_left
 from .ring import sends_less
@@ -302,7 +303,7 @@ class Circle:
             if ready and self.kinds(call) == ["ActivationGrad"]:
                 ran = f"rank {rank.rank} has run the last layer, {last}, for {numbered('micro-batch', ready)}"
                 first = f"{ran}: model.loss makes the first gradient there, and backward goes from layer {last} down"
-                return first + counted(rank)
+                return first + counted(rank) + of_a_list(rank)
         return ""
 
     def _no_first_backward(self) -> str:
@@ -316,7 +317,7 @@ class Circle:
                 has = f"rank {rank.rank} has the gradient of the loss of {numbered('micro-batch', ready)}"
                 begins = f"backward(layer {last}) takes it, and comes before the backward of every other layer"
                 order = f"{has}, and has not used it: {begins}, on each rank from its last layer down to its first"
-                return order + counted(rank)
+                return order + counted(rank) + of_a_list(rank)
         return ""
 
     def _lost(self) -> str:
@@ -424,3 +425,9 @@ def after(call: InFlight) -> str:
     """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
     last = call.rank.past_record(call.index)
     return "" if last is None else f", after {in_words(last)}"
+
+
+def of_a_list(rank: Asked) -> str:
+    """Return, as a sentence to be added, that a rank has run no backward yet, or an empty text."""
+    first = f". It is the first backward of rank {rank.rank}: of a list of backwards, entry 0 comes then"
+    return first * (not rank.backwards())

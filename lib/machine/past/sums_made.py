@@ -246,6 +246,10 @@ class SumsMade(WorkDone):
             return ""
         verb = next(iter(left.values()))
         stored = f"model.grad_weights[{layer}]"
+        if started := self.unawaited("WeightGrad", layer):
+            lacks = f"so the sum of {numbered('micro-batch', lost)} is not in this one"
+            add = f"await it before the next call of the layer takes its place, and then {stored} = {stored} + piece"
+            return f"{started}, {lacks}: {add}"
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "

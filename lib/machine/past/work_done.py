@@ -70,6 +70,15 @@ def numbered_ranks(number: int) -> str:
     return "1 rank has" if number == 1 else f"{number} ranks have"
 
 
+def counted_turns(number: int) -> str:
+    """Return so many turns of a loop in words.
+
+    >>> counted_turns(1), counted_turns(2)
+    ('1 turn', '2 turns')
+    """
+    return f"{number} turn{'s' * (number != 1)}"
+
+
 def _follow_one_another(ranks: Sequence[int]) -> bool:
     return len(ranks) > 1 and [*ranks] == [*range(ranks[0], ranks[-1] + 1)]
 
@@ -308,13 +317,31 @@ class WorkDone:
         forwards, backwards = done.count(FORWARD.kind), done.count(BACKWARD.kind)
         by_turns = BACKWARD.kind in done and FORWARD.kind in done[done.index(BACKWARD.kind) :]
         left = self.has_run(FORWARD.kind, grad.layer) - self.has_run(BACKWARD.kind, grad.layer)
-        if not by_turns or forwards < len(self.layers_loaded()) * self.batches or not grad.batches <= left:
+        total = len(self.layers_loaded()) * self.batches
+        if not by_turns or not grad.batches <= left:
             return ""
-        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
         comes = (
             f"the gradient that comes now is for backward({grad.layer}, ...) of {numbered('micro-batch', grad.batches)}"
         )
+        if forwards < total:
+            begins = done.index(BACKWARD.kind)
+            each = next((at for at, verb in enumerate(done[begins:]) if verb == FORWARD.kind), backwards)
+            turns = done[max(0, begins - each) :]
+            by_each = turns == ([FORWARD.kind] * each + [BACKWARD.kind] * each) * (backwards // each)
+            if not by_each or (total - forwards) % each or not self.alone_on_its_layers():
+                return ""
+            so_far = (
+                f"this rank has done {forwards} of its {total} forwards, the last ones by turns with backwards. Now a "
+            )
+            so_far += f"backward comes with no forward before it, and {comes}"
+            left_over = counted_turns((total - forwards) // each)
+            return f"{so_far}: does the loop with a forward and a backward in each turn end too soon, by {left_over}?"
+        so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
         return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
+
+    def alone_on_its_layers(self) -> bool:
+        """Return whether no other rank has loaded a layer that this one has, as far as is known."""
+        return all(one is self or not one.layers_loaded() & self.layers_loaded() for one in self.ranks.values())
 
     def has_tasks(self) -> bool:
         """Return whether several coroutines of this rank have called operations, or one waits while another asks."""
@@ -393,8 +420,11 @@ class WorkDone:
                 return ""
         for rank, own in loaded.items():
             if own != {*range(rank, self.layers, ranks)}:
-                mine = "mine = range(model.rank, model.LAYERS, model.RANKS), so that each stage sends to the next rank"
-                return f"rank {rank} has {numbered('layer', own)}, and layers are dealt like cards here: {mine}"
+                mine = (
+                    "mine = range(model.rank, model.LAYERS, model.RANKS), for load_weights and in each pass, so that "
+                )
+                has = f"rank {rank} has loaded {numbered('layer', own)}, and layers are dealt like cards here"
+                return f"{has}: {mine}each stage sends to the next rank"
         return ""
 
     def not_in_a_v(self) -> str:
