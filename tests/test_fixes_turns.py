@@ -171,7 +171,7 @@ NOT_COUNTED = "beside {} that with a reduce-scatter each take as long as its all
 STARS: list[tuple[Program, str, tuple[str, ...], tuple[str, ...]]] = [
     (SLICES, "costs_time", (NOT_COUNTED.format(15), "8 updates (4 ticks) are on the longest chain"), ("the star has none",)),
     (SUMS, "costs_time", (NOT_COUNTED.format(8), "8 updates (4 ticks) are on the longest chain"), ("the star has none",)),
-    (BESIDE, "costs_time", (NOT_COUNTED.format(8), "allgather(layer 0) is on its way, and backward(layer 1), which comes before, does not need it"), ()),
+    (BESIDE, "costs_time", (NOT_COUNTED.format(8), "no call is on its way during backward(layer 1), which does not need what allgather(layer 0) brings"), ()),
     (IN_FOUR, "costs_time", ("start it, do backward(layer 6), which does not need it",), ("the star has none; ",)),
     (NEWEST, "costs_time", ("ank 0 computes nothing while allgather(layer 7) is on its way: start it, do backward(layer",), ()),
     (OVERLAP, "costs_time", ("for then, and until then only pieces of their gradients: gather each shortly before its update",), ("keep some",)),

@@ -20,7 +20,6 @@ from ..basics.folders import SOLUTIONS
 from ..course.layouts import Size, mesh_of
 from ..course.outlines import half_schedule
 from ..course.specs import Puzzle, after, cost_named, find, kept, written
-from ..machine.cost import Cost
 from ..record.codes import code_of, grid, legend
 from ..record.events import Event
 from ..record.operations import Message
@@ -32,7 +31,7 @@ from ..running.noted import LIKELIEST, noted_by_few, without_notes
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .changes.tried import Program, one_change
+from .changes.tried import Program, may_be_one_change, one_change
 from .fitting import fitting
 from .judge import judge
 from .progress import Progress, fitting_hint, hint_elsewhere, keep, next_hint, notebook_of
@@ -122,8 +121,8 @@ def grade(
     if changed := broken_seal():
         message = f"{changed} is not what it was when lib was imported: restart the kernel, then grade again"
         verdict = Verdict(spec, FAIL, message)
-    elif verdict.right is False and verdict.error is not None and not verdict.too:
-        verdict = replace(verdict, one_change=_one_change(fn, verdict, sizes[0], cost))
+    elif may_be_one_change(verdict):
+        verdict = replace(verdict, one_change=_one_change(fn, verdict, sizes[0]))
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
     _last[spec.name] = verdict
     code = _code_of(fn, spec.name) if verdict.status == PASS else ""
@@ -134,20 +133,15 @@ def grade(
     return ShownVerdict(verdict, own.get(False), own.get(True))
 
 
-def _one_change(fn: Callable[[Any], object], verdict: Verdict, size: Size, cost: Cost) -> str:
+def _one_change(fn: Callable[[Any], object], verdict: Verdict, size: Size) -> str:
     """Return the small change with which a wrong function is right, or an empty text where none is found."""
     code = getattr(fn, "__code__", None)
     if code is None or getattr(fn, "__closure__", None):
         return ""
     text = "".join(linecache.getlines(code.co_filename))
     program = Program.of(text, code.co_name, fn.__globals__)
-    if program is None:
-        return ""
-
-    def trial(function: Callable[..., object], size: Size, seconds: float) -> Run:
-        return run(function, **size, cost=cost, timeout=seconds)
-
-    return one_change(program, code.co_filename, verdict.puzzle, verdict, size, trial)
+    line = str(verdict.error and verdict.error.line)
+    return one_change(program, code.co_filename, verdict.puzzle, size, line) if program is not None else ""
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:

@@ -6,6 +6,7 @@ names the next one finds, as in a notebook.
 
 import gc
 import io
+import linecache
 import os
 import resource
 import sys
@@ -18,7 +19,8 @@ from typing import Any, cast
 import lib
 
 from ..basics.errors import PuzzleError
-from ..course.specs import machine_of
+from ..course.specs import machine_of, puzzles
+from ..grading.changes.tried import Program, one_change
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -117,12 +119,34 @@ def _work(wire: Wire, task: dict[str, Any]) -> None:
     runs: list[dict[int, Model]] = []  # the ranks of each run, which know their lines
     while True:
         asked = wire.receive()
-        wire.send(_lines(runs, *asked["lines"]) if "lines" in asked else _run(names, asked, runs))
+        if "lines" in asked:
+            wire.send(_lines(runs, *asked["lines"]))
+        elif "wrong" in asked:
+            wire.send(_one_change(names, asked))
+        else:
+            wire.send(_run(names, asked, runs))
 
 
 def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str]:
     """Return the learner's line of each record of a rank in one of the runs."""
     return [str(line or "") for line in runs[run][rank].lines()]
+
+
+def _one_change(names: dict[str, Any], asked: dict[str, Any]) -> str:
+    """Return the small change with which a function is right that is wrong at a size, or an empty text."""
+    _limit_next(asked["timeout"])
+    file = getattr(getattr(names.get(asked["wrong"]), "__code__", None), "co_filename", "")
+    program = Program.of("".join(linecache.getlines(file)), asked["wrong"], names)
+    if program is None:
+        return ""
+    gc.enable()  # of hundreds of runs
+    try:
+        puzzle, size, line, seconds = puzzles()[asked["wrong"]], asked["size"], asked["line"], asked["seconds"]
+        return one_change(program, file, puzzle, size, line, seconds)
+    except Exception:
+        return ""  # it is advice, no more
+    finally:
+        gc.disable()
 
 
 def _run(names: dict[str, Any], task: dict[str, Any], runs: list[dict[int, Model]]) -> list[Any]:

@@ -6,6 +6,7 @@ is a program of its own, in names of its own.
 """
 
 import ast
+import os
 import re
 import time
 import warnings
@@ -14,23 +15,39 @@ from contextlib import redirect_stdout
 from typing import NamedTuple
 
 from ...course.layouts import Size
-from ...course.specs import Puzzle
+from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
+from ...running.run import run
 from ..judge import check, judge
 from ..submission import EXPERIMENTS, Nowhere
 from ..verdict import PASS, Verdict
 from .edits import DEFINITIONS, Edit, edits
 
-SECONDS = 2.0
+VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
+"""The environment variable that says how many seconds a search may take; 0 for none."""
+
+
+def _seconds(said: str | None, otherwise: float) -> float:
+    """Return the seconds that the variable says, or else those if it says no number.
+
+    >>> _seconds("0", 2.0), _seconds("soon", 2.0), _seconds(None, 2.0), _seconds("-1", 2.0)
+    (0.0, 2.0, 2.0, 0.0)
+    """
+    try:
+        seconds = float(said or "")
+    except ValueError:
+        return otherwise
+    return min(max(seconds, 0.0), MOST_SECONDS) if seconds == seconds else otherwise
+
+
+MOST_SECONDS = 60.0
+SECONDS = _seconds(os.environ.get(VARIABLE), 2.0)
 """Of processor time that a search may take, at most, beside the judging of what it finds."""
 SHORT = 0.5
 """Seconds after which a trial that does not end is ended."""
 FEW = 3
 """So many changes that are right at one size are judged at all sizes, at most."""
 LINE = re.compile(r"\bline (\d+)\b")
-
-Run = Callable[[Callable[..., object], Size, float], Outcome]
-"""Runs a function at a size, for so many seconds at most. Raises PuzzleError if it fails."""
 
 
 class Program(NamedTuple):
@@ -71,21 +88,30 @@ class Program(NamedTuple):
         return function
 
 
-def one_change(program: Program, file: str, puzzle: Puzzle, verdict: Verdict, size: Size, run: Run) -> str:
-    """Return in a sentence the change that makes a wrong program right, or an empty text if none is found in time.
-    ``verdict``: the one on the program as it is, which was wrong at this ``size``."""
-    near = [int(number) for number in LINE.findall(str(verdict.error and verdict.error.line))]
-    best, judged, end = "", 0, time.process_time() + SECONDS
+def may_be_one_change(verdict: Verdict) -> bool:
+    """Return whether a program is wrong in a way that one change may mend: not one that is only too slow or large. The
+    bug of a program to be repaired is for the learner to find."""
+    puzzle = verdict.puzzle
+    return not puzzle.repair and verdict.right is False and verdict.error is not None and not verdict.too
+
+
+def one_change(program: Program, file: str, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
+    """Return in a sentence the change that makes a wrong program right, or an empty text if none is found in time. It
+    is wrong at this ``size``, and its error is about this ``line``. ``seconds``: of processor time, if not SECONDS."""
+    near = [int(number) for number in LINE.findall(line)[:1]]
+    best, judged, end = "", 0, time.process_time() + (SECONDS if seconds is None else seconds)
     try:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
+            if _is_right_at(program, file, puzzle, None, size) and _judged(program, file, puzzle, None).right:
+                return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             for edit in edits(program.source, program.wanted, near):
                 if time.process_time() > end or judged >= FEW:
                     break
-                if not _is_right_at(program, file, puzzle, edit, size, run):
+                if not _is_right_at(program, file, puzzle, edit, size):
                     continue
                 begun, judged = time.process_time(), judged + 1
-                then = _judged(program, file, puzzle, edit, run)
+                then = _judged(program, file, puzzle, edit)
                 end += time.process_time() - begun
                 if then.right and (then.status == PASS or not best):
                     best = _in_words(program.source, edit, then)
@@ -96,17 +122,24 @@ def one_change(program: Program, file: str, puzzle: Puzzle, verdict: Verdict, si
     return best
 
 
-def _is_right_at(program: Program, file: str, puzzle: Puzzle, edit: Edit, size: Size, run: Run) -> bool:
+def _is_right_at(program: Program, file: str, puzzle: Puzzle, edit: Edit | None, size: Size) -> bool:
+    """Return whether a program is right at the puzzle's own size, and then, by the same function, at this one."""
     try:
-        check(run(program.function(file, edit), size, SHORT), puzzle, size)
+        function = program.function(file, edit)
+        for one in [puzzle.size, size] if size != puzzle.size else [size]:
+            check(_run(function, puzzle, one, SHORT), puzzle, one)
     except (Exception, SystemExit):  # of any kind: it is a program that nobody has written
         return False
     return True
 
 
-def _judged(program: Program, file: str, puzzle: Puzzle, edit: Edit, run: Run) -> Verdict:
+def _judged(program: Program, file: str, puzzle: Puzzle, edit: Edit | None) -> Verdict:
     function = program.function(file, edit)
-    return judge(puzzle, lambda size: run(function, size, 4 * SHORT))
+    return judge(puzzle, lambda size: _run(function, puzzle, size, 4 * SHORT))
+
+
+def _run(function: Callable[..., object], puzzle: Puzzle, size: Size, seconds: float) -> Outcome:
+    return run(function, **size, cost=cost_named(puzzle.cost), timeout=seconds)
 
 
 def _in_words(source: bytes, edit: Edit, then: Verdict) -> str:
@@ -120,7 +153,9 @@ def _in_words(source: bytes, edit: Edit, then: Verdict) -> str:
         comes = f"With this change alone it is right, which was tried: {figures}."
     if edit.words:
         return f"{edit.words}. {comes}"
-    old, new = (text.decode().split("\n")[edit.line - 1].strip() for text in (source, edit.of(source)))
+    before, behind = source.rfind(b"\n", 0, edit.start) + 1, source.find(b"\n", edit.end)
+    rows = [text.decode() for text in (source[before:behind], edit.of(source[:behind])[before:])]
+    old, new = (" ".join(row.strip() for row in text.split("\n")) for text in rows)
     return f"line {edit.line}: {new}\nin place of: {old}\n{comes}"
 
 

@@ -1,0 +1,257 @@
+"""One small change that makes a wrong program right: what is tried, what is found, and what is left alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lib import grade
+from lib.grading.answers import answer_in
+from lib.grading.changes import tried
+from lib.grading.changes.edits import edits
+from lib.grading.notebook import ShownVerdict
+from lib.grading.submission import load_quietly
+from lib.grading.verdict import FAIL, PASS
+from tests.programs import REPAIRS, SOLUTIONS
+from tests.test_repairs import broken
+
+ROOT = Path(__file__).parent.parent
+
+
+def source_of(file: str) -> str:
+    """The solution of a puzzle, with what it needs and nothing else."""
+    text = (ROOT / "solutions" / f"{file}.py").read_text(encoding="utf-8")
+    return f"from lib import Model\n\n\n{answer_in([text], file.partition('_')[2])}\n"
+
+
+def slipped(file: str, right: str, wrong: str) -> str:
+    """A solution in which something is written otherwise, where it stands first."""
+    source = source_of(file)
+    assert right in source
+    return source.replace(right, wrong, 1)
+
+
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search as long as it takes: what is found does not depend on how fast the machine is."""
+    monkeypatch.setattr(tried, "SECONDS", 600.0)
+
+
+def module_of(folder: Path, text: str, name: str = "attempt") -> ModuleType:
+    """A file of a learner's, imported as a script imports its own."""
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# -- what is tried ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", SOLUTIONS)
+def test_a_change_is_of_one_place_and_moves_no_other_line(file: str) -> None:
+    program = tried.Program.of(source_of(file), file.partition("_")[2], {})
+    assert program is not None
+    source = program.source
+    found = edits(source, program.wanted)
+    assert len(found) > 50
+    assert len({edit.of(source) for edit in found} | {source}) > 0.8 * len(found)
+    for edit in found:
+        assert 0 <= edit.start < edit.end <= len(source)
+        assert not edit.words or edit.of(source).count(b"\n") == source.count(b"\n"), edit
+    some = found[:: len(found) // 40]
+    assert sum(_compiles(edit.of(source)) for edit in some) > 0.9 * len(some)
+
+
+def _compiles(source: bytes) -> bool:
+    try:
+        compile(source, "changed", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def test_lines_near_the_error_come_first() -> None:
+    text = source_of("p04_fsdp")
+    line = next(at for at, row in enumerate(text.split("\n"), 1) if "scatterreduce" in row)
+    found = edits(text.encode(), ["fsdp"], [line])
+    near = [edit.line == line for edit in found]
+    assert any(near) and near == sorted(near, reverse=True)
+
+
+def test_letters_of_several_bytes_are_no_trouble() -> None:
+    text = 'async def f(model):\n    print("größer", model.rank - 1)  # ö\n    return 2\n'
+    texts = {edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])}
+    assert text.replace("model.rank - 1", "model.rank + 1") in texts
+    assert all('"größer"' in one or "pass" in one for one in texts)
+
+
+# -- what is found ------------------------------------------------------------------------------------
+
+SLIPS = [  # file of the solution, what stands there, what a learner wrote, and what the verdict then says
+    ("p03_wsdp", "range(model.LAYERS)", "range(1, model.LAYERS)", "range(0, model.LAYERS)"),
+    ("p04_fsdp", "model.scatterreduce(", "model.allreduce(", "model.scatterreduce("),
+    ("p05_pipeline", "model.rank + 1", "model.rank - 1", "model.rank + 1"),
+    ("p06_gpipe", "reversed(range(first, end))", "range(first, end)", "reversed(range(first, end))"),
+    ("p02_ddp", "await model.allreduce(", "model.allreduce(", "await model.allreduce("),
+]
+
+
+@pytest.mark.parametrize(("file", "right", "wrong", "says"), SLIPS, ids=[f"{slip[0]}: {slip[2]}" for slip in SLIPS])
+@pytest.mark.usefixtures("searching")
+def test_a_slip_is_found_and_the_change_makes_it_pass(
+    file: str, right: str, wrong: str, says: str, tmp_path: Path
+) -> None:
+    name = file.partition("_")[2]
+    text = slipped(file, right, wrong)
+    verdict = grade(getattr(module_of(tmp_path, text), name))
+    assert verdict.status == FAIL and verdict.right is False
+    assert "With this change alone" in verdict.one_change and says in verdict.one_change
+    assert grade(getattr(module_of(tmp_path, followed(text, verdict.one_change), "followed"), name)).right
+
+
+def followed(text: str, said: str) -> str:
+    """A program in which a line is written as the verdict says."""
+    first, second, *_ = said.split("\n")
+    number, _, new = first.removeprefix("line ").partition(": ")
+    rows = text.split("\n")
+    old = rows[int(number) - 1]
+    assert second == f"in place of: {old.strip()}"
+    rows[int(number) - 1] = old[: len(old) - len(old.lstrip())] + new
+    return "\n".join(rows)
+
+
+SHARED = """
+from lib import Model
+
+keeper = None
+LOG = []
+
+
+class Keeper:
+    def __init__(self, model):
+        self.model = model
+
+    def run(self):
+        m = self.model
+        LOG.append(m.rank)
+        print("begun")
+        m.activations[0] = m.get_activation(range(m.BATCHES))
+        for layer in range(0, m.LAYERS):
+            m.weights[layer], m.opt_states[layer] = m.load_weights(layer)
+            m.activations[layer + 1] = m.forward(layer, m.activations[layer], m.weights[layer])
+        m.grad_activations[m.LAYERS] = m.loss(m.activations.pop(m.LAYERS))
+        for layer in reversed(range(m.LAYERS)):
+            grad, m.grad_activations[layer] = m.backward(
+                layer, m.activations.pop(layer), m.grad_activations.pop(layer + 1), m.weights[layer]
+            )
+            m.weights[layer], m.opt_states[layer] = m.update(layer, grad, m.weights[layer], m.opt_states[layer])
+            m.set_final_weight(layer, m.weights[layer])
+        return m
+
+
+def basic(model: Model) -> Model:
+    global keeper
+    keeper = keeper or Keeper(model)
+    return keeper.run()
+"""
+
+
+@pytest.mark.usefixtures("searching")
+def test_what_runs_share_is_found_and_nothing_of_the_learners_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = SHARED.replace("keeper or ", "")
+    module = module_of(tmp_path, kept.replace("range(0, m.LAYERS)", "range(1, m.LAYERS)"))
+    verdict = grade(module.basic)
+    assert "range(0, m.LAYERS)" in verdict.one_change
+    assert module.LOG == [0] and capsys.readouterr().out.count("begun") == 1  # of the one run that was asked for
+    module = module_of(tmp_path, SHARED, "shared")
+    verdict = grade(module.basic)  # right once, and not at another size
+    assert verdict.failed_at and "= Keeper(model)\n" in verdict.one_change
+
+
+# -- what is left alone -------------------------------------------------------------------------------
+
+
+def attempt(text: str, name: str) -> ShownVerdict:
+    function: Callable[[Any], object] = load_quietly("attempt.py", text).names[name]  # type: ignore[assignment]
+    return grade(function)
+
+
+WRONG = slipped("p02_ddp", "await model.allreduce(", "model.allreduce(")
+
+
+def test_without_time_nothing_is_tried() -> None:
+    assert tried.SECONDS == 0 and attempt(WRONG, "ddp").one_change == ""
+
+
+@pytest.mark.usefixtures("searching")
+def test_a_program_that_is_right_is_let_be() -> None:
+    assert attempt(source_of("p02_ddp"), "ddp").one_change == ""
+    slow = source_of("p01_grad_accum").replace("def grad_accum", "def ddp")
+    verdict = attempt(slow, "ddp")
+    assert verdict.status == FAIL and verdict.one_change == ""
+
+
+@pytest.mark.usefixtures("searching")
+def test_the_bug_of_a_program_to_be_repaired_is_not_given_away() -> None:
+    wrong = [grade(broken()[name]) for name in REPAIRS]
+    assert len(wrong) > 5 and not any(verdict.one_change for verdict in wrong)
+
+
+@pytest.mark.usefixtures("searching")
+def test_a_function_of_which_there_is_no_text_or_that_is_made_by_another_is_let_be() -> None:
+    names: dict[str, Any] = {}
+    exec("def ddp(model):\n    model.load_weights(0)\n    return model", names)
+    assert grade(names["ddp"]).one_change == ""
+    made_by_another = (
+        "def make(n):\n    def ddp(model):\n        model.load_weights(n)\n        return model\n    return ddp"
+    )
+    assert attempt(f"{made_by_another}\n\nddp = make(0)\n", "ddp").one_change == ""
+
+
+@pytest.mark.usefixtures("searching")
+def test_who_interrupts_a_search_has_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tried, "_is_right_at", interrupted)
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    verdict = attempt(WRONG, "ddp")
+    assert verdict.status == FAIL and verdict.one_change == ""
+
+
+@pytest.mark.usefixtures("searching")
+def test_a_text_that_is_not_what_ran_is_let_be(tmp_path: Path) -> None:
+    module = module_of(tmp_path, WRONG)
+    (tmp_path / "attempt.py").write_text(source_of("p02_ddp"), encoding="utf-8")  # mended, and not loaded again
+    verdict = grade(module.ddp)
+    assert verdict.status == FAIL and verdict.one_change == ""
+
+
+# -- at a shell ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_shell_says_the_same(tmp_path: Path) -> None:
+    (tmp_path / "p02_ddp.py").write_text(WRONG, encoding="utf-8")
+    told = tmp_path / "out.json"
+    command = [sys.executable, "-m", "lib", "grade", str(tmp_path / "p02_ddp.py"), "--json", str(told)]
+    environment = os.environ | {tried.VARIABLE: "60"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    [result] = json.loads(told.read_text(encoding="utf-8"))["results"]
+    assert "await model.allreduce(" in result["one_change"] and result["status"] != PASS
+    assert "one change:" in done.stdout and "With this change alone it passes, which was tried." in done.stdout
