@@ -293,7 +293,14 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     def unused() -> str:
         if rank.reduced(tensor.labels.layer, tensor.labels.batches) != kind:
             return fix
-        calls = [one.kind for one in rank.log[rank.ended_at(tensor) :] if _is_of_gradient(one, tensor.labels.layer)]
+        at = rank.ended_at(tensor)
+        if not rank.log[at].layers and rank.log[at].labels != tensor.labels:  # another gradient was brought to it
+            return rank.cut_by_hand(tensor.labels, where.operation) or fix
+        if where.operation == kind:
+            return rank.brought_again(at, tensor.brought)
+        calls = [one.kind for one in rank.log[at:] if _is_of_gradient(one, tensor.labels.layer)]
+        if stream_of(where.operation) == "collective":
+            return not_in_place(kind, f"bring that to model.{where.operation}")
         if where.operation != UPDATE or len(calls) < 2:
             return not_in_place(kind)
         last = f"update with what the last of them gives, model.{calls[-1]}"

@@ -518,10 +518,10 @@ BACKWARD_WEIGHT = replace(
 SUM_FIRST = "train on all micro-batches and add up their gradients, then update"
 
 
-def not_in_place(verb: str) -> str:
+def not_in_place(verb: str, then: str = "update with that") -> str:
     """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
     fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
-    return fix + f"write grad = await model.{verb}(grad, layer), and update with that"
+    return fix + f"write grad = await model.{verb}(grad, layer), and {then}"
 
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
@@ -544,8 +544,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         missing = frozenset(range(rank.batches)) - grad.batches
         problem = f"the gradient is missing {numbered('micro-batch', missing)}"
         expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-        complete = functools.partial(_completed, rank, layer, grad, missing)
-        cut = functools.partial(_completed, rank, layer, grad, missing, "scatterreduce")
+        complete = functools.partial(_completed, rank, layer, grad, missing, rank.fetches())
+        cut = functools.partial(complete, sum_by="scatterreduce")
         summed: dict[str, Fix] = {"no_whole_gradient": cut}
         raise PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=summed)
     if grad.extra.of != 1:
@@ -592,6 +592,11 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         if grad.adapter and weight.is_whole() and rank.is_cut(layer):
             whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
             cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
+        if further := rank.cut_further(layer, grad):
+            cover, fix_for = (
+                further,
+                {**fix_for, "whole": further, "no_whole_gradient": further, "states_sharded": further},
+            )
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         own += "weight, and is neither cut nor gathered"
         if weight.is_whole():
@@ -686,9 +691,11 @@ def _cut_once(rank: Rank, layer: int, otherwise: Fix) -> str:
     return rank.cut_once(layer) or (otherwise() if callable(otherwise) else otherwise)
 
 
-def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], sum_by: str = "allreduce") -> str:
-    """Return how a rank gets the gradient of the micro-batches that its own one lacks. ``sum_by``: the reduction to
-    name where it has called none."""
+def _completed(
+    rank: Rank, layer: int, grad: Labels, missing: frozenset[int], fetches: int, sum_by: str = "allreduce"
+) -> str:
+    """Return how a rank gets the gradient of the micro-batches that its own one lacks. ``fetches``: how many calls it
+    had awaited by then; ``sum_by``: the reduction to name where it has called none."""
     if verb := rank.reduced(layer, grad.batches):
         return not_in_place(verb)
     if not rank.ran_nothing() and (idle := rank.not_gone_back(layer, missing)):
@@ -708,7 +715,7 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
             return f"{idle} run no layer, and brought no gradient: {stage}"
         fix = f"no other rank has brought a micro-batch to model.{verb} of layer {layer}: each brings the gradient "
         return fix + f"that it has computed, and model.fake_grad({layer}, []) only where it has none"
-    if part := rank.replaced_sum(layer, grad) or rank.summed_in_part(layer, grad):
+    if part := rank.replaced_sum(layer, grad, fetches) or rank.summed_in_part(layer, grad):
         return part
     if own := missing & rank.with_gradients(layer):
         fix = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: store the first one, "
@@ -742,6 +749,8 @@ def _completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], su
     if verb := rank.not_brought(layer, grad.batches):
         fix = f"model.{verb} of layer {layer} was called with another gradient: call it after this backward, with what "
         return fix + f"that gives, grad = await model.{verb}(grad, {layer})"
+    if others := rank.not_theirs(layer, missing):
+        return others
     if rank.others_have(layer):
         if rank.owns_piece(grad) and not rank.is_cut(layer) and not rank.axes_of_layers():
             both = f"grad = await model.scatterreduce(grad, {layer}) of the whole gradient sums and cuts"

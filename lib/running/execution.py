@@ -205,15 +205,15 @@ class Execution:
             if inspect.isawaitable(result):
                 await result
             while pending := [task for task in self.started.get(model._rank, ()) if not task.done()]:
-                await asyncio.gather(*pending)
+                await _until_done(pending)
             for task in self.started.get(model._rank, ()):
                 if failed_unasked(task):
                     task.result()
             self.simulator.finish(model._handle)
             self.finished.add(model._rank)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=Place(model._rank), line=""))
+                self._fail(_cancelled(error, model))
         except BaseException as error:
             if isinstance(error, TimeIsUp):
                 self.busy = self.busy or model
@@ -280,6 +280,26 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=fix, line=line)
     explained.__cause__ = error
     return explained
+
+
+async def _until_done(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Wait for the tasks that a function has left at work. One that it has cancelled, as a worker whose queue is empty,
+    is no error."""
+    try:
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        own = asyncio.current_task()
+        if own is None or own.cancelling():
+            raise
+
+
+def _cancelled(error: BaseException, model: Model) -> PuzzleError:
+    """Return the error of a function that ends with a cancellation which is its own."""
+    lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
+    fix = "what is cancelled, task.cancel() or a timeout, does not come to its end: await it in place of that, and let "
+    fix += "a worker end by a mark in its queue, as None; or cancel it after `await queue.join()`, and do not await it"
+    line = show_line(*lines[0]) if lines else ""
+    return PuzzleError("the function was cancelled by itself", where=Place(model._rank), fix=fix, line=line)
 
 
 def _says(error: BaseException) -> str:
