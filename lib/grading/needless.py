@@ -20,7 +20,6 @@ GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
 """Which operations read it. (A sum is none.)"""
 IN_A_ROW = "the calls of a layer follow one another"
-AT_THE_END = "that is after the last backward: keep some updates for then, which do not need it"
 
 
 class Needless(NamedTuple):
@@ -158,7 +157,7 @@ def sums_in_words(events: Iterable[Event], on_chain: Sequence[Event], kind: str)
     last = {rank: max((one.end for one in own if _goes_back(one)), default=0.0) for rank, own in ranks.items()}
     updates = any(event.kind == UPDATE.kind for event in ranks.get(calls[0].rank, ())) if calls else False
     if updates and all(event.start >= last[event.rank] - NEARLY for event in calls):
-        return AT_THE_END
+        return _after_the_last(ranks[calls[0].rank], last[calls[0].rank], kind)
     for event in calls:
         before = [one for one in ranks[event.rank] if one.stream == "collective" and one.layer == event.layer]
         others = [one for one in before if one is not event and one.length]
@@ -169,6 +168,27 @@ def sums_in_words(events: Iterable[Event], on_chain: Sequence[Event], kind: str)
             then = "start one, compute the next backward, and only then await it and start the next one"
             return f"{IN_A_ROW}: {then}"
     return beside_in_words(ranks, calls)
+
+
+def _after_the_last(own: Sequence[Event], last: float, kind: str) -> str:
+    """Return what to do about sums of weight gradients that come after the ``last`` backward of their rank, by a verb.
+    ``own``: its events."""
+    called = {
+        one.layer: one.issued for one in own if one.kind == kind and one.tensor == "WeightGrad" and not one.layers
+    }
+    back = {one.layer: one.end for one in own if _goes_back(one)}
+    late = [layer for layer, tick in called.items() if layer is not None and tick >= last - NEARLY > back[layer]]
+    if len(late) > 1 and len(late) >= len(called) - 1:
+        soon = f"rank {own[0].rank} calls {kind} of {numbered('layer', late)} only after its last backward"
+        task = "a task goes on only while the function that has made it awaits something, such as an earlier call"
+        return f"{soon}: call each as soon as what it reads is there, between the backwards. If a task does: {task}"
+    updates = [one for one in own if one.kind == UPDATE.kind]
+    after = sum(one.start >= last - NEARLY for one in updates)
+    if after == len(updates):
+        turn = "start a call, do the updates of layers that are summed already, and await it after them"
+        return f"that is after the last backward: {turn}"
+    kept = "that is after the last backward: keep some updates for then, which do not need it: start the call, do these"
+    return f"{kept}, and await it after them. So far {after} of {len(updates)} come after the last backward"
 
 
 def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]) -> str:

@@ -295,7 +295,7 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
             return fix
         at = rank.ended_at(tensor)
         if not rank.log[at].layers and rank.log[at].labels != tensor.labels:  # another gradient was brought to it
-            return rank.cut_by_hand(tensor.labels, where.operation) or fix
+            return (not tensor.brought and rank.cut_by_hand(tensor.labels, rank.log[at].labels, kind)) or fix
         if where.operation == kind:
             return rank.brought_again(at, tensor.brought)
         calls = [one.kind for one in rank.log[at:] if _is_of_gradient(one, tensor.labels.layer)]

@@ -232,11 +232,12 @@ class Asked(SumsMade):
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
         return bool(self._past().cuts.get(layer))
 
-    def cut_by_hand(self, grad: Labels, verb: str) -> str:
-        """Return what to do about a piece of a gradient that is brought to a reduce-scatter, and was cut by hand out of
-        that of a whole weight; or an empty text."""
+    def cut_by_hand(self, grad: Labels, brought: Labels, verb: str) -> str:
+        """Return what to do where the rank has ``brought`` to a reduce-scatter a piece that it has cut by hand out of
+        the gradient of a whole weight, and goes on with another piece, or with all of it; or an empty text."""
         own = self.loaded_piece(grad.layer, grad.adapter)
-        if verb != SCATTERREDUCE.kind or grad.is_whole() or own is None or not own.is_whole():
+        by_hand = own is not None and own.is_whole() and not brought.is_whole() and brought.batches == grad.batches
+        if verb != SCATTERREDUCE.kind or not by_hand:
             return ""
         takes = f"model.{verb} takes the whole gradient, and gives each rank its piece of the sum"
         once = f"one call for each gradient, grad = await model.{verb}(grad, {grad.layer})"

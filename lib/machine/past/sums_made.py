@@ -242,22 +242,21 @@ class SumsMade(WorkDone):
         return len(self.fetched) // 2
 
     def replaced_sum(self, layer: int, grad: Labels, fetches: int) -> str:
-        """Return what to do where this rank has called a sum over all ranks of micro-batches that are not in a gradient
-        of a layer; or an empty text. ``fetches``: how many calls it had awaited by then."""
-        left = {op: (batches, verb) for verb, batches, op in self.sums_over_all(layer) if not batches & grad.batches}
-        lost = NONE.union(*[batches for batches, _ in left.values()])
+        """Return what to do where this rank has brought to a sum micro-batches that are not in a gradient of a layer,
+        or an empty text. ``fetches``: how many calls it had awaited by then."""
+        stored, awaited = f"model.grad_weights[{layer}]", {self.log[at].op for at in self.fetched[1 : 2 * fetches : 2]}
+        for (its_layer, own), (verb, op, _) in self._past().reduced.items():
+            if its_layer == layer and own and op not in awaited and not own & grad.batches:
+                brought = f"the gradient of {numbered('micro-batch', own)} was brought to model.{verb}(..., {layer})"
+                return (
+                    f"{brought}, and that was not awaited by then: await it, or the task that does, before this "
+                    f"update, {stored} = {stored} + piece, and update the layer once, with all of them"
+                )
+        left = {batches: verb for verb, batches, _ in self.sums_over_all(layer) if not batches & grad.batches}
+        lost = NONE.union(*left)
         if lost <= self.with_gradients(layer):
             return ""
-        stored = f"model.grad_weights[{layer}]"
-        awaited = {self.log[at].op for at in self.fetched[1 : 2 * fetches : 2]}
-        if waits := {op: one for op, one in left.items() if op not in awaited}:
-            own, verb = NONE.union(*[batches for batches, _ in waits.values()]), next(iter(waits.values()))[1]
-            return (
-                f"the sum of {numbered('micro-batch', own)}, model.{verb}(..., {layer}), was started on this rank, and "
-                f"not awaited by then: await it before this update, {stored} = {stored} + await call, and update the "
-                "layer once, with all of them"
-            )
-        verb = next(iter(left.values()))[1]
+        verb = next(iter(left.values()))
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
