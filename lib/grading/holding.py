@@ -378,7 +378,11 @@ class Excess:
         said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
         said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
         line = next((line for place in calls if (line := _line(self.peak, place))), "")
-        return said + self._records(calls) + (f" ({line})." if line else ".")
+        now = self.events[self.peak.at].issued if self.peak.at < len(self.events) else 0.0
+        ended = sum(self.events[place].end <= now for place in calls)
+        over = f" {ended} of them have ended, and nobody has awaited that so far: a task that is to do it goes on only "
+        over += "while the function that has made it awaits something."
+        return said + self._records(calls) + (f" ({line})." if line else ".") + over * (ended > 1)
 
     def _numbers(self, rows: Sequence[Held]) -> str:
         """Return the layers of these things, and the micro-batches of activations, in parentheses."""
@@ -506,7 +510,9 @@ class Excess:
                     f"start it after {show_call(begins.kind, begins.layer)}, which has an input of its own in memory."
                 )
             return "await it before the work that goes on beside it, or let that work need less."
-        if kind == "WeightGrad" and len({one.issued for one in known}) == 1:
+        back = [one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
+        after = min(one.issued for one in known) >= max(back, default=0.0) and len({one.layer for one in known}) > 1
+        if kind == "WeightGrad" and (after or len({one.issued for one in known}) == 1):
             task = "a task goes on only while the function that has made it awaits something: await an earlier one "
             task += "after "
             if len({one.kind for one in known}) > 1:

@@ -27,6 +27,7 @@ class Needless(NamedTuple):
 
     call: Event
     then: Event
+    own: Sequence[Event] = ()  # all events of their rank
 
 
 class Told(NamedTuple):
@@ -48,7 +49,7 @@ def needless_waits(events: Sequence[Event]) -> Iterator[Needless]:
             while after < len(computed) and computed[after].end <= call.start:
                 after += 1
             if after < len(computed) and computed[after].start >= call.end and not _needs(computed[after], call):
-                yield Needless(call, computed[after])
+                yield Needless(call, computed[after], own)
 
 
 def _needs(event: Event, call: Event) -> bool:
@@ -70,7 +71,7 @@ def in_words(waits: Sequence[Needless], among: Collection[Event], kind: str = ""
     if not by_verb:
         return ""
     verb = max(by_verb, key=lambda name: sum(one.call.length for one in by_verb[name]))
-    call, then = by_verb[verb][0]
+    call, then, own = by_verb[verb][0]
     which = f"{show_call(verb, call.layer)} of {numbered('micro-batch', call.batches)}"
     does = show_call(then.kind, then.layer) + (f" of {numbered('micro-batch', then.batches)}" if then.batches else "")
     until = (
@@ -80,7 +81,19 @@ def in_words(waits: Sequence[Needless], among: Collection[Event], kind: str = ""
     )
     what = show_call(verb, call.layer) if call.tensor == "WeightGrad" else which
     said = f"rank {call.rank} computes nothing while {what} is on its way, and then {does}, which does not need it"
+    if older := _older(call, own):
+        first = f"{show_call(verb, older.layer)} has been on its way for longer, and is awaited after it"
+        return f"{said}: {first}. Of the calls that you keep, await the oldest one first, calls.pop(0)"
     return f"{said}: keep the call, and await it {until}"
+
+
+def _older(call: Event, own: Sequence[Event]) -> Event | None:
+    """Return the first call like this one that its rank has made before it, and awaits after it, if there is one."""
+    taken = {place: at for at, one in enumerate(own) for place in one.awaited}
+    here = next(at for at, one in enumerate(own) if one is call)
+    alike = [at for at, one in enumerate(own[:here]) if (one.kind, one.tensor) == (call.kind, call.tensor)]
+    late = [at for at in alike if at in taken and taken[at] > taken.get(here, len(own))]
+    return own[late[0]] if late else None
 
 
 def by_rank(events: Iterable[Event]) -> dict[int, list[Event]]:
@@ -202,7 +215,11 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
             continue  # something is computed meanwhile
         what = show_call(call.kind, call.layers or call.layer)
         said = f"rank {call.rank} computes nothing while {what} is on its way"
-        updated = any(one.kind == UPDATE.kind and one.layer == call.layer for one in before)
+        made = [at for at, one in enumerate(before) if one.kind == UPDATE.kind and one.layer == call.layer]
+        updated = bool(made)
+        if call.tensor == "Weight" and made and made[-1] + 1 < len(before):
+            first, then_other = (_shown(before[made[-1] + one], computed) for one in (0, 1))
+            return f"{said}: start it right after {first}, before {then_other}, and await it after that"
         if call.tensor == "Weight" and not updated:
             if before and before[-1].layer != call.layer and before[-1].end <= call.issued + NEARLY:
                 return f"{said}: start it before {_shown(before[-1], computed)}, and await it after that"

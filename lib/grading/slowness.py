@@ -217,10 +217,8 @@ class Slowness:
         longer in all than those of that one."""
         ways, none = {*self.done, *self.known}, Effort(0, 0.0)
         both = [(kind, self.done.get((kind, far), none), self.known.get((kind, far), none)) for kind, far in ways]
-        if any(own.times > ours.times and OPERATIONS[kind].stream != "collective" for kind, own, ours in both):
-            return False
         over = sum(own.ticks - ours.ticks for kind, own, ours in both if OPERATIONS[kind].stream == "collective")
-        return bool(self.named) and over <= NEARLY
+        return bool(self.named) and self.named <= {*map(word_of, in_stream("collective"))} and over <= NEARLY
 
     def all_on_each(self) -> str:
         """Return what to do where every rank runs all micro-batches, and those of the goal's program deal them out; or
