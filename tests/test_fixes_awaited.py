@@ -134,6 +134,8 @@ ROWS = [
     Row(pieces("a worker waits for an end mark", "queue.put_nowait((k, model.scatterreduce(back(k), k)))", before=QUEUE, after="    await worker\n"), ("await worker, a task that waits at", "await queue.get()")),
     Row(whole("zero2", "outputs under the key of the layer", PIECES.replace("A[k] = x\n            x = model.forward(k, x, W[k])", "x = model.forward(k, x, W[k])\n            A[k] = x") + EACH + "            keep(k, await model.scatterreduce(back(k), k))\n" + LAST + "    return model\n"), ("is in model.activations[4] here, under the layer whose forward gave it: store what a layer reads before its forward",), ("in all lines",)),
     Row(pieces("each rank gathers layers of its own", "keep(k, await model.scatterreduce(back(k), k))", after="    for k in range(r, L, n):\n        await step(k)\n"), ("every rank goes through all layers here",)),
+    Row(whole("hierarchical", "a loop that ends before layer 0", NODES.replace('G.pop("g")', "G.pop(k + 1)").replace('G["g"] = model.loss', "G[L] = model.loss").replace('g, G["g"]', "g, G[k]") + "    for k in range(L - 1, 0, -1):\n        D[k] = back(k)\n    del G[0]\n    return model\n"), ("does the loop over the layers end before it? range(model.LAYERS - 1, -1, -1)",), ("Is that meant here",)),
+    Row(nodes("the others' part is made up", "g = back(k)", "step(k, g + model.fake_grad(k, [b for b in range(model.BATCHES) if b != model.rank]))"), ("What others have computed comes by a sum over the ranks",)),
 ]  # fmt: skip
 
 

@@ -304,6 +304,10 @@ class Origins(dict[Hashable, Any]):
                     down = f"{own} is what {call} gives, for {BACKWARD.kind}({layer - 1}, ...), and that has not run "
                     down += "yet: the layers of a stage go back from the last one down, reversed(...)"
                     return f"{down}. Or is {call} meant here? It {reads}, and gives that of its input"
+                if layer == 0 and self._simulator.has_run(self._rank, BACKWARD.kind, 1):
+                    ends = f"{own} is what {call} gives, which has not run on this rank: does the loop over the layers "
+                    ends += "end before it? range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+                    return f"{ends}. If what {call} reads is meant, that is {other}"
                 meant = f"{call} {reads}. Is that meant here? Then read it there, or store it as {own}, and all others"
                 return f"{meant} likewise. If what {call} gives is meant, {call} has to run first, on this rank"
         return ""

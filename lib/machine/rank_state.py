@@ -634,6 +634,9 @@ class RankState(Asked):
             expected = "a tensor that came out of load_weights, get_activation or an operation"
             fix = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
             fix += "nothing to add brings model.fake_grad(layer, [])"
+            if tensor.labels.kind == "WeightGrad" and tensor.labels.batches and self.mesh.ranks > 1:
+                fix += ". What others have computed comes by a sum over the ranks, "
+                fix += f"{ALLREDUCE.kind} or {SCATTERREDUCE.kind}"
             own = experts_of(tensor.labels.layer, self.experts) and tensor.labels.kind == "WeightGrad"
             if own and not self.axes_of_copies(tensor.labels.layer):
                 fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "
