@@ -227,7 +227,11 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         other = call.layer if call.tensor == "Weight" else None  # an update of the same layer may need the result
         free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
         if free and call.tensor in ("Weight", "WeightGrad") and _is_awaited(ranks[call.rank], call, free[0]):
-            return f"{said}: start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
+            back = [one.layer for one in before if _goes_back(one)]
+            task = "; if a task makes it: that goes on only while the function that has made the task awaits something"
+            task *= call.tensor == "WeightGrad" and call.layer in back[:-1]
+            todo = f"start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
+            return f"{said}: {todo}{task}"
     return ""
 
 
