@@ -20,6 +20,7 @@ GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": (BACKWARD_PROJECT.kind,)}
 """Which operations read it. (A sum is none.)"""
 IN_A_ROW = "the calls of a layer follow one another"
+IF_A_TASK = "; if a task makes it: that goes on only while the function that has made the task awaits something"
 
 
 class Needless(NamedTuple):
@@ -177,7 +178,8 @@ def sums_in_words(events: Iterable[Event], on_chain: Sequence[Event], kind: str)
         follows = any(min(abs(one.end - event.start), abs(event.end - one.start)) <= NEARLY for one in others)
         if follows and event.end < last[event.rank]:
             if named := beside_in_words(ranks, [event]):
-                return f"{IN_A_ROW}, and {named}, before the next call"
+                todo = named.removesuffix(IF_A_TASK)
+                return f"{IN_A_ROW}, and {todo}, before the next call{named[len(todo) :]}"
             then = "start one, compute the next backward, and only then await it and start the next one"
             return f"{IN_A_ROW}: {then}"
     return beside_in_words(ranks, calls)
@@ -228,8 +230,7 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
         if free and call.tensor in ("Weight", "WeightGrad") and _is_awaited(ranks[call.rank], call, free[0]):
             back = [one.layer for one in before if _goes_back(one)]
-            task = "; if a task makes it: that goes on only while the function that has made the task awaits something"
-            task *= call.tensor == "WeightGrad" and call.layer in back[:-1]
+            task = IF_A_TASK * (call.tensor == "WeightGrad" and call.layer in back[:-1])
             todo = f"start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
             return f"{said}: {todo}{task}"
     return ""
