@@ -593,10 +593,8 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
             whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
             cover, fix_for = f"{whole}: each rank has all of the adapter, and updates all of it", {}
         if further := rank.cut_further(layer, grad):
-            cover, fix_for = (
-                further,
-                {**fix_for, "whole": further, "no_whole_gradient": further, "states_sharded": further},
-            )
+            cover = further
+            fix_for = {**fix_for, **dict.fromkeys(("whole", "no_whole_gradient", "states_sharded"), cover)}
         own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
         own += "weight, and is neither cut nor gathered"
         if weight.is_whole():
