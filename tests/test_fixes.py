@@ -1195,7 +1195,7 @@ async def wsdp(model: Model) -> Model:
                 "layer, model.grad_weights.pop(layer).shard(model.rank, model.RANKS), piece",
             ),
         ),
-        ("is the gradient cut twice",),
+        ("cuts the gradient into 4 pieces, and these are 16: it is cut once more",),
     ),
     Row(
         changed(

@@ -392,7 +392,11 @@ class Excess:
         said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
         said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
         line = next((line for place in calls if (line := _line(self.peak, place))), "")
-        return said + self._records(calls) + (f" ({line})." if line else ".")
+        now = self.events[self.peak.at].issued if self.peak.at < len(self.events) else 0.0
+        ended = sum(self.events[place].end <= now for place in calls)
+        over = f" {ended} of them have ended, and nobody has awaited that so far: a task that is to do it goes on only "
+        over += "while the function that has made it awaits something."
+        return said + self._records(calls) + (f" ({line})." if line else ".") + over * (ended > 1)
 
     def _numbers(self, rows: Sequence[Held]) -> str:
         """Return the layers of these things, and the micro-batches of activations, in parentheses."""
@@ -522,7 +526,9 @@ class Excess:
             return "await it before the work that goes on beside it, or let that work need less."
         if kind == "WeightGrad" and (left := self._left_to_the_end(known)):
             return left
-        if kind == "WeightGrad" and len({one.issued for one in known}) == 1:
+        back = [one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
+        after = min(one.issued for one in known) >= max(back, default=0.0) and len({one.layer for one in known}) > 1
+        if kind == "WeightGrad" and (after or len({one.issued for one in known}) == 1):
             task = "If tasks make these: a task goes on only while the function that has made it awaits something."
             if len({one.kind for one in known}) > 1:
                 return f"await an earlier one after each backward, {fewer} {task}"
@@ -608,8 +614,23 @@ class Excess:
         if following == UPDATE.kind:
             return "update each layer as soon as its gradient is complete, before the next layer's backward."
         if stream_of(following) == "collective":
-            return f"call {following} for each layer right after its backward, and update it."
+            return f"call {following} for each layer right after its backward, and update it.{self._called_late()}"
         return "use each gradient as soon as it is there, before the next layer's backward."
+
+    def _called_late(self) -> str:
+        """Return, as a sentence, in which order gradients are summed that are held, where that is not the order of the
+        backwards or comes after all of these; or an empty text."""
+        rows = [(held.following, held.made, held.labels.layer) for held in self.rows if held.following and held.labels]
+        if len(rows) < 2:
+            return ""
+        read, made = sorted(rows), sorted(rows, key=lambda row: row[1])
+        if made == read[::-1]:
+            order = f"These are summed from layer {read[0][2]} on, and their backwards go the other way"
+            return f" {order}: take the layers in the order of the backwards."
+        back = max((one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)), default=0.0)
+        if self.events[read[0][0]].issued < back:
+            return ""
+        return " If a task does that: it goes on only while the function that has made it awaits something."
 
 
 def _whole_of(piece: Held, peak: Peak) -> Held | None:

@@ -22,6 +22,7 @@ READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": 
 """Which operations read it. (A sum is none.)"""
 IN_A_ROW = "the calls of a layer follow one another"
 AT_THE_END = "that is after the last backward"
+IF_A_TASK = "; if a task makes it: that goes on only while the function that has made the task awaits something"
 
 
 class Needless(NamedTuple):
@@ -29,6 +30,7 @@ class Needless(NamedTuple):
 
     call: Event
     then: Event
+    own: Sequence[Event] = ()  # all events of their rank
 
 
 class Told(NamedTuple):
@@ -50,7 +52,7 @@ def needless_waits(events: Sequence[Event]) -> Iterator[Needless]:
             while after < len(computed) and computed[after].end <= call.start:
                 after += 1
             if after < len(computed) and computed[after].start >= call.end and not _needs(computed[after], call):
-                yield Needless(call, computed[after])
+                yield Needless(call, computed[after], own)
 
 
 def _needs(event: Event, call: Event) -> bool:
@@ -72,7 +74,7 @@ def in_words(waits: Sequence[Needless], among: Collection[Event], kind: str = ""
     if not by_verb:
         return ""
     verb = max(by_verb, key=lambda name: sum(one.call.length for one in by_verb[name]))
-    call, then = by_verb[verb][0]
+    call, then, own = by_verb[verb][0]
     which = f"{show_call(verb, call.layer)} of {numbered('micro-batch', call.batches)}"
     does = show_call(then.kind, then.layer) + (f" of {numbered('micro-batch', then.batches)}" if then.batches else "")
     until = (
@@ -82,7 +84,19 @@ def in_words(waits: Sequence[Needless], among: Collection[Event], kind: str = ""
     )
     what = show_call(verb, call.layer) if call.tensor == "WeightGrad" else which
     said = f"rank {call.rank} computes nothing while {what} is on its way, and then {does}, which does not need it"
+    if older := _older(call, own):
+        first = f"{show_call(verb, older.layer)} has been on its way for longer, and is awaited after it"
+        return f"{said}: {first}. Of the calls that you keep, await the oldest one first, calls.pop(0)"
     return f"{said}: keep the call, and await it {until}"
+
+
+def _older(call: Event, own: Sequence[Event]) -> Event | None:
+    """Return the first call like this one that its rank has made before it, and awaits after it, if there is one."""
+    taken = {place: at for at, one in enumerate(own) for place in one.awaited}
+    here = next(at for at, one in enumerate(own) if one is call)
+    alike = [at for at, one in enumerate(own[:here]) if (one.kind, one.tensor) == (call.kind, call.tensor)]
+    late = [at for at in alike if at in taken and taken[at] > taken.get(here, len(own))]
+    return own[late[0]] if late else None
 
 
 def by_rank(events: Iterable[Event]) -> dict[int, list[Event]]:
@@ -160,6 +174,10 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
     before = [one for one in computed if one.kind == UPDATE.kind and one.end <= back.end + NEARLY]
     more = min(len(before), max(1, round(idle / before[-1].length))) if before and idle > NEARLY else 0
     said = f"{AT_THE_END}: keep some updates for then, which do not need it"
+    if late := _called_late(own, calls[0].kind, back.end):
+        return late
+    if not before:
+        said = f"{AT_THE_END}: start a call, do the updates of layers that are summed already, and await it after them"
     if more > 0:
         nothing = f"{AT_THE_END}, after which rank {back.rank} computes nothing for {lasting(idle)}"
         those = "another update, which does" if more == 1 else f"up to {more} more updates, which do"
@@ -177,6 +195,19 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
             said += f". {ready} is there before {does} begins: {start}"
             break
     return said
+
+
+def _called_late(own: Sequence[Event], verb: str, last: float) -> str:
+    """Return that nearly all sums of weight gradients by a verb are called after the ``last`` backward of their rank;
+    or an empty text. ``own``: its events."""
+    calls = [one for one in own if (one.kind, one.tensor) == (verb, "WeightGrad") and not one.layers]
+    called, back = {one.layer: one.issued for one in calls}, {one.layer: one.end for one in own if _goes_back(one)}
+    late = [layer for layer, tick in called.items() if layer is not None and tick >= last - NEARLY > back[layer]]
+    if len(late) < 2 or len(late) < len(called) - 1:
+        return ""
+    soon = f"rank {own[0].rank} calls {verb} of {numbered('layer', late)} only after its last backward"
+    task = "a task goes on only while the function that has made it awaits something, such as an earlier call"
+    return f"{soon}: call each as soon as what it reads is there, between the backwards. If a task does: {task}"
 
 
 def sums_in_words(
@@ -197,7 +228,8 @@ def sums_in_words(
         follows = any(min(abs(one.end - event.start), abs(event.end - one.start)) <= NEARLY for one in others)
         if follows and event.end < last[event.rank]:
             if named := beside_in_words(ranks, [event]):
-                return f"{IN_A_ROW}, and {named}, before the next call"
+                todo = named.removesuffix(IF_A_TASK)
+                return f"{IN_A_ROW}, and {todo}, before the next call{named[len(todo) :]}"
             then = "start one, compute the next backward, and only then await it and start the next one"
             return f"{IN_A_ROW}: {then}"
     return beside_in_words(ranks, calls)
@@ -214,7 +246,11 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
             continue  # something is computed meanwhile
         what = show_call(call.kind, call.layers or call.layer)
         said = f"rank {call.rank} computes nothing while {what} is on its way"
-        updated = any(one.kind == UPDATE.kind and one.layer == call.layer for one in before)
+        made = [at for at, one in enumerate(before) if one.kind == UPDATE.kind and one.layer == call.layer]
+        updated = bool(made)
+        if call.tensor == "Weight" and made and made[-1] + 1 < len(before):
+            first, then_other = (_shown(before[made[-1] + one], computed) for one in (0, 1))
+            return f"{said}: start it right after {first}, before {then_other}, and await it after that"
         if call.tensor == "Weight" and not updated:
             if before and before[-1].layer != call.layer and before[-1].end <= call.issued + NEARLY:
                 return f"{said}: start it before {_shown(before[-1], computed)}, and await it after that"
@@ -222,7 +258,10 @@ def beside_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
         other = call.layer if call.tensor == "Weight" else None  # an update of the same layer may need the result
         free = [one for one in then if one.kind != UPDATE.kind or other not in (None, one.layer)]
         if free and call.tensor in ("Weight", "WeightGrad") and _is_awaited(ranks[call.rank], call, free[0]):
-            return f"{said}: start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
+            back = [one.layer for one in before if _goes_back(one)]
+            task = IF_A_TASK * (call.tensor == "WeightGrad" and call.layer in back[:-1])
+            todo = f"start it, do {_shown(free[0], computed)}, which does not need it, and await it after that"
+            return f"{said}: {todo}{task}"
     return ""
 
 

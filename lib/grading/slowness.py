@@ -195,6 +195,8 @@ class Slowness:
         """Return what makes the run slower than the goal's program, with what to write. ``first``: what is said before
         anything else."""
         more = "; ".join([*self.more_work(), *self.made_again(), *self.beside_nothing()])
+        if self._costs_as_much():
+            more, self.named = "", set()
         instead = ", ".join(self.instead())
         more += f"; instead of that the {self.goal} has {instead}" if instead and self.named else ""
         order = [self.order.in_words(), self.on_the_chain()]
@@ -213,6 +215,14 @@ class Slowness:
         ]
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
+
+    def _costs_as_much(self) -> bool:
+        """Return whether all that is done more often than by the goal's program is by collectives, and these take no
+        longer in all than those of that one."""
+        ways, none = {*self.done, *self.known}, Effort(0, 0.0)
+        both = [(kind, self.done.get((kind, far), none), self.known.get((kind, far), none)) for kind, far in ways]
+        over = sum(own.ticks - ours.ticks for kind, own, ours in both if OPERATIONS[kind].stream == "collective")
+        return bool(self.named) and self.named <= {*map(word_of, in_stream("collective"))} and over <= NEARLY
 
     def all_on_each(self) -> str:
         """Return what to do where every rank runs all micro-batches, and those of the goal's program deal them out; or

@@ -50,9 +50,28 @@ def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
     layers = (labels.layer, labels.layer + (labels.kind == "ActivationGrad"))
     if key in layers or (isinstance(key, tuple) and is_pair(key) and {*layers} & {*key[:2]}):
         return f"{what} is in {there} here: take it from there"
+    if labels.kind == "Activation" and _less_batch(key, labels) == labels.layer - 1:
+        below = f"is in {there} here, under the layer whose forward gave it"
+        own = written(_with_layer(key, labels))
+        return (
+            f"{what} {below}: store what a layer reads before its forward, under its own key, model.{name}[{own}] = inp"
+        )
     own = "layer, micro_batch" if some else "layer"
     other = "is it stored under another key than it is looked for?"
     return f"{what} is in {there} here: {other} Each has a key of its own, model.{name}[{own}], in all lines"
+
+
+def _less_batch(key: Hashable, labels: Labels) -> Hashable:
+    """Return what a key has beside the micro-batch of its tensor, if it is one thing."""
+    more = [one for one in key if frozenset([one]) != labels.batches] if isinstance(key, tuple) else [key]
+    return more[0] if len(more) == 1 and frozenset(more) != labels.batches else None
+
+
+def _with_layer(key: Hashable, labels: Labels) -> Hashable:
+    """Return a key with the layer of its tensor in place of the one below."""
+    return (
+        tuple([one + 1 if one == labels.layer - 1 else one for one in key]) if isinstance(key, tuple) else labels.layer
+    )
 
 
 def _with(fix: Fix, said: str, there: str | None) -> Fix:

@@ -35,6 +35,7 @@ RULES: tuple[tuple[str, Ask], ...] = (
     (LATER, Rules._input_elsewhere),
     (NOW, Rules._own_past),
     (LATER, Rules._elsewhere),
+    (NOW, Rules._of_another_task),
     (NOW, Rules._taken_out),
     (LATER, Rules._backward_ready),
     (NOW, Rules._beyond_the_layers),

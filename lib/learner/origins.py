@@ -182,7 +182,8 @@ class Origins(dict[Hashable, Any]):
             if simulator.has_run(rank, BACKWARD_INPUT.kind, layer):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
-            return f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+            gives = f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
+            return f"{gives}{self._only_other()}"
         return ""
 
     def _no_layer(self, layer: int) -> str:
@@ -312,6 +313,10 @@ class Origins(dict[Hashable, Any]):
                     down = f"{own} is what {call} gives, for {BACKWARD.kind}({layer - 1}, ...), and that has not run "
                     down += "yet: the layers of a stage go back from the last one down, reversed(...)"
                     return f"{down}. Or is {call} meant here? It {reads}, and gives that of its input"
+                if layer == 0 and self._simulator.has_run(self._rank, BACKWARD.kind, 1):
+                    ends = f"{own} is what {call} gives, which has not run on this rank: does the loop over the layers "
+                    ends += "end before it? range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+                    return f"{ends}. If what {call} reads is meant, that is {other}"
                 meant = f"{call} {reads}. Is that meant here? Then read it there, or store it as {own}, and all others"
                 return f"{meant} likewise. If what {call} gives is meant, {call} has to run first, on this rank"
         return ""
@@ -538,6 +543,8 @@ class Origins(dict[Hashable, Any]):
             twice = f". Or is layer {layer} left over in the list of another call?" if sought.key in self._gone else ""
             store = f"store what that gives, model.grad_weights[{layer}]"
             return f"{started}: await what it has returned, and {store}{twice}"
+        if waits := sought.heard[Origins._of_another_task]:
+            return waits
         if loaded and (verb := simulator.summed_by(rank, layer)):
             kept = f"model.grad_weights[{layer}] = await model.{verb}(..., {layer})"
             return f"{kept}: keep what it gives, on every rank that updates a piece of the layer"
@@ -549,6 +556,22 @@ class Origins(dict[Hashable, Any]):
         if owner is not None:
             return f"layer {layer} is that of rank {owner}: let each rank do this for its own layers only"
         return "" if sought.popped else FIRST
+
+    def _of_another_task(self, sought: Sought) -> str:
+        """Where a collective has been called for what is looked for, and its result is not taken yet: that the task
+        which does that has to come first."""
+        meant = self._of_key(sought.key)
+        kind = {"grad_weights": "WeightGrad", "weights": "Weight"}.get(self._name, "")
+        verb = self._simulator.not_taken(self._rank, kind, meant[0]) if meant is not None else ""
+        if meant is None or not verb:
+            return ""
+        called = f"model.{verb}(..., {meant[0]}) has been called, and its result is not taken so far"
+        return f"{called}: await the task that awaits it, or the call itself, before this line{self._only_other()}"
+
+    def _only_other(self) -> str:
+        """Return, as a sentence, which key is the only one here, if it is that of another layer; or an empty text."""
+        key = next(iter(self)) if len(self) == 1 else None
+        return f". Or is model.{self._name}[{key}] meant, the only one that is there?" if type(key) is int else ""
 
     def _loads(self, layer: int) -> str:
         """Return which rank has loaded a weight or a state, or how this one does; or an empty text."""

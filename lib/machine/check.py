@@ -124,6 +124,12 @@ def _check_complete(
         if finals and (without := [rank for rank in loaded if rank not in handed_in]):
             fix = f"{numbered('rank', without)} {'has' if len(without) == 1 else 'have'} loaded a piece of it too, and "
             fix += "set no final weight: each rank updates the pieces that it has loaded, of every layer, and sets them"
+        elif finals and total > len(handed_in) > 1:
+            fix = (
+                f"each rank has updated a piece, and together these are {len(have)} of {total}: are weight, state and "
+            )
+            fix += "gradient cut twice? model.scatterreduce cuts the gradient, and so does .shard(...): cut each once, "
+            fix += "into as many pieces as there are ranks"
         if again := next(filter(None, (_cut_again(state, layer) for state in states)), ""):
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if some := "" if finals else next(filter(None, (_set_too_few(state, layer) for state in states)), ""):

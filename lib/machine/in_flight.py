@@ -319,6 +319,14 @@ class RankLinks:
         self.version = 0  # of what this rank could receive next
         self.settled: dict[int, tuple[Elements, ...]] = {}  # samples that were found to hold more, by place in the log
 
+    def not_taken(self, kind: str, layer: int) -> str:
+        """Return the last collective that carries such a tensor of a layer, and was not fetched; or an empty text."""
+        for call in reversed(self.open.values()):
+            carries = call.labels is not None and call.labels.kind == kind and call.group is not None
+            if carries and layer in (call.layers or [call.layer]):
+                return call.kind
+        return ""
+
     def first_receive(self, sender: int) -> Message | None:
         """Return the first receive that accepts a message of this sender."""
         heads = [queue[0] for queue in (self.receives.get(sender), self.receives.get(None)) if queue]

@@ -225,6 +225,10 @@ class Simulator(Protocol[R, T, C]):
     def unawaited(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, that the rank has brought such a tensor to a collective, and has never awaited that."""
 
+    def not_taken(self, rank: R, kind: str, layer: int) -> str:
+        """Return, for an error, the last collective to which the rank has brought such a tensor, and whose result it
+        has not taken so far, or nothing."""
+
     def not_received(self, rank: R, kind: str, layer: int) -> str:
         """Return, for an error, from which rank such a tensor of a layer was sent to this one, which has not received
         it; or an empty text."""

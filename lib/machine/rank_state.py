@@ -292,13 +292,20 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
         fix_for["weights_stay"] = f"{piece}model.weights[{layer}], with partial=True"
 
     def unused() -> str:
+        at = rank.ended_at(tensor)
         if rank.reduced(tensor.labels.layer, tensor.labels.batches) != kind:
             return fix
-        calls = [one.kind for one in rank.log[rank.ended_at(tensor) :] if _is_of_gradient(one, tensor.labels.layer)]
+        if not rank.log[at].layers and rank.log[at].labels != tensor.labels:  # another gradient was brought to it
+            return (not tensor.brought and rank.cut_by_hand(tensor.labels, rank.log[at].labels, kind)) or fix
+        calls = [one.kind for one in rank.log[at:] if _is_of_gradient(one, tensor.labels.layer)]
+        if where.operation == kind:
+            return rank.brought_again(at, tensor.brought)
+        if stream_of(where.operation) == "collective":
+            return not_in_place(kind, f"bring that to model.{where.operation}")
         if where.operation != UPDATE or len(calls) < 2:
             return not_in_place(kind)
-        last = f"update with what the last of them gives, model.{calls[-1]}"
-        return f"model.{kind} and the calls after it do not change the gradient that they are given: {last}"
+        last = f"are given: update with what the last of them gives, model.{calls[-1]}"
+        return f"model.{kind} and the calls after it do not change the gradient that they {last}"
 
     error = PuzzleError(problem, where=where, fix=unused if of_grad else fix, fix_for=fix_for)
     made = rank.log[tensor.since - 1] if where.operation == STORING and tensor.since > 0 else None
@@ -637,6 +644,9 @@ class RankState(Asked):
             expected = "a tensor that came out of load_weights, get_activation or an operation"
             fix = "fake_grad with micro-batches, and tensors made by hand, are for demonstrations; a rank that has "
             fix += "nothing to add brings model.fake_grad(layer, [])"
+            if tensor.labels.kind == "WeightGrad" and tensor.labels.batches and self.mesh.ranks > 1:
+                fix += ". What others have computed comes by a sum over the ranks, "
+                fix += f"{ALLREDUCE.kind} or {SCATTERREDUCE.kind}"
             own = experts_of(tensor.labels.layer, self.experts) and tensor.labels.kind == "WeightGrad"
             if own and not self.axes_of_copies(tensor.labels.layer):
                 fix = "experts get the tokens of all ranks, so their gradient lacks nothing: leave what is made up "

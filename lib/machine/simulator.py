@@ -392,6 +392,9 @@ class LocalSimulator:
     def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
         return rank.comes_from(kind, layer, batches)
 
+    def not_taken(self, rank: RankState, kind: str, layer: int) -> str:
+        return self.network.links[rank.rank].not_taken(kind, layer)
+
     def against_rounds(self, rank: RankState, backward: bool) -> str:
         own = of_its_pipeline(rank) if backward else ""
         return own or against_rounds(rank.ranks, {rank.rank: None} if backward else {})

@@ -188,8 +188,17 @@ class Rank(Protocol):
     def summed_in_part(self, layer: int, grad: Labels) -> str:
         """Return what to do about a gradient of which a part is summed over the ranks, or an empty text."""
 
-    def replaced_sum(self, layer: int, grad: Labels) -> str:
+    def fetches(self) -> int:
+        """Return how many calls this rank has awaited so far."""
+
+    def replaced_sum(self, layer: int, grad: Labels, fetches: int) -> str:
         """Return what to do about a sum over the ranks that is not in a gradient, or an empty text."""
+
+    def cut_further(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a gradient that is cut more than its reduce-scatters cut it, or an empty text."""
+
+    def not_theirs(self, layer: int, missing: frozenset[int]) -> str:
+        """Return which ranks have brought another gradient to a sum than theirs, or an empty text."""
 
     def over_copies(self, layer: int) -> str:
         """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from contextvars import ContextVar
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..basics.asyncio_private import default_executor, failed_unasked, host_asid
 from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError, is_learners, show_line, witnessed
 from ..learner.kept import say_where_kept
 from ..learner.model import Model
+from ..record.training import FORWARD
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
 from .loop import QuietLoop
@@ -205,15 +207,15 @@ class Execution:
             if inspect.isawaitable(result):
                 await result
             while pending := [task for task in self.started.get(model._rank, ()) if not task.done()]:
-                await asyncio.gather(*pending)
+                await _until_done(pending)
             for task in self.started.get(model._rank, ()):
                 if failed_unasked(task):
                     task.result()
             self.simulator.finish(model._handle)
             self.finished.add(model._rank)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not self.done.done():
-                self._fail(PuzzleError("the function was cancelled by itself", where=Place(model._rank), line=""))
+                self._fail(_cancelled(error, model))
         except BaseException as error:
             if isinstance(error, TimeIsUp):
                 self.busy = self.busy or model
@@ -277,9 +279,39 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     problem, fix = advice(error)
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
-    explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=fix, line=line)
+    of_share = isinstance(error, (IndexError, KeyError, StopIteration, UnboundLocalError))
+    own = partial(_without_work, model, fix) if of_share else fix
+    explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=own, line=line)
     explained.__cause__ = error
     return explained
+
+
+def _without_work(model: Model, plain: str) -> str:
+    """Return that a rank has run no micro-batch, where others have and there are enough; or what is ``plain``."""
+    simulator, rank = model.dist._simulator, model._handle
+    idle = not any(simulator.has_run(rank, FORWARD.kind, layer) for layer in range(model.LAYERS))
+    due = simulator.empty_share(rank) if idle and simulator.owner(rank, 0) is not None else ""
+    return f"this rank has run no micro-batch: is its share empty? {due[:1].upper()}{due[1:]}" if due else plain
+
+
+async def _until_done(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Wait for the tasks that a function has left at work. One that it has cancelled, as a worker whose queue is empty,
+    is no error."""
+    try:
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        own = asyncio.current_task()
+        if own is None or own.cancelling():
+            raise
+
+
+def _cancelled(error: BaseException, model: Model) -> PuzzleError:
+    """Return the error of a function that ends with a cancellation which is its own."""
+    lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
+    fix = "what is cancelled, task.cancel() or a timeout, does not come to its end: await it in place of that, and let "
+    fix += "a worker end by a mark in its queue, as None; or cancel it after `await queue.join()`, and do not await it"
+    line = show_line(*lines[0]) if lines else ""
+    return PuzzleError("the function was cancelled by itself", where=Place(model._rank), fix=fix, line=line)
 
 
 def _says(error: BaseException) -> str:
@@ -297,6 +329,9 @@ def goes_on(task: asyncio.Task[object]) -> bool:
 
 
 def waiting_line(task: asyncio.Task[object]) -> str:
-    """Return the learner's innermost line at which a task waits."""
+    """Return the learner's innermost line at which a task waits, and that of the task for which it waits, if any."""
     frames = learners_frames(task.get_coro())
-    return show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""
+    line = show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""
+    other = waited_for(task)
+    within = waiting_line(other) if isinstance(other, asyncio.Task) else ""
+    return f"{line}, a task that waits at {within}" if line and within else line

@@ -528,6 +528,8 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
         return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
     if one.kind == two.kind:
         order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
+        if one.rank.layers_loaded() == two.rank.layers_loaded() == {*range(one.rank.layers)}:
+            order = f"every rank goes through all layers here: {order}"
         return f"{_below_a_condition(one, two)}{order}"
     for call, other in ((one, two), (two, one)):
         if skipped := _gather_skipped(call, other):

@@ -110,6 +110,10 @@ class Stuck:
                     stage = "With several pipelines it begins with the stage, and not with model.rank"
                     return f"{nothing}{stage if self.mesh.axes else 'Each rank has a share of model.LAYERS'}"
                 have = "has" if len(gone) == 1 else "have"
+                unused = all(rank in self.links and not self.links[rank].rank.layers_run() for rank in gone)
+                if unused and (due := call.rank.empty_share()):
+                    none = f"{numbered('rank', gone)} {have} run no micro-batch, and {have} finished"
+                    return f"{none}: is a share of the batch empty? {due[:1].upper()}{due[1:]}"
                 brings = f", which brings model.fake_grad({call.layer}, [])" * (sums(call.kind) and not call.layers)
                 return (
                     f"{numbered('rank', gone)} {have} finished without {call.kind}: every rank of the group calls it, "

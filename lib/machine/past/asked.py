@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from itertools import combinations
+from math import prod
+from typing import cast
 
 from ...basics.errors import show_axis, show_set
 from ...record.collectives import ALLGATHER, SCATTERREDUCE
@@ -236,6 +238,17 @@ class Asked(SumsMade):
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
         return bool(self._past().cuts.get(layer))
 
+    def cut_by_hand(self, grad: Labels, brought: Labels, verb: str) -> str:
+        """Return what to do where the rank has ``brought`` to a reduce-scatter a piece that it has cut by hand out of
+        the gradient of a whole weight, and goes on with another piece, or with all of it; or an empty text."""
+        own = self.loaded_piece(grad.layer, grad.adapter)
+        by_hand = own is not None and own.is_whole() and not brought.is_whole() and brought.batches == grad.batches
+        if verb != SCATTERREDUCE.kind or not by_hand:
+            return ""
+        takes = f"model.{verb} takes the whole gradient, and gives each rank its piece of the sum"
+        once = f"one call for each gradient, grad = await model.{verb}(grad, {grad.layer})"
+        return f"{takes}: {once}, and no .shard(...) before it"
+
     def cut_twice(self, layer: int) -> str:
         """Return what sums the pieces of a gradient that reduce-scatters have cut over two axes, or an empty text."""
         cuts = [*self._past().cuts.get(layer, {})]
@@ -243,6 +256,16 @@ class Asked(SumsMade):
             return ""
         sums = f"grad = await model.allreduce(grad, {layer}, axis={show_axis(cuts[1])})"
         return f"the reduce-scatter over axis={show_axis(cuts[1])} cuts the pieces again: in its place {sums} sums them"
+
+    def cut_further(self, layer: int, grad: Labels) -> str:
+        """Return what to do about a gradient of a whole weight in pieces that are smaller than one reduce-scatter over
+        each axis cuts them; or an empty text."""
+        cuts, own = [*self._past().cuts.get(layer, {})], self.loaded_piece(layer, grad.adapter)
+        pieces = prod(len(self.mesh.group(self.rank, cast("Axis", axis)).ranks) for axis in cuts)
+        if not cuts or grad.total <= pieces or own is None or not own.is_whole():
+            return ""
+        into = f"model.{SCATTERREDUCE.kind} cuts the gradient into {pieces} pieces, and these are {grad.total}"
+        return f"{into}: it is cut once more, by .shard(...) or by a second {SCATTERREDUCE.kind}; leave that out"
 
     def last_cut(self, layer: int) -> str:
         """Return the argument that names the axis of the last reduce-scatter of a layer, if it had one."""

@@ -30,6 +30,11 @@ class Unawaited:
         labels = self.call.labels
         if self.call.group is not None and labels is not None and labels.kind == "ActivationGrad" and labels.layer < 0:
             return "it carries the gradient of the first input, which nobody needs: leave it out for layer 0"
+        if cut_short := [at for at in self.left if self.log[at].awaited]:
+            one = show_call(self.log[cut_short[0]].kind, self.log[cut_short[0]].layer)
+            return (
+                f"a task that awaited {one} was cancelled before that came: await the task, in place of task.cancel()"
+            )
         write = f"await model.{self.call.kind}(...), on the spot or later"
         if not self.done and len(self.left) > 1:
             return f"{write}: of {len(self.left)} such calls on this rank none is awaited: keep what each gives"

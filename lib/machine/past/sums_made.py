@@ -6,9 +6,10 @@ from array import array
 from collections.abc import Iterator
 from typing import cast
 
-from ...basics.errors import numbered
+from ...basics.errors import numbered, show_call
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
+from ...record.rules.incomplete import not_in_place
 from ...record.shards import NONE
 from ...record.table import sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
@@ -27,6 +28,7 @@ class SumsMade(WorkDone):
     __slots__ = ()
 
     fetched: array[int]  # of each call fetched: how long the log was, and the call's place in it
+    unread: set[tuple[int, int]]  # the places of operations whose results nobody has used
 
     def reduced(self, layer: int, batches: frozenset[int]) -> str:
         """Return the reduction to which this rank has brought a gradient of these micro-batches, and which has given
@@ -87,6 +89,21 @@ class SumsMade(WorkDone):
             return ""
         only = f"only {numbered('rank', took)} call{'s' * (len(took) == 1)} model.get_activation"
         return f"{only}: is a condition above that call true there alone? Each rank that runs layer 0 calls it"
+
+    def brought_again(self, at: int, came: bool) -> str:
+        """Return what to do about a gradient that is brought to the same reduction as before, at a place in the log.
+        ``came``: whether a call has given it."""
+        verb, layer = self.log[at].kind, self.log[at].layer
+        before = f"{show_call(verb, layer)} has been given this gradient before"
+        if came:
+            again = "is a call awaited twice, or an entry of a list or dictionary of calls read in two turns?"
+            return f"{before}: {again} Take each out where it is awaited, with pop, or replace the list after its turn"
+        if at not in self.fetched[1::2]:
+            once = f"one call for each gradient, and await that one, grad = await model.{verb}(grad, {layer})"
+            return f"{before}, and nobody has awaited that call: {once}"
+        if (at, 0) in self.unread:
+            return not_in_place(verb, "go on with that")
+        return f"{before}, and what that gave has been used: leave this call out, or bring it what that one gave"
 
     def unawaited(self, kind: str, layer: int) -> str:
         """Return the last collective to which this rank has brought a tensor of a kind and a layer, and which it has
@@ -163,9 +180,21 @@ class SumsMade(WorkDone):
         return (
             self._by_halves_too(layer, batches)
             or self.runs_too(layer, batches)
+            or self._came_once(layer, batches)
             or once
             or plain + self.summed_over_ranks(layer, verb)
         )
+
+    def _came_once(self, layer: int, batches: frozenset[int]) -> str:
+        """Return that one call alone has given the sum of these micro-batches, which others have computed, too, so that
+        its result is added twice; or an empty text."""
+        calls = [verb for verb, own, _ in self.sums_over_all(layer) if batches & own]
+        if len(calls) != 1 or batches <= self.with_gradients(layer):
+            return ""
+        gave = (
+            f"one call of model.{calls[0]}(..., {layer}) has given these micro-batches, and its result is added twice"
+        )
+        return f"{gave}: is that call awaited in two turns, as its name or its list was not replaced by the next one?"
 
     def _by_halves_too(self, layer: int, batches: frozenset[int]) -> str:
         """Return that the gradient of a layer's weight was made by a whole backward and by a half; or an empty text."""
@@ -208,18 +237,18 @@ class SumsMade(WorkDone):
         ops = [op for op, its_layer in self._past().brought if its_layer == layer and op != but]
         return [*dict.fromkeys(cast("tuple[Axis]", op)[0] for op in ops)]
 
-    def sums_over_all(self, layer: int) -> Iterator[tuple[str, frozenset[int]]]:
-        """Yield the reductions over all ranks to which this one has brought a gradient of a layer, and the micro-
-        batches of each sum."""
+    def sums_over_all(self, layer: int) -> Iterator[tuple[str, frozenset[int], object]]:
+        """Yield the reductions over all ranks to which this one has brought a gradient of a layer, the micro-batches of
+        each sum, and its op."""
         for (its_layer, _), (verb, op, _) in self._past().reduced.items():
             if its_layer == layer and cast("tuple[str | None]", op)[0] is None:
                 brought = [one._past().brought.get((op, layer), NONE) for one in self.ranks.values()]
-                yield verb, NONE.union(*brought)
+                yield verb, NONE.union(*brought), op
 
     def summed_in_part(self, layer: int, grad: Labels) -> str:
         """Return what to do about a gradient of a layer that is a sum over all ranks and, added to it, what this rank
         has computed; or an empty text."""
-        sums = {batches: verb for verb, batches in self.sums_over_all(layer) if batches <= grad.batches}
+        sums = {batches: verb for verb, batches, _ in self.sums_over_all(layer) if batches <= grad.batches}
         done = NONE.union(*sums)
         own = grad.batches - done
         if not sums or not own or not own <= self.with_gradients(layer) or done <= self.with_gradients(layer):
@@ -237,10 +266,22 @@ class SumsMade(WorkDone):
             f"{numbered('micro-batch', own)} {are} this rank's own. {todo}grad = await model.{verb}(grad, {layer}){cut}"
         )
 
-    def replaced_sum(self, layer: int, grad: Labels) -> str:
-        """Return what to do where this rank has had a sum over all ranks of micro-batches that are not in a gradient of
-        a layer; or an empty text."""
-        left = {batches: verb for verb, batches in self.sums_over_all(layer) if not batches & grad.batches}
+    def fetches(self) -> int:
+        """Return how many calls this rank has awaited so far."""
+        return len(self.fetched) // 2
+
+    def replaced_sum(self, layer: int, grad: Labels, fetches: int) -> str:
+        """Return what to do where this rank has brought to a sum micro-batches that are not in a gradient of a layer,
+        or an empty text. ``fetches``: how many calls it had awaited by then."""
+        stored, awaited = f"model.grad_weights[{layer}]", {self.log[at].op for at in self.fetched[1 : 2 * fetches : 2]}
+        for (its_layer, own), (verb, op, _) in self._past().reduced.items():
+            if its_layer == layer and own and op not in awaited and not own & grad.batches:
+                brought = f"the gradient of {numbered('micro-batch', own)} was brought to model.{verb}(..., {layer})"
+                return (
+                    f"{brought}, and that was not awaited by then: await it, or the task that does, before this "
+                    f"update, {stored} = {stored} + piece, and update the layer once, with all of them"
+                )
+        left = {batches: verb for verb, batches, _ in self.sums_over_all(layer) if not batches & grad.batches}
         lost = NONE.union(*left)
         if lost <= self.with_gradients(layer):
             return ""
@@ -255,3 +296,24 @@ class SumsMade(WorkDone):
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
             f"{stored} = {stored} + piece"
         )
+
+    def not_theirs(self, layer: int, missing: frozenset[int]) -> str:
+        """Return which ranks have computed the gradient of such micro-batches of a layer, and brought another one to
+        the sum over all ranks, in which this one was; or an empty text."""
+        done = self.summed_over(layer)
+        if None not in done and (not self.mesh.axes or {*self.mesh.axes} - {*self.mesh.among(done)}):
+            return ""
+        ranks = [
+            rank
+            for rank, one in sorted(self.ranks.items())
+            if (own := missing & one.with_gradients(layer))
+            and one.summed_by(layer)
+            and not own & NONE.union(*[of for (_, its), of in one._past().brought.items() if its == layer])
+        ]
+        if not ranks:
+            return ""
+        have = (
+            f"{numbered('rank', ranks)} {'has' if len(ranks) == 1 else 'have'} computed the gradient of layer {layer}"
+        )
+        brings = "each brings what its own backward gave, and model.fake_grad only where it has run none"
+        return f"{have}, and brought another one to the sum: {brings}"

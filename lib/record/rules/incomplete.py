@@ -14,26 +14,26 @@ SUM_FIRST = "train on all micro-batches and add up their gradients, then update"
 
 
 class Lack(NamedTuple):
-    """An update with a gradient that lacks micro-batches. ``sum_by``: the reduction to name where none was called."""
+    """An update with a gradient that lacks micro-batches. ``fetches``: how many calls the rank had awaited by then;
+    ``sum_by``: the reduction to name where it has called none."""
 
     rank: Rank
     layer: int
     grad: Labels
     missing: frozenset[int]
+    fetches: int
     sum_by: str
 
 
-def completed(rank: Rank, layer: int, grad: Labels, missing: frozenset[int], sum_by: str = "allreduce") -> str:
-    """Return how a rank gets the gradient of the micro-batches that its own one lacks. ``sum_by``: the reduction to
-    name where it has called none."""
-    lack = Lack(rank, layer, grad, missing, sum_by)
+def completed(lack: Lack) -> str:
+    """Return how a rank gets the gradient of the micro-batches that its own one lacks."""
     return next(filter(None, (cause(lack) for cause in CAUSES)), SUM_FIRST)
 
 
-def not_in_place(verb: str) -> str:
+def not_in_place(verb: str, then: str = "update with that") -> str:
     """Return the fix where a gradient that went into a reduction is used as if it were the sum."""
     fix = f"model.{verb} does not change the gradient that it is given, it returns a new one: "
-    return fix + f"write grad = await model.{verb}(grad, layer), and update with that"
+    return fix + f"write grad = await model.{verb}(grad, layer), and {then}"
 
 
 def _sum_dropped(lack: Lack) -> str:
@@ -71,7 +71,9 @@ def _nobody_else_brought_any(lack: Lack) -> str:
 
 
 def _sum_replaced(lack: Lack) -> str:
-    return lack.rank.replaced_sum(lack.layer, lack.grad) or lack.rank.summed_in_part(lack.layer, lack.grad)
+    return lack.rank.replaced_sum(lack.layer, lack.grad, lack.fetches) or lack.rank.summed_in_part(
+        lack.layer, lack.grad
+    )
 
 
 def _others_of_this_rank(lack: Lack) -> str:
@@ -177,6 +179,10 @@ def _another_summed(lack: Lack) -> str:
     )
 
 
+def _of_others(lack: Lack) -> str:
+    return lack.rank.not_theirs(lack.layer, lack.missing)
+
+
 def _never_summed(lack: Lack) -> str:
     """Of a layer that other ranks have, too."""
     rank, layer = lack.rank, lack.layer
@@ -218,5 +224,6 @@ CAUSES = (
     _not_met,
     _summed_over_some,
     _another_summed,
+    _of_others,
     _never_summed,
 )

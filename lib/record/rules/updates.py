@@ -8,7 +8,7 @@ from .. import causal
 from ..labels import Labels, experts_of, same_pieces, within
 from ..operations import More, Rank
 from ..shards import show_part
-from .incomplete import completed
+from .incomplete import Lack, completed
 from .operands import named_right
 
 
@@ -46,9 +46,11 @@ def _of_some_batches(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzz
     missing = frozenset(range(rank.batches)) - grad.batches
     problem = f"the gradient is missing {numbered('micro-batch', missing)}"
     expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-    complete = functools.partial(completed, rank, layer, grad, missing)
-    summed: dict[str, Fix] = {"no_whole_gradient": functools.partial(complete, "scatterreduce")}
-    return PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=summed)
+    by = [Lack(rank, layer, grad, missing, rank.fetches(), verb) for verb in ("allreduce", "scatterreduce")]
+    complete, cut = (functools.partial(completed, lack) for lack in by)
+    return PuzzleError(
+        problem, where=where, expected=expected, got=got, fix=complete, fix_for={"no_whole_gradient": cut}
+    )
 
 
 def _of_other_pieces(rank: Rank, where: Place, layer: int, labels: Sequence[Labels]) -> PuzzleError:
@@ -96,7 +98,10 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     if grad.adapter and weight.is_whole() and rank.is_cut(layer):
         whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
         return f"{whole}: each rank has all of the adapter, and updates all of it", {"weights_stay": own}
-    both = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
+    both: Fix = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
+    if further := rank.cut_further(layer, grad):
+        both = further
+        fix_for |= dict.fromkeys(("whole", "no_whole_gradient", "states_sharded"), both)
     return both, {"weights_stay": own, **fix_for}
 
 
