@@ -174,8 +174,8 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
     before = [one for one in computed if one.kind == UPDATE.kind and one.end <= back.end + NEARLY]
     more = min(len(before), max(1, round(idle / before[-1].length))) if before and idle > NEARLY else 0
     said = f"{AT_THE_END}: keep some updates for then, which do not need it"
-    if late := _called_late(own, calls[0].kind, back.end):
-        return late
+    if called_late := _called_late(own, calls[0].kind, back.end):
+        return called_late
     if not before:
         said = f"{AT_THE_END}: start a call, do the updates of layers that are summed already, and await it after them"
     if more > 0:

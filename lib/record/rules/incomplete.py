@@ -71,9 +71,8 @@ def _nobody_else_brought_any(lack: Lack) -> str:
 
 
 def _sum_replaced(lack: Lack) -> str:
-    return lack.rank.replaced_sum(lack.layer, lack.grad, lack.fetches) or lack.rank.summed_in_part(
-        lack.layer, lack.grad
-    )
+    rank, layer, grad = lack.rank, lack.layer, lack.grad
+    return rank.replaced_sum(layer, grad, lack.fetches) or rank.summed_in_part(layer, grad)
 
 
 def _others_of_this_rank(lack: Lack) -> str:
