@@ -41,12 +41,12 @@ from lib.course.layouts import LAYOUTS, WITH_ADAPTERS
 from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
-from lib.grading.holding import holdings
+from lib.grading.advice.holding import holdings
+from lib.grading.advice.ordering import order_of
+from lib.grading.advice.slowness import calls_of, chain_efforts, efforts, late_messages
 from lib.grading.judge import judge, over_target
 from lib.grading.notebook import ShownVerdict
-from lib.grading.ordering import order_of
 from lib.grading.progress import FOLDER, Progress
-from lib.grading.slowness import calls_of, chain_efforts, efforts, late_messages
 from lib.learner.tensors import Weight
 from lib.real import A100_MEGATRON, GPT_175B, H100_DGX
 from lib.real.hardware import FITS
@@ -828,7 +828,7 @@ def _changed_first(root: Path, found: Sequence[Json]) -> list[Json]:
 
 
 def _explained(function: Callable[[Model], Any], puzzle: Json, played: Run) -> Json:
-    """What is said of a goal's program where another is slower or larger (see ``grading.slowness`` and ``holding``)."""
+    """What is said of a goal's program where another is slower or larger (see ``grading.advice.slowness`` and ``holding``)."""
     highest = peak_event(played.device_events)
     assert highest is not None
     noted = found_by(partial(run, _watched=highest.rank), function, puzzle).peak

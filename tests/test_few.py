@@ -12,9 +12,9 @@ from drawing import draw
 from lib import Model, PuzzleError, Run, run
 from lib.course.sizes import SIZES
 from lib.course.specs import cost_named, puzzles
+from lib.grading.advice.slowness import efforts
 from lib.grading.fitting import fitting
 from lib.grading.judge import judge
-from lib.grading.slowness import efforts
 from lib.record.events import Event
 from lib.record.figures.breakdown import time_parts
 from lib.running.effects import frozen

@@ -14,8 +14,8 @@ from lib import Model, PuzzleError, grade, run
 from lib.course.layouts import Size
 from lib.course.outlines import figures_elsewhere
 from lib.course.specs import puzzles
+from lib.grading.advice.sources import written_out
 from lib.grading.fitting import fitting
-from lib.grading.sources import written_out
 from lib.grading.verdict import FAIL
 from tests.answers import learned
 from tests.corpus import Program, changed, of_each_puzzle, whole

@@ -7,7 +7,7 @@ import pytest
 
 from lib import grade
 from lib.course.specs import find
-from lib.grading.sources import below_a_rank, one_layer_only
+from lib.grading.advice.sources import below_a_rank, one_layer_only
 from tests.corpus import Program, changed
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row

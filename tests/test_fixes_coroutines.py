@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lib.grading.sources import never_awaited, stored_in_a_task
+from lib.grading.advice.sources import never_awaited, stored_in_a_task
 
 STEPS = """
 class Worker:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from lib import grade
-from lib.grading.sources import never_awaited
+from lib.grading.advice.sources import never_awaited
 from lib.grading.verdict import PASS, Verdict
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function

@@ -9,7 +9,7 @@ from lib import Model, grade, run
 from lib.basics.errors import OutOfTime
 from lib.course.outlines import solution_order
 from lib.course.specs import puzzles
-from lib.grading.ordering import Ordering, order_of
+from lib.grading.advice.ordering import Ordering, order_of
 from lib.grading.verdict import FAIL
 from lib.machine.log import awaited_by
 from tests.corpus import changed

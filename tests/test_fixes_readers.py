@@ -9,7 +9,7 @@ import pytest
 
 from lib import PuzzleError, grade, run
 from lib.course.specs import find
-from lib.grading.ordering import order_of
+from lib.grading.advice.ordering import order_of
 from lib.grading.progress import fitting_hint, hint_elsewhere
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole

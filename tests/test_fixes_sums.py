@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lib import Model, PuzzleError, grade, run
-from lib.grading.holding import unread_in_words
+from lib.grading.advice.holding import unread_in_words
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function

@@ -7,7 +7,7 @@ import pytest
 
 from lib import Model, PuzzleError, grade, run
 from lib.course.specs import puzzles
-from lib.grading.sources import written_out
+from lib.grading.advice.sources import written_out
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row

@@ -17,7 +17,7 @@ import pytest
 from lib import Model, PuzzleError, Run, grade, run
 from lib.course.outlines import solution_peak
 from lib.course.specs import Puzzle, cost_named, puzzles
-from lib.grading.holding import Excess, as_json, costs_memory, what_of
+from lib.grading.advice.holding import Excess, as_json, costs_memory, what_of
 from lib.grading.judge import check, with_peak
 from lib.machine.lives import Peak
 from lib.record.figures.score import memory_parts, peak_event

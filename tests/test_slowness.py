@@ -10,8 +10,8 @@ import pytest
 from lib import PuzzleError, Run, grade, run
 from lib.course.outlines import solution_chain
 from lib.course.specs import Puzzle, cost_named, puzzles
+from lib.grading.advice.slowness import Slowness, chain_efforts, late_messages, word_of
 from lib.grading.judge import check
-from lib.grading.slowness import Slowness, chain_efforts, late_messages, word_of
 from lib.record.figures.chain import MESSAGES, chain_of
 from lib.record.table import SEND
 from tests.corpus import Program

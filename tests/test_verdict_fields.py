@@ -16,9 +16,9 @@ from lib.course.outlines import figures_elsewhere, solution_work
 from lib.course.sizes import show_size
 from lib.course.specs import Puzzle, cost_named, puzzles
 from lib.grading import page
+from lib.grading.advice.slowness import Slowness
+from lib.grading.advice.sources import written_out
 from lib.grading.judge import judge
-from lib.grading.slowness import Slowness
-from lib.grading.sources import written_out
 from lib.grading.verdict import FAIL, Mistake, Report, Verdict
 from lib.record.figures.chain import chain_of
 from lib.record.figures.score import work

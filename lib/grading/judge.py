@@ -31,12 +31,11 @@ from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
-from .fitting import fitting
-from .holding import as_json as peak_as_json
-from .holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
-from .ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
-from .slowness import Slowness, run_twice, shares_of
-from .sources import (
+from .advice.holding import as_json as peak_as_json
+from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
+from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
+from .advice.slowness import Slowness, run_twice, shares_of
+from .advice.sources import (
     asks_again,
     below_a_rank,
     in_tasks,
@@ -47,6 +46,7 @@ from .sources import (
     stored_in_a_task,
     written_out,
 )
+from .fitting import fitting
 from .verdict import FAIL, PASS, TODO, Mistake, Verdict
 
 SLOWER = 1.3  # at other sizes an attempt takes less than so many times the solution's time

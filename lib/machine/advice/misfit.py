@@ -12,7 +12,7 @@ from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.kinds import KINDS
 from ...record.labels import Labels, same_pieces
 from ...record.table import sums
-from ...record.training import BACKWARD
+from ...record.training import BACKWARD, FORWARD
 from ..in_flight import InFlight, Meeting
 from ..mesh import Axis, Mesh
 from ..past.sums_made import EVERY_RANK
@@ -81,7 +81,7 @@ def _of_gathered_weight(meeting: Meeting, rank: RankState, labels: Labels) -> st
     """Return what to do about a sum of outputs, or of gradients of inputs, that are whole, as the rank has gathered the
     weight of their layer; or an empty text."""
     back = labels.kind == "ActivationGrad"
-    made, verb = (labels.layer + 1, "backward") if back else (labels.layer - 1, "forward")
+    made, verb = (labels.layer + 1, BACKWARD.kind) if back else (labels.layer - 1, FORWARD.kind)
     if not sums(meeting.row.kind) or not KINDS[labels.kind].by_batch or labels.of != 1 or labels.total != 1:
         return ""
     if rank.met_by("Weight", made) != ALLGATHER.kind:

@@ -274,8 +274,13 @@ class SumsMade(WorkDone):
         """Return what to do where this rank has brought to a sum micro-batches that are not in a gradient of a layer,
         or an empty text. ``fetches``: how many calls it had awaited by then."""
         stored, awaited = f"model.grad_weights[{layer}]", {self.log[at].op for at in self.fetched[1 : 2 * fetches : 2]}
-        for (its_layer, own), (verb, op, _) in self._past().reduced.items():
-            if its_layer == layer and own and op not in awaited and not own & grad.batches:
+        calls = [(own, verb, op) for (its, own), (verb, op, _) in self._past().reduced.items() if its == layer and own]
+        for place, (own, verb, op) in enumerate(calls):
+            if op not in awaited and not own & grad.batches:
+                if place + 1 < len(calls) and (started := self.unawaited("WeightGrad", layer)):
+                    lacks = f"so the sum with {numbered('micro-batch', own)} is not in this one"
+                    add = f"await it before the next call of the layer takes its place, and then {stored} = "
+                    return f"{started}, {lacks}: {add}{stored} + piece"
                 brought = f"the gradient of {numbered('micro-batch', own)} was brought to model.{verb}(..., {layer})"
                 return (
                     f"{brought}, and that was not awaited by then: await it, or the task that does, before this "
@@ -286,11 +291,6 @@ class SumsMade(WorkDone):
         if lost <= self.with_gradients(layer):
             return ""
         verb = next(iter(left.values()))
-        stored = f"model.grad_weights[{layer}]"
-        if started := self.unawaited("WeightGrad", layer):
-            lacks = f"so the sum of {numbered('micro-batch', lost)} is not in this one"
-            add = f"await it before the next call of the layer takes its place, and then {stored} = {stored} + piece"
-            return f"{started}, {lacks}: {add}"
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "

@@ -92,12 +92,13 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
     own += "weight, and is neither cut nor gathered"
     if weight.is_whole():
-        fix_for |= _of_a_whole_weight(rank, layer, gather)
+        whole = _of_a_whole_weight(rank, layer, gather)
+        fix_for = {"sharded": whole["sharded"], **fix_for, **whole}  # the first that a puzzle asks for decides
         own = f"here each rank loads, keeps and updates its piece of every layer: model.load_weights({layer}, "
         own += "model.rank, model.RANKS). The gradient is that of this piece already"
     if grad.adapter and weight.is_whole() and rank.is_cut(layer):
-        whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
-        return f"{whole}: each rank has all of the adapter, and updates all of it", {"weights_stay": own}
+        every = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce"
+        return f"{every}: each rank has all of the adapter, and updates all of it", {"weights_stay": own}
     both: Fix = functools.partial(_cut_alike, rank, layer, grad, weight, f"{again}{gather}; or ")
     if further := rank.cut_further(layer, grad):
         both = further

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 
-from ..basics.errors import Place, PuzzleError, numbered
-from ..course.outlines import Order, solution_order, solution_work
-from ..course.specs import Puzzle
-from ..machine.advice.rounds import first_round, rounds_of
-from ..machine.outcome import Outcome
-from ..machine.past.own import Step
-from ..record.events import Event
-from ..record.table import OPERATIONS, SEND
-from ..record.training import BACKWARD, BACKWARD_INPUT, FORWARD
+from ...basics.errors import Place, PuzzleError, numbered
+from ...course.outlines import Order, solution_order, solution_work
+from ...course.specs import Puzzle
+from ...machine.advice.rounds import first_round, rounds_of
+from ...machine.outcome import Outcome
+from ...machine.past.own import Step
+from ...record.events import Event
+from ...record.table import OPERATIONS, SEND
+from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD
 
 MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
 

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..basics.errors import numbered, show_call
-from ..record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
-from ..record.collectives import ALLGATHER
-from ..record.events import Event
-from ..record.figures.waiting import NEARLY
-from ..record.kinds import KINDS
-from ..record.table import OPERATIONS, RECEIVE, SEND
-from ..record.training import FORWARD, UPDATE
+from ...basics.errors import numbered, show_call
+from ...record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
+from ...record.collectives import ALLGATHER
+from ...record.events import Event
+from ...record.figures.waiting import NEARLY
+from ...record.kinds import KINDS
+from ...record.table import OPERATIONS, RECEIVE, SEND
+from ...record.training import FORWARD, UPDATE
 
 GIVEN_BY = {"KeysValues": PROJECT.kind, "KeysValuesGrad": BACKWARD_ATTEND.kind}
 """By what operation a rank makes what goes round a ring."""

@@ -5,13 +5,13 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from ..basics.errors import PuzzleError
-from ..course.layouts import Size
-from ..course.rules import STAGES, four_stages, own_layers
-from ..course.specs import Puzzle
-from ..record.collectives import ALLGATHER
-from ..record.table import OPERATIONS, in_stream
-from ..record.training import BACKWARD, FORWARD
+from ...basics.errors import PuzzleError
+from ...course.layouts import Size
+from ...course.rules import STAGES, four_stages, own_layers
+from ...course.specs import Puzzle
+from ...record.collectives import ALLGATHER
+from ...record.table import OPERATIONS, in_stream
+from ...record.training import BACKWARD, FORWARD
 
 LONGEST = 100_000  # characters of a program that is searched
 LONGEST_CALL = 60  # characters of a call that are shown

@@ -9,27 +9,27 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from ..basics.errors import numbered, show_call
-from ..course.outlines import (
+from ...basics.errors import numbered, show_call
+from ...course.outlines import (
     Effort,
     solution_calls,
     solution_chain,
     solution_lateness,
     solution_work,
 )
-from ..course.specs import Puzzle, cost_named
-from ..machine.outcome import Outcome
-from ..machine.past.work_done import dealt
-from ..machine.uneven import better_shares
-from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
-from ..record.events import Event
-from ..record.figures.chain import MESSAGES, Chain
-from ..record.figures.score import Work, spans_boxes, work
-from ..record.figures.waiting import NEARLY, Waiting
-from ..record.kinds import KINDS
-from ..record.labels import LISTS, RING
-from ..record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
-from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
+from ...course.specs import Puzzle, cost_named
+from ...machine.outcome import Outcome
+from ...machine.past.work_done import dealt
+from ...machine.uneven import better_shares
+from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from ...record.events import Event
+from ...record.figures.chain import MESSAGES, Chain
+from ...record.figures.score import Work, spans_boxes, work
+from ...record.figures.waiting import NEARLY, Waiting
+from ...record.kinds import KINDS
+from ...record.labels import LISTS, RING
+from ...record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from .holding import runs_all
 from .needless import (
     AT_THE_END,

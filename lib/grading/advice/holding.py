@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..basics.errors import numbered, show_axis, show_call, with_article
-from ..basics.units import Elements
-from ..course.outlines import Holding, solution_peak, solution_work
-from ..course.specs import Puzzle
-from ..machine.lives import Held, Peak
-from ..machine.outcome import Outcome
-from ..record.attention import ATTEND, PROJECT
-from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
-from ..record.events import LOADS, Event
-from ..record.kinds import KINDS, SAVED
-from ..record.labels import HOSTS
-from ..record.table import stream_of
-from ..record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
+from ...basics.errors import numbered, show_axis, show_call, with_article
+from ...basics.units import Elements
+from ...course.outlines import Holding, solution_peak, solution_work
+from ...course.specs import Puzzle
+from ...machine.lives import Held, Peak
+from ...machine.outcome import Outcome
+from ...record.attention import ATTEND, PROJECT
+from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
+from ...record.events import LOADS, Event
+from ...record.kinds import KINDS, SAVED
+from ...record.labels import HOSTS
+from ...record.table import stream_of
+from ...record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
 
 GET_ACTIVATION = "get_activation"  # what gives the first input
 WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
