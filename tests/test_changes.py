@@ -100,7 +100,11 @@ def test_letters_of_several_bytes_are_no_trouble() -> None:
 def test_nobody_means_an_odd_change() -> None:
     text = "async def f(model, n):\n    if not n and model.rank:\n        await asyncio.sleep(0)\n    return n < 1\n"
     texts = [edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])]
-    assert not any(odd in one for one in texts for odd in ("n + 1 and", "n - 1 and", "n + 1) and", "rank + 1:", "sleep(1)", "if True"))
+    assert not any(
+        odd in one
+        for one in texts
+        for odd in ("n + 1 and", "n - 1 and", "n + 1) and", "rank + 1:", "sleep(1)", "if True")
+    )
     assert any("return n <= 1" in one for one in texts)
 
 
