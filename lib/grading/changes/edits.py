@@ -229,8 +229,11 @@ class Editor:
 
     def _named(self, statement: ast.stmt) -> str:
         first = self._text(statement).partition("\n")[0]
-        below = " with what is below it" * hasattr(statement, "body")
-        return f"line {statement.lineno}, `{first}`{below}"
+        if hasattr(statement, "body"):
+            return f"line {statement.lineno}, `{first}` with what is below it"
+        last = statement.end_lineno or statement.lineno
+        which = f"line {last}" if last == statement.lineno else f"lines {statement.lineno} to {last}"
+        return f"{which}, `{first}`"
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
