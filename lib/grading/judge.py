@@ -32,8 +32,15 @@ from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .advice.holding import as_json as peak_as_json
-from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
-from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
+from .advice.holding import (
+    costs_memory,
+    gathered_early,
+    growth_in_words,
+    peak_in_words,
+    spare_in_words,
+    unread_in_words,
+)
+from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, passes_left
 from .advice.slowness import Slowness, run_twice, shares_of
 from .advice.sources import (
     asks_again,
@@ -129,7 +136,7 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     """Return what to write, by what a program's text shows: of a call that is there, and has not been reached."""
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
-        return not_reached(problem, source) or error.fix
+        return error.fix or not_reached(problem, source)
     return below_a_rank(stored_in_a_task(problem, error.fix, source), source)
 
 
@@ -181,7 +188,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     if not outcome.attempted:
         raise PuzzleError("no operation was run", line="")
     if half_done := comes_next(outcome):
-        raise PuzzleError(f"{NOT_FINISHED}: {half_done}", line="")
+        raise PuzzleError(f"{NOT_FINISHED}: {half_done}", fix=passes_left(outcome), line="")
     check_features(outcome, puzzle, watch)
     if not proved:
         try:
@@ -331,6 +338,7 @@ def check_limits(
         peak, fix = ("", "") if noted is None else (peak_in_words(noted), unread_in_words(noted))
         fix = fix or (_round_too_large(outcome) if DEALT in puzzle.rules else "")
         fix = fix or ahead_elsewhere(outcome, home, puzzle) or _growth(noted, home, puzzle, there, watch)
+        fix = fix or ("" if noted is None else gathered_early(noted))
         raise OverLimit.of("large", takes, expected, fix, peak)
 
 

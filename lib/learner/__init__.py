@@ -3,6 +3,7 @@
 ========  ======================================================================
 tensors   the kinds of tensor
 keys      how a learner writes keys of a layer and a micro-batch
+texts     keys that are texts with such numbers in them
 steps     what makes and what reads the input and the output of a layer in three steps
 origins   where a tensor that is looked for comes to be, or has gone
 rules     what may stand for a tensor that is looked for and is not there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 from functools import partial
+from typing import Any
 
 from ..basics.arguments import describe
 from ..basics.errors import Fix, PuzzleError, numbered
@@ -14,6 +15,7 @@ from .keys import is_pair, layer_comes_last
 from .origins import ACTIVATIONS, Ask, Sought, written
 from .rules import Rules
 from .tensors import FIRST, Tensor
+from .texts import Texts, form_of, forms
 
 SEVERAL_KINDS = "several_kinds"  # the rule of a puzzle in which a learner chooses the pipelines
 LOADED = ("weights", "opt_states")  # the dictionaries of what is loaded
@@ -55,15 +57,24 @@ only where it has its turn: as the error is read, those have come as far as they
 class Missing(Rules):
     """A dictionary of a rank that says what to write, where nothing is stored under a key."""
 
-    __slots__ = ()
+    __slots__ = ("_kept",)
+    _kept: list[Missing]  # the dictionaries of a rank, where these are copies with numbers as keys
 
     def missed(self) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
         """Return what was looked for last, and not found, in the words of ``machine.advice.sought``, and forget it; or
         None where it has no layer and micro-batch."""
         self._awaited = key = self._missed
         self._missed = None
-        kind = ACTIVATIONS.get(self._name, "")
-        if not kind or not isinstance(key, tuple) or not is_pair(key):
+        if self._name not in ACTIVATIONS or not isinstance(key, (str, tuple)):
+            return None
+        as_read, numbers, texts = self._in_numbers(key)
+        sought = as_read._seen(numbers)
+        return sought and (texts.spelled(sought[0]), *sought[1:5], *map(texts.spelled, sought[5:]))  # type: ignore[return-value]
+
+    def _seen(self, key: Hashable) -> tuple[str, str, int, frozenset[int], int, str, str] | None:
+        """Return what ``missed`` does, of a key that is numbers."""
+        kind = ACTIVATIONS[self._name]
+        if not isinstance(key, tuple) or not is_pair(key):
             return None
         self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
         meant = self._of_key(key)
@@ -84,14 +95,50 @@ class Missing(Rules):
 
     def __missing__(self, key: Hashable, popped: bool = False) -> Tensor:
         """Raise MissingTensor, with what the rules say (``RULES`` and ``OTHERS``)."""
-        self._layer_last = layer_comes_last(key, self._all_stored(), self._fits)
-        self._by_batch = self._is_of_batches(key)
-        sought = Sought(key, popped, {})
-        sought.heard.update((rule, rule(self, sought)) for when, rule in RULES if when is NOW)
+        as_read, numbers, texts = self._in_numbers(key)
+        as_read._layer_last = layer_comes_last(numbers, as_read._all_stored(), as_read._fits)
+        as_read._by_batch = as_read._is_of_batches(numbers)
+        sought = Sought(numbers, popped, {})
+        sought.heard.update((rule, rule(as_read, sought)) for when, rule in RULES if when is NOW)
         got = f"keys {describe(list(self))}" if self else "an empty dictionary"
         problem = f"nothing is stored in {self._name} under {key!r}"
-        fix, fix_for = partial(self._answer, sought), self._for_others(sought)
+        fix: Fix = partial(as_read._answer, sought)
+        fix_for = as_read._for_others(sought)
+        if as_read is not self:
+            texts = texts._replace(layer_last=as_read._layer_last)
+            fix, *others = (partial(_spelled, texts, one, as_read._kept) for one in (fix, *fix_for.values()))
+            fix_for = dict(zip(fix_for, others, strict=True))
         raise MissingTensor(problem, where=self._place(key), got=got, fix=fix, fix_for=fix_for)
+
+    def _in_numbers(self, key: Hashable) -> tuple[Missing, Hashable, Texts]:
+        """Return this dictionary and a key as they are; or where the key is a text in which a layer stands as a number,
+        or a layer and a micro-batch, both with such numbers as keys; and how those are spelled."""
+        stores = [store for one in self._all if (store := one()) is not None] if isinstance(key, str) else []
+        of_all = {store._name: forms(store._own_stored()) for store in stores}
+        form = form_of(key)
+        if (
+            form is not None
+            and self._name in ACTIVATIONS
+            and all(form_of(one) is None for one, _ in self._own_stored())
+        ):
+            others = [of_all[name] for name in ACTIVATIONS if name != self._name]
+            if any(len(form) - 1 in known for known in others) or (len(form) > 2 and not any(others)):
+                of_all[self._name] = {len(form) - 1: form}  # as the other one has, or as there is none yet
+        texts = Texts(self._name, of_all, False)
+        numbers = texts.numbers(self._name, key)
+        if numbers == key:
+            return self, key, texts
+        copies: list[Missing] = []
+        among: list[Any] = []
+        for store in stores:
+            copies.append(copy := Missing(self._simulator, self._rank, store._name, among))
+            known = partial(texts.numbers, store._name)
+            dict.update(copy, {known(one): tensor for one, tensor in store.items()})
+            copy._gone = {known(one): labels for one, labels in store._gone.items()}
+            copy._cleared = frozenset(map(known, store._cleared))
+            copy._awaited = known(store._awaited)
+            copy._kept = copies
+        return copies[[store is self for store in stores].index(True)], numbers, texts
 
     def _answer(self, sought: Sought) -> str:
         """Return what the first rule says that speaks, and what another task may do about it."""
@@ -268,6 +315,12 @@ OTHERS: tuple[tuple[str, str, Ask, Container[str]], ...] = (
 """What a puzzle may ask for, with the rule that comes there before those of ``RULES``, when it is asked, and the
 dictionaries for which it is, or none for all. The first that fits a puzzle decides. One that is asked ``NOW`` and is
 silent is left out."""
+
+
+def _spelled(texts: Texts, fix: Fix, kept: object) -> str:
+    """Return what to write, with keys as ``texts`` has them. ``kept``: what ``fix`` asks, so long as it is asked."""
+    said = fix() if callable(fix) else fix
+    return texts.spelled(said)
 
 
 class MissingTensor(PuzzleError, KeyError):

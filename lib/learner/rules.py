@@ -15,6 +15,7 @@ from ..record.shards import NONE
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .origins import ACTIVATIONS, MOST_LAYERS, Origins, Sought, with_an, written
 from .steps import Steps
+from .texts import form_of, read
 
 
 class Out(NamedTuple):
@@ -343,9 +344,12 @@ class Rules(Origins):
         if self._of_key(key):
             return ""
         if labels.kind == "Weight" and labels.is_whole() and out.verb == ALLGATHER.kind:
-            gathered = f"model.weights[{written(key)}] = await model.{out.verb}(model.weights[layer], layer)"
-            fix = f"the whole weight of layer {labels.layer} was there, and was taken out: gather each anew, {gathered}"
-            return fix + self._was_replaced(key, labels.layer)
+            one = isinstance(key, tuple) and labels.layer in key
+            layer = str(labels.layer) if one else "layer"
+            call = f"await model.{out.verb}({self._piece_of(labels.layer, layer)}, {layer})"
+            fix = f"the whole weight of layer {labels.layer} was there, and was taken out: gather "
+            fix += f"{'it' if one else 'each'} anew, model.weights[{written(key)}] = {call}"
+            return fix + (self._was_replaced(key, labels.layer) or self._to_be_kept(labels.layer))
         if labels.kind == "Attended" and simulator.has_run(rank, LOSS.kind, rank.layers):
             each = "a key for all layers has that of the last one only, and each backward reads its own"
             return f"{out.there}: {each}, model.{self._name}[{written(key)}, layer]"
@@ -353,6 +357,20 @@ class Rules(Origins):
             done = (simulator.has_run(rank, one, labels.layer) for one in (BACKWARD.kind, BACKWARD_INPUT.kind))
             return self._not_stored_on(labels) if any(labels.batches <= one for one in done) else ""
         return ""
+
+    def _piece_of(self, layer: int, shown: str) -> str:
+        """Return where this rank keeps its piece of the weight of a layer, with the layer as it is to be ``shown``."""
+        for key, tensor in self.items():
+            labels: Labels = tensor._token.labels
+            if (labels.kind, labels.layer, labels.adapter, labels.is_whole()) != ("Weight", layer, False, False):
+                continue
+            form = form_of(key)
+            if form is not None and read(form, key) == layer:
+                own = f"{form[0]}{{layer}}{form[1]}"
+                return f"model.weights[f{own!r}]" if shown == "layer" else f"model.weights[{key!r}]"
+            parts = key if isinstance(key, tuple) else (key,)
+            return f"model.weights[{', '.join(shown if one == layer else repr(one) for one in parts)}]"
+        return "..."
 
     def _goes_on(self, key: Hashable, out: Out) -> str:
         """Return what takes the place of a gradient that was sent round a ring, or reduced; or an empty text."""
@@ -381,6 +399,14 @@ class Rules(Origins):
         own = f"then each needs a key of its own, model.weights[{written(key)}, layer]"
         return f". Or was that of layer {left[-1]} to be kept there from its forward on? Others took its place: {own}"
 
+    def _to_be_kept(self, layer: int) -> str:
+        """Return, as the end of a sentence, that a weight which its forward has read may stay for the backward that is
+        next; or an empty text."""
+        run = self._layers_run()
+        if not run or run[-1] != layer or self._simulator.has_run(self._rank, BACKWARD.kind, layer):
+            return ""
+        return f". Or is it to stay from forward({layer}, ...) on? Then do not take it out there"
+
     def _backward_ready(self, sought: Sought) -> str:
         """Where the gradient of a backward is here, and it is not known what is looked for: where that backward finds
         what it reads. A name is left to ``_next_gradient``, where that speaks."""
@@ -399,11 +425,11 @@ class Rules(Origins):
                     there = (
                         f"{which}, whose gradient has come, finds its {what} in model.{self._name}[{written(other)}]"
                     )
-                    read = f"{there}: read each under the key under which it was stored"
+                    each = f"{there}: read each under the key under which it was stored"
                     return (
-                        f"{read}, and let that backward come first"
+                        f"{each}, and let that backward come first"
                         if sought.popped
-                        else f"Is this for a backward? {read}"
+                        else f"Is this for a backward? {each}"
                     )
         return ""
 

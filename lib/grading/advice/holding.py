@@ -11,7 +11,7 @@ from typing import Any
 from ...basics.errors import numbered, show_axis, show_call, with_article
 from ...basics.units import Elements
 from ...course.outlines import Holding, solution_peak, solution_work
-from ...course.specs import Puzzle
+from ...course.specs import Puzzle, taught_later
 from ...machine.lives import Held, Peak
 from ...machine.outcome import Outcome
 from ...record.attention import ATTEND, PROJECT
@@ -170,6 +170,29 @@ def _kept_gathered(outcome: Outcome, unread: Sequence[Held]) -> str:
     ]
     anew = "are kept from a forward to the backward: gather each anew for its backward"
     return f"; and {len(kept)} gathered weights {anew}" if len(kept) > 1 else ""
+
+
+def gathered_early(outcome: Outcome) -> str:
+    """Return what to do about three gathered weights or more that a run with notes holds at its peak, and that are read
+    only later; or an empty text."""
+    peak = outcome.peak
+    events = [event for event in outcome.events if peak is not None and event.rank == peak.rank]
+    early = [
+        held
+        for held in (peak.held if peak is not None else ())
+        if held.labels is not None
+        and (held.labels.kind, held.labels.is_whole()) == ("Weight", True)
+        and held.made >= 0
+        and events[held.made].kind == ALLGATHER.kind
+        and held.following not in (None, peak.at if peak is not None else None)
+    ]
+    if peak is None or len(early) < 3:
+        return ""
+    line = next((f" ({line})" for held in early if (line := _line(peak, held.made))), "")
+    return (
+        f"{len(early)} gathered weights are there that are read only later{line}: gather each for the operation that "
+        "reads it, at most one ahead, and take it out after that"
+    )
 
 
 def runs_all(outcome: Outcome, puzzle: Puzzle, goal: str) -> bool:
@@ -732,9 +755,11 @@ def _whole_sums(
     if rows and cuts and pieces > 1:
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
         said = f"rank {peak.rank} holds the whole sum of the gradients of {layers} at its peak, and uses 1/{pieces} of"
+        later = taught_later(puzzle).get(SCATTERREDUCE.kind)
+        of = f", of puzzle {later.number}," if later else ""
         yield (
             _without_rest(rows, pieces),
-            f"{said} it: grad = await model.scatterreduce(grad, layer) gives that piece only.",
+            f"{said} it: grad = await model.scatterreduce(grad, layer){of} gives that piece only.",
         )
 
 

@@ -14,7 +14,7 @@ from ...course.specs import Puzzle
 from ...machine.advice.rounds import first_round, rounds_of
 from ...machine.outcome import Outcome
 from ...machine.past.own import Step
-from ...record.events import Event
+from ...record.events import LOADS, Event
 from ...record.table import OPERATIONS, SEND
 from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD
 
@@ -231,3 +231,27 @@ def check_ahead_in_a_v(outcome: Outcome) -> None:
             expected = f"about {stages}, 2 * model.RANKS, of both stages together"
             fix = "before a forward, run the backward of a micro-batch that has come back"
             raise PuzzleError(problem, where=Place(event.rank), expected=expected, fix=fix, line="")
+
+
+def passes_left(outcome: Outcome) -> str:
+    """Return, where each layer is on one rank only, which rank ends before all micro-batches have gone through all of
+    its layers; or an empty text."""
+    on, ran = defaultdict[int, set[int]](set), defaultdict[tuple[str, int], set[tuple[int, int]]](set)
+    for event in outcome.events:
+        if event.kind == LOADS[0] and event.layer is not None:
+            on[event.rank].add(event.layer)
+        elif event.layer is not None:
+            ran[event.kind, event.rank] |= {(event.layer, batch) for batch in event.batches}
+    layers = [layer for own in on.values() for layer in own]
+    if len(layers) != len({*layers}):
+        return ""
+    for rank, own in sorted(on.items()):
+        due = {(layer, batch) for layer in own for batch in range(outcome.batches)}
+        for kind in (FORWARD.kind, BACKWARD.kind):
+            if (done := ran[kind, rank] & due) and len(done) < len(due):
+                each = (
+                    f"each of {outcome.batches} micro-batches goes through {'each of them' if len(own) > 1 else 'it'}"
+                )
+                ends = f"rank {rank} ends after {len(done)} of its {len(due)} {kind}s"
+                return f"{ends}: it has {numbered('layer', own)}, and {each}. Does a loop end too soon, or a count?"
+    return ""

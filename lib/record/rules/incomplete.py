@@ -15,14 +15,14 @@ SUM_FIRST = "train on all micro-batches and add up their gradients, then update"
 
 class Lack(NamedTuple):
     """An update with a gradient that lacks micro-batches. ``fetches``: how many calls the rank had awaited by then;
-    ``sum_by``: the reduction to name where it has called none."""
+    ``sum_by``: the reductions to name where it has called none."""
 
     rank: Rank
     layer: int
     grad: Labels
     missing: frozenset[int]
     fetches: int
-    sum_by: str
+    sum_by: tuple[str, ...]
 
 
 def completed(lack: Lack) -> str:
@@ -205,9 +205,8 @@ def _never_summed(lack: Lack) -> str:
         dense = f"layer {layer} has no experts, so add up the gradients of all ranks"
         call = f"grad = await model.allreduce(grad, {layer}), where `not model.experts(layer)`"
         return f"{dense}, {call}; those of experts need no sum"
-    add = f"add up the gradients of all ranks before the update: grad = await model.{lack.sum_by}(grad, {layer})"
-    piece = ", or model.scatterreduce, which gives a rank its piece of the sum"
-    return add + piece * (lack.sum_by == "allreduce")
+    add = f"add up the gradients of all ranks before the update: grad = await model.{lack.sum_by[0]}(grad, {layer})"
+    return add + ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
 
 
 CAUSES = (

@@ -46,11 +46,11 @@ def _of_some_batches(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzz
     missing = frozenset(range(rank.batches)) - grad.batches
     problem = f"the gradient is missing {numbered('micro-batch', missing)}"
     expected, got = f"all of {show_set(range(rank.batches))}", show_set(grad.batches)
-    by = [Lack(rank, layer, grad, missing, rank.fetches(), verb) for verb in ("allreduce", "scatterreduce")]
-    complete, cut = (functools.partial(completed, lack) for lack in by)
-    return PuzzleError(
-        problem, where=where, expected=expected, got=got, fix=complete, fix_for={"no_whole_gradient": cut}
-    )
+    by = [("allreduce", "scatterreduce"), ("scatterreduce",), ("allreduce",)]
+    lacks = [Lack(rank, layer, grad, missing, rank.fetches(), verbs) for verbs in by]
+    complete, cut, whole = (functools.partial(completed, lack) for lack in lacks)
+    others: dict[str, Fix] = {"no_whole_gradient": cut, "before scatterreduce": whole}
+    return PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=others)
 
 
 def _of_other_pieces(rank: Rank, where: Place, layer: int, labels: Sequence[Labels]) -> PuzzleError:
