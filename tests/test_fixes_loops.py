@@ -393,7 +393,7 @@ AFTER_BACKWARD = [
 ]  # fmt: skip
 STORED = [("            layer, model.activations.pop(layer)", "            layer, model.activations.pop(layer)"), ("        grad = await model.allreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.allreduce(model.grad_weights.pop(layer), layer)\n"), ("layer, grad, model.weights", "layer, model.grad_weights.pop(layer), model.weights"), ("        grad, model.grad_activations[layer] =", "        model.grad_weights[layer], model.grad_activations[layer] =")]  # fmt: skip
 PIECES_ONLY = ("model.allreduce", "model.scatterreduce")
-BEHIND = "rank 0 computes nothing while allgather(layer 4) is on its way, and then awaits {}(layer 5), which comes behind it: start it after that, beside update(layer 5)"
+BEHIND = "rank 0 computes nothing while allgather(layer 4) is on its way, and then awaits {}(layer 5), which comes behind it: start it after that, when what comes of it is stored, beside update(layer 5)"
 UNDER_UPDATES = [
     ("        if layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n", ""),
     ("pop(layer), layer)\n", "pop(layer), layer)\n        if layer:\n            ahead = model.allgather(model.weights[layer - 1], layer - 1)\n"),

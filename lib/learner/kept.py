@@ -8,8 +8,10 @@ from typing import Any
 from ..basics.errors import Fix, PuzzleError, numbered
 from ..record.kinds import KINDS
 from ..record.labels import Labels
+from ..record.rules.updates import CUT_APART
 from .keys import is_pair
 from .origins import written
+from .texts import form_of, read
 
 CALLED = {
     "Weight": "the weight of layer",
@@ -22,6 +24,9 @@ UNDER_ITS_LAYER = "under its layer"
 
 def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     """Let an error of an operation that got a tensor of another layer say where its rank keeps the right one."""
+    stores = [*stores]
+    if error.problem == CUT_APART:
+        _say_what_is_lost(error, stores)
     if error.sought is None:
         return
     (kind, layer, batches), error.sought = error.sought, None
@@ -43,12 +48,32 @@ def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     error.fix_for = {name: _with(fix, said, known) for name, fix in error.fix_for.items()}
 
 
+def _say_what_is_lost(error: PuzzleError, stores: Iterable[Any]) -> None:
+    """Let an error of an update with a gathered weight say that this was stored over the piece, where it was."""
+    weights = next(store for store in stores if store._name == "weights")
+    for key, tensor in weights.items():
+        now, before = tensor._token.labels, weights._gone.get(key)
+        if before is None or (now.kind, now.layer) != ("Weight", error.place.layer) or not now.is_whole():
+            continue
+        if (before.kind, before.layer, before.step, before.is_whole()) == ("Weight", now.layer, 0, False):
+            lost = (
+                f"the piece of layer {now.layer} was in model.weights[{written(key)}], and all of it was stored over it"
+            )
+            plain = error.fix
+            error.fix = (
+                f"{lost}: give what is gathered a key of its own, or none, in each pass. {plain[:1].upper()}{plain[1:]}"
+            )
+            return
+
+
 def _said(labels: Labels, key: Hashable, there: str, name: str) -> str:
     """Return where the right tensor is, and under which key it should be."""
     some = len(labels.batches) < labels.total_batches and KINDS[labels.kind].by_batch
     what = f"{CALLED[labels.kind]} {labels.layer}" + f", {numbered('micro-batch', labels.batches)}," * some
     layers = (labels.layer, labels.layer + (labels.kind == "ActivationGrad"))
-    if key in layers or (isinstance(key, tuple) and is_pair(key) and {*layers} & {*key[:2]}):
+    form = form_of(key)
+    numbers = key if form is None else read(form, key)
+    if numbers in layers or (isinstance(numbers, tuple) and is_pair(numbers) and {*layers} & {*numbers[:2]}):
         return f"{what} is in {there} here: take it from there"
     if labels.kind == "Activation" and _less_batch(key, labels) == labels.layer - 1:
         below = f"is in {there} here, under the layer whose forward gave it"

@@ -211,7 +211,22 @@ class Missing(Rules):
         """Where layers are dealt like cards, and this rank has others, or another order: which comes here."""
         if self._name in ACTIVATIONS:
             return self._against_rounds(sought)
-        return "" if sought.key in self._gone else self._simulator.dealt_otherwise(self._rank)
+        if sought.key in self._gone:
+            return ""
+        return self._simulator.dealt_otherwise(self._rank) or self._counted_otherwise(sought)
+
+    def _counted_otherwise(self, sought: Sought) -> str:
+        """Where a layer of another rank is looked for, and this rank has its own ones: that the number is wrong."""
+        first = (Rules._turned_round, Rules._cleared_away, Rules._is_near, Rules._under_another_key, Rules._own_past)
+        key = sought.key
+        if self._name not in LOADED or type(key) is not int or any(sought.heard[rule] for rule in first):
+            return ""
+        owner = self._simulator.owner(self._rank, key)
+        own = [one for one in range(self._rank.layers) if self._simulator.has_loaded(self._rank, one)]
+        if owner is None or not own or key in own:
+            return ""
+        count = "does this line count the layers of a rank in another way? They are range(model.rank, model.LAYERS, "
+        return f"layer {key} is that of rank {owner}, and this rank has {numbered('layer', own)}: {count}model.RANKS)"
 
     def _against_rounds(self, sought: Sought) -> str:
         """Where an activation or a gradient is still to come on this rank: that its rounds have another order."""

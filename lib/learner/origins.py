@@ -194,7 +194,10 @@ class Origins(dict[Hashable, Any]):
         none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
         down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
-        return none + down * (back and self._name == "weights")
+        before, last = (bool(self._simulator.has_run(self._rank, FORWARD.kind, one)) for one in (top - 1, top))
+        ahead = ". Is it gathered one turn ahead? Then only where there is one more turn, if layer < model.LAYERS - 1"
+        of_weight = down if back else ahead * (layer == top + 1 and before and not last)
+        return none + of_weight * (self._name == "weights")
 
     def _to_be_sent(self, batches: frozenset[int]) -> str:
         """Return, as the end of a sentence, which gradient of these micro-batches is stored here and is read by a layer

@@ -281,7 +281,8 @@ def behind_in_words(ranks: Mapping[int, Sequence[Event]], calls: Iterable[Event]
             said = (
                 f"rank {call.rank} computes nothing while {show_call(call.kind, call.layer)} is on its way, and then "
             )
-            return f"{said}awaits {first}, which comes behind it: start it after that, beside {beside}"
+            after = f"start it after that, when what comes of it is stored, beside {beside}"
+            return f"{said}awaits {first}, which comes behind it: {after}"
     return ""
 
 

@@ -340,7 +340,8 @@ class Circle:
             if rank.rank in self.owners[0] and left:
                 ran = f"rank {rank.rank} has layer 0, and has not run it for {numbered('micro-batch', left)}"
                 if len(left) == rank.batches:
-                    return f"{ran}: its input is no message, but model.get_activation([micro_batch])"
+                    first = ". Does the order of its work begin with another layer?" * (len(rank.layers_loaded()) > 1)
+                    return f"{ran}: its input is no message, but model.get_activation([micro_batch]){first}"
                 if any("Activation" in self.kinds(other) for other in self.ring):
                     return f"{ran}: let more forwards come before it waits"
         return ""

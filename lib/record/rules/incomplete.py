@@ -148,7 +148,8 @@ def _run_by_nobody(lack: Lack) -> str:
         return alone
     ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
     if not rank.others_have(layer):
-        return f"{ran}: {SUM_FIRST}"
+        early = ". Does a condition let this update come before the last of them?"
+        return f"{ran}: {SUM_FIRST}{early * (len(lack.grad.batches) > 1)}"
     if fewest := rank.has_fewest(none):
         return f"{ran}, on any rank; {fewest}"
     train = "train on all of them, and update after the last one. Is a loop too short?"

@@ -11,6 +11,9 @@ from ..shards import show_part
 from .incomplete import Lack, completed
 from .operands import named_right
 
+CUT_APART = "weight and optimizer state hold different shards"
+"""What is wrong where an update is given a piece of the one, and another of the other."""
+
 
 def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) -> None:
     """Raise PuzzleError unless the gradient has every micro-batch once and covers the weight, and weight and state are
@@ -56,7 +59,7 @@ def _of_some_batches(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzz
 def _of_other_pieces(rank: Rank, where: Place, layer: int, labels: Sequence[Labels]) -> PuzzleError:
     """Return the error about a weight and a state that are different pieces."""
     grad, weight, opt_state = labels
-    problem = "weight and optimizer state hold different shards"
+    problem = CUT_APART
     expected = f"{show_part(weight.shards, weight.total)}, as the weight"
     alike = functools.partial(_held_alike, rank, layer, weight, opt_state)
     whole = "gather the gradient before that"
