@@ -162,8 +162,56 @@ ROWS = [
         changed("gpipe", "half of the batch", ("for mb in range(model.BATCHES)", "for mb in range(model.BATCHES // 2)"), ("    for layer in range(first, end):\n        model.weights[layer], model.opt_states[layer] = model.update", "    for layer in range(first, end if mb == model.BATCHES - 1 else first):\n        model.weights[layer], model.opt_states[layer] = model.update")),
         ("rank 0 ends after 4 of its 8 forwards: it has layers 0, 1, and each of 4 micro-batches goes through each of them",),
     ),
+    Row(
+        changed("interleaved", "a sum begins with each round", ("grad if mb == 0 else", "grad if mb % ranks == 0 else")),
+        ("and the sum of micro-batches 4-7 is without it: does a condition begin the sum anew?",),
+        ("store the first one, and add it to the others",),
+    ),
+    Row(
+        changed("gpipe", "a sum begins in the middle", ("grad if mb == 0 else", "grad if mb in (0, 2) else")),
+        ("gradient of micro-batches 0, 1 as well, and the sum of micro-batches 2, 3 is without it",),
+    ),
     Row(spelled("{1}", ("if layer == top:\n            grad_out = model.loss(model.activations.pop((top + 1, mb)))", 'if layer == top:\n            grad_out = model.loss(model.activations.pop(("out", mb)))'), ("model.activations[top + 1, mb] = out", 'model.activations["out", mb] = out')), ("each input has a key of its own, model.activations[layer, micro_batch]",), ("without pop keeps it",)),
 ]  # fmt: skip
+
+LATE = """
+async def wsdp(model: Model) -> Model:
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+
+    async def {name}(layer):
+        grad = await model.allreduce(model.grad_weights.pop(layer), layer)
+        model.weights[layer], model.opt_states[layer] = model.update(layer, grad, model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+
+    model.activations[0] = model.get_activation([model.rank])
+    for layer in range(model.LAYERS):
+        weight = await model.allgather(model.weights[layer], layer)
+        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+    model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))
+    {kept} = []
+    {loop}
+        weight = await model.allgather(model.weights[layer], layer)
+        model.grad_weights[layer], model.grad_activations[layer] = model.backward(layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight)
+        {kept}.append({name}(layer))
+    await asyncio.gather(*{kept})
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "loop"),
+    [
+        ("finish", "todo", "for layer in reversed(range(model.LAYERS)):"),
+        ("summed", "calls", "layer = model.LAYERS\n    while layer > 0:\n        layer -= 1"),
+    ],
+)
+def test_coroutines_that_begin_after_the_loop_are_told_so(name: str, kept: str, loop: str) -> None:
+    program = whole("wsdp", name, LATE.format(name=name, kept=kept, loop=loop))
+    costs = grade(defined(program), "wsdp", timeout=LONG).verdict.costs_memory
+    assert f"{name}(layer) only begins where {kept} is awaited" in costs, costs
+    started = program.source.replace(f"append({name}(layer))", f"append(asyncio.create_task({name}(layer)))")
+    assert "only begins where" not in str(grade(defined(program._replace(source=started)), "wsdp", timeout=LONG))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")

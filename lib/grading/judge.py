@@ -31,8 +31,8 @@ from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
-from .advice.holding import as_json as peak_as_json
 from .advice.holding import (
+    TASKS_GO_ON,
     costs_memory,
     gathered_early,
     growth_in_words,
@@ -40,10 +40,12 @@ from .advice.holding import (
     spare_in_words,
     unread_in_words,
 )
+from .advice.holding import as_json as peak_as_json
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, passes_left
 from .advice.slowness import Slowness, run_twice, shares_of
 from .advice.sources import (
     asks_again,
+    begun_late,
     below_a_rank,
     in_tasks,
     never_awaited,
@@ -170,6 +172,8 @@ def explained(
                 tasks = _of_tasks(ordering, source())
                 said = [held, tasks and f"{tasks}.", order and f"{order[0].upper()}{order[1:]}."]
                 held = " ".join(filter(None, said))
+            if TASKS_GO_ON in held:
+                held = held.replace(TASKS_GO_ON, begun_late(source()) or TASKS_GO_ON)
             verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
     return verdict
 

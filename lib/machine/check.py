@@ -140,8 +140,8 @@ def _check_complete(
                 fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
                 fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
             elif layer == 0:
-                fix += ". Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) "
-                fix += "has it"
+                fix += ". Does a loop of updates that goes down from the last layer end before it? reversed(range("
+                fix += "model.LAYERS)) has it. Or are updates one turn late? Then that of layer 0 comes after the loop"
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

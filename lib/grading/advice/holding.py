@@ -27,6 +27,8 @@ WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it h
 """Where things are that no dictionary of the learner holds, in words."""
 MADE_AGAIN = "inner activations that a backward makes again"
 
+TASKS_GO_ON = "If tasks make these: a task goes on only while the function that has made it awaits something."
+
 
 def what_of(held: Held) -> str:
     """Return what something in memory is, in words. ``{s}`` stands for the ending of a plural."""
@@ -552,7 +554,7 @@ class Excess:
         back = [one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
         after = min(one.issued for one in known) >= max(back, default=0.0) and len({one.layer for one in known}) > 1
         if kind == "WeightGrad" and (after or len({one.issued for one in known}) == 1):
-            task = "If tasks make these: a task goes on only while the function that has made it awaits something."
+            task = TASKS_GO_ON
             if len({one.kind for one in known}) > 1:
                 return f"await an earlier one after each backward, {fewer} {task}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"

@@ -178,6 +178,42 @@ def _lines_of(source: str, node: ast.stmt) -> list[str]:
     return source.splitlines()[node.lineno - 1 : node.end_lineno]
 
 
+def begun_late(source: str) -> str:
+    """Return what to do about calls of a coroutine function that a loop puts into a list, of which all are awaited at
+    once after it; an empty text where there are none.
+
+    >>> body = "async def last(i): ...\\nasync def wsdp(model):\\n    for i in range(4):\\n        todo.append({})\\n"
+    >>> begun_late(body.format("last(i)") + "    await asyncio.gather(*todo)")[:64]
+    'last(i) only begins where todo is awaited: a call of a coroutine'
+    >>> begun_late(body.format("asyncio.create_task(last(i))") + "    await asyncio.gather(*todo)")
+    ''
+    """
+    tree = _parsed(source)
+    own = _Coroutines(tree)
+    for loop in (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))):
+        inside = [*ast.walk(loop)]
+        for node in inside:
+            match node:
+                case ast.Call(func=ast.Attribute(value=kept, attr="append"), args=[ast.Call() as call]):
+                    name, shown = ast.unparse(kept), _shown(call)
+                    gathers = [one for one in ast.walk(tree) if _gathers_all(one, name)]
+                    if own.is_call(call) and gathers and not any(one in inside for one in gathers):
+                        begins = f"{shown} only begins where {name} is awaited: a call of a coroutine function does "
+                        task = (
+                            f"{name}.append(asyncio.create_task({shown})) begins as soon as the loop awaits something."
+                        )
+                        return f"{begins}nothing by itself. {task}"
+    return ""
+
+
+def _gathers_all(node: ast.AST, name: str) -> bool:
+    """Return whether this awaits all of a list of that name at once."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="gather"), args=[ast.Starred(value=kept)]):
+            return ast.unparse(kept) == name
+    return False
+
+
 def in_tasks(source: str) -> str:
     """Return the name of a coroutine function that computes and is called for several tasks of a rank, side by side; an
     empty text where there is none.

@@ -79,10 +79,12 @@ def _others_of_this_rank(lack: Lack) -> str:
     layer, own = lack.layer, lack.missing & lack.rank.with_gradients(lack.layer)
     if not own:
         return ""
-    return (
-        f"this rank has computed the gradient of {numbered('micro-batch', own)} as well: store the first one, and add "
-        f"it to the others, model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
-    )
+    has, held = f"this rank has computed the gradient of {numbered('micro-batch', own)} as well", lack.grad.batches
+    added = f"model.grad_weights[{layer}] = model.grad_weights[{layer}] + grad"
+    if len(own) > 1 < len(held):
+        anew = f"and the sum of {numbered('micro-batch', held)} is without it: does a condition begin the sum anew?"
+        return f"{has}, {anew} Only the first of all is stored as it is, and each other one is added, {added}"
+    return f"{has}: store the first one, and add it to the others, {added}"
 
 
 def _backward_to_come(lack: Lack) -> str:
