@@ -59,10 +59,7 @@ def _say_what_is_lost(error: PuzzleError, stores: Iterable[Any]) -> None:
             lost = (
                 f"the piece of layer {now.layer} was in model.weights[{written(key)}], and all of it was stored over it"
             )
-            plain = error.fix
-            error.fix = (
-                f"{lost}: give what is gathered a key of its own, or none, in each pass. {plain[:1].upper()}{plain[1:]}"
-            )
+            error.fix = f"{lost}: give what is gathered a key of its own, or none, in each pass, and {error.fix}"
             return
 
 

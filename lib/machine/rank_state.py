@@ -563,7 +563,7 @@ class RankState(Asked):
             own = numbered("layer", self.layers_loaded())
             twice = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far"
             fix = f"{twice}. Or does each turn of a loop load layer {labels.layer}? If not: {fix}"
-        gather = "leave this load out: this rank keeps its piece, and gets all of it from the others, for each use: "
+        gather = "leave this load out: this rank keeps its piece, and gets all of it from the others: "
         gather += f"await model.allgather(..., {labels.layer})"
         got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)

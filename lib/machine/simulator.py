@@ -534,7 +534,7 @@ class LocalSimulator:
 
         def which() -> str:  # in a pipeline the first rank takes them all
             if taken := rank.has_had_its_share(batches):
-                return taken if rank.others_have(0) else f"{taken} Do it {every}"
+                return taken if rank.others_have(0) or not taken.endswith("too long?") else f"{taken} Do it {every}"
             return rank.dealt() if ranks > 1 and rank.others_have(0) else every
 
         def of_run() -> str:  # no puzzle's, which would have its own number of them

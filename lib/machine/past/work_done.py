@@ -307,7 +307,8 @@ class WorkDone:
         none = [layer for layer in self.layers_loaded() if not self.has_run(FORWARD.kind, layer)]
         if none and first == 1:  # others' micro-batches may come to these layers by another way, as in DualPipe
             none_yet = f"and it has run {numbered('layer', none)} on none of them, and asks for one more"
-            return f"{share}, {none_yet}: do the forwards of each round go through all of its layers?"
+            turn = "Then the next layer has its turn after as many micro-batches as a round has"
+            return f"{share}, {none_yet}: do the forwards of each round go through all of its layers? {turn}"
         return f"{share}, and asks for one more: how many forwards does it do, and is one of its loops too long?"
 
     def left_out_at_the_end(self, grad: Labels) -> str:
@@ -337,7 +338,9 @@ class WorkDone:
             left_over = counted_turns((total - forwards) // each)
             return f"{so_far}: does the loop with a forward and a backward in each turn end too soon, by {left_over}?"
         so_far = f"this rank has done all of its {forwards} forwards, and {backwards} backwards"
-        return f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
+        left_out = f"{so_far}; {comes}: is that one left out after the last forward, or in another place there?"
+        number = f" Of its backwards, counted from 0, number {backwards} is next"
+        return left_out + number * (forwards == total and self.alone_on_its_layers())
 
     def alone_on_its_layers(self) -> bool:
         """Return whether no other rank has loaded a layer that this one has, as far as is known."""
