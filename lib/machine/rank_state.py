@@ -352,6 +352,9 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
             f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
         )
         return f"{fix}weight, opt_state = model.update({own}, ...)"
+    if (kind, what, layer) == (BACKWARD.kind, "ActivationGrad", own) and where.operation.startswith(SEND.kind):
+        gives = f"what goes on is what that gives for its input, the second of the two: grad, inp_grad = model.{kind}({own}, "
+        return f"this is what {show_call(kind, layer)} has read: {gives}...)"
     if kind == LOSS.kind and where.operation.startswith(SEND.kind):
         fix = "the output of the last layer goes into model.loss, and to no other rank: leave out this send where the "
         return f"{fix}loss is called, with an `else`"
@@ -708,8 +711,12 @@ class RankState(Asked):
             twice = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far"
             fix = f"{twice}. Or does each turn of a loop load layer {labels.layer}? If not: {fix}"
         gather = (
-            f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
+            f"load it once, before all loops, and keep it: model.{KINDS[labels.kind].store}[{labels.layer}], without "
         )
+        gather += "pop, until its update"
+        if not any(one.layer == labels.layer and one.kind in (ALLGATHER.kind, FORWARD.kind) for one in self.log):
+            gather = "this rank keeps its piece, and gets all of it from the others: await model.allgather(..., "
+            gather += f"{labels.layer})"
         got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 

@@ -214,10 +214,19 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     filled = {
         node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
     }
+    for _ in range(2):  # also what awaits one that fills it
+        calls = {
+            node.name
+            for node in ast.walk(own.tree)
+            if isinstance(node, ast.AsyncFunctionDef)
+            and any(isinstance(one, ast.Await) and own.is_call(one.value, filled) for one in ast.walk(node))
+        }
+        filled |= calls
     for call, how in own.tasks():
         if own.is_call(call, filled):
             begins = (
                 "which may not be through here: a task begins only when the function that has made it awaits something"
+                ", and not at all where a condition leaves it out"
             )
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"

@@ -14,13 +14,13 @@ from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .astray import last_gathered, past_its_stage, to_wrong_rank
+from .astray import last_gathered, past_its_stage, past_its_turn, to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
 from .stages import BOTH_ENDS, loss_elsewhere, no_input_taken, not_all_loaded, not_at_both_ends
-from .tasks import OWN, TASK, held_up, one_for_all, own_waits, place_of
+from .tasks import OWN, TASK, held_up, one_for_all, own_waits, place_of, sums_from_below
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
@@ -52,7 +52,7 @@ class Stuck:
                 if rank not in stands.setdefault(what, []):
                     stands[what].append(rank)
         alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
-        for what, ranks in stands.items():
+        for what in stands:
             said, bracket, place = what.partition(" [")
             alike.setdefault(_NUMBER.sub("0", said) + bracket + place, []).append(what)
         rows = list[str]()
@@ -69,7 +69,7 @@ class Stuck:
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
         by_puzzle = {
-            DEALT: "" if self._from_another(waits) else order,
+            DEALT: _gathers_whole(waits) or ("" if self._from_another(waits) and not _for_a_gradient(waits) else order),
             IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
             BOTH_ENDS: not_at_both_ends(any_rank),
             SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
@@ -149,6 +149,7 @@ class Stuck:
             return (
                 self._of_other_copy(receives)
                 or past_its_stage(self.links, self.mailboxes, receives)
+                or past_its_turn(self.links, self.mailboxes, receives)
                 or self._in_tasks(receives, waits, lines)
                 or _both_ways(receives, by_rank)
             )
@@ -178,7 +179,7 @@ class Stuck:
             at = None if at.peer is None else by_rank.get(at.peer)
         if at is not None:
             return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
-        return held_up(waits, lines)
+        return sums_from_below(waits) or held_up(waits, lines)
 
     def _too_many_stages(self, ended: frozenset[int]) -> str:
         """Return which ranks have loaded no layer and ended, where all others have loaded one or more and no two of
@@ -335,6 +336,26 @@ class Stuck:
         number += f"model.rank // {stages} the pipeline"
         steps = f"send to model.rank + {many}, receive from model.rank - {many}, and gradients the other way round"
         return f"{numbered('rank', ranks)} are all on that stage: {number}; or {steps}"
+
+
+def _gathers_whole(waits: Sequence[InFlight]) -> str:
+    """Return that each rank has whole layers of its own, where ranks wait in the gather of a weight that those which are
+    missing have not loaded; or an empty text."""
+    for call in waits:
+        missing = [call.rank.ranks[rank] for rank in call.missing() if rank in call.rank.ranks]
+        if call.kind == ALLGATHER.kind and call.layer is not None and missing:
+            if not any(one.has_loaded(call.layer) for one in missing):
+                own = f"here each rank loads all of its own layers, model.load_weights({call.layer}), and no other rank"
+                return f"{own} has these: leave out {show_call(*call.what)}, as no weight goes from rank to rank"
+    return ""
+
+
+def _for_a_gradient(waits: Sequence[InFlight]) -> bool:
+    """Return whether all ranks wait for messages, each for one of the next rank after it has run a layer: for gradients,
+    where stages go round the ranks."""
+    ranks = waits[0].rank.mesh.ranks if waits else 0
+    next_one = [call.peer == (call.rank.rank + 1) % ranks and bool(call.rank.layers_run()) for call in waits]
+    return ranks > 2 and all(next_one)
 
 
 def _at(line: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered, show_call
+from ...record.table import sums
+from ...record.training import BACKWARD, FORWARD
 from ..in_flight import InFlight
 
 TASK = ", a task that waits at "
@@ -42,6 +44,25 @@ def held_up(waits: Sequence[InFlight], lines: Mapping[int, str]) -> str:
         if own:
             call = next((one for one in calls[rank] if one.group is None), calls[rank][0])
             return _in_turn(rank, own[0], call, place_of(call, line, [one.kind for one in calls[rank]]))
+    return ""
+
+
+def sums_from_below(waits: Sequence[InFlight]) -> str:
+    """Return that the sum of a lower layer is called before those of the layers above, where a rank is missing from it
+    that has not gone back through that layer; or an empty text."""
+    for call in waits:
+        layer = call.layer
+        if not sums(call.kind) or type(layer) is not int or layer + 1 >= call.rank.layers:
+            continue
+        ranks = call.rank.ranks
+        above = [one for other in ranks.values() for one in other.log if sums(one.kind) and (one.layer or 0) > layer]
+        late = [rank for rank in call.missing() if rank in ranks and not ranks[rank].has_run(BACKWARD.kind, layer)]
+        if late and not above and any(ranks[rank].has_run(FORWARD.kind, layer) for rank in late):
+            said = f"{show_call(*call.what)} is called before that of any later layer, and {numbered('rank', late)} "
+            said += (
+                f"{'has' if len(late) == 1 else 'have'} not run backward({layer}, ...): backward goes from the last "
+            )
+            return f"{said}layer down, so call the sums in that order, for layer in reversed(range(model.LAYERS))"
     return ""
 
 
