@@ -295,8 +295,8 @@ class Rules(Origins):
         return self._simulator.gradient_to_come(self._rank) if named else ""
 
     def _input_to_come(self, sought: Sought) -> str:
-        """Where it cannot be told which input is looked for, under a name: from where the next one comes, if this rank has
-        run a layer and has received none."""
+        """Where it cannot be told which input is looked for, under a name: from where the next one comes, if this rank
+        has received none."""
         named = isinstance(sought.key, str) and self._name == "activations" and sought.key not in self._gone
         if not named or self._of_key(sought.key) is not None or sought.heard[Rules._left_lying]:
             return ""

@@ -475,8 +475,8 @@ class Network:
         return None
 
     def _needless(self, sent: Labels, receiver: int) -> str:
-        """Return that nobody needs a message which nobody has received, as what reads such a tensor has run; or an empty
-        text."""
+        """Return that nobody needs a message which nobody has received, as what reads such a tensor has run; or
+        an empty text."""
         if sent.kind not in ("Activation", "ActivationGrad") or not 0 <= sent.layer < sent.layers:
             return ""
         verb = FORWARD.kind if sent.kind == "Activation" else BACKWARD.kind

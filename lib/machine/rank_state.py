@@ -353,8 +353,8 @@ def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) ->
         )
         return f"{fix}weight, opt_state = model.update({own}, ...)"
     if (kind, what, layer) == (BACKWARD.kind, "ActivationGrad", own) and where.operation.startswith(SEND.kind):
-        gives = f"what goes on is what that gives for its input, the second of the two: grad, inp_grad = model.{kind}({own}, "
-        return f"this is what {show_call(kind, layer)} has read: {gives}...)"
+        gives = f"the second of the two that it gives: grad, inp_grad = model.{kind}({own}, ...)"
+        return f"this is what {show_call(kind, layer)} has read. What goes on is the gradient of its input, {gives}"
     if kind == LOSS.kind and where.operation.startswith(SEND.kind):
         fix = "the output of the last layer goes into model.loss, and to no other rank: leave out this send where the "
         return f"{fix}loss is called, with an `else`"

@@ -601,7 +601,8 @@ def _in_parts(rank: RankState, labels: Labels) -> str:
         )
         return f"{first}they are made? What ranks add up here is what backward({own}, ...) {second}"
     if labels.kind == "ActivationGrad" and labels.of == 1 == labels.total:
-        return f"this is what backward({own}, ...) has read, and not what it has given. What ranks add up here is what it {second}"
+        read = f"this is what backward({own}, ...) has read, and not what it has given"
+        return f"{read}. What ranks add up here is what it {second}"
     return ""
 
 

@@ -370,7 +370,7 @@ def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[ob
 
 
 def _waits_for_its_own(task: asyncio.Task[object]) -> bool:
-    """Return whether a task waits for a Future, a lock, an Event or a queue that the learner's own code has to serve."""
+    """Return whether a task waits for a Future, a lock, an Event or a queue that the learner's code has to serve."""
     if (
         task.done()
         or waited_for(task) is None

@@ -520,8 +520,8 @@ class Excess:
             return f"start {call}, after the other call has been awaited, {fewer}"
         losses = [place for place, one in enumerate(self.events) if one.kind == LOSS.kind]
         if len({one.layer for one in inputs}) > 1 and losses and losses[0] < min(self.calls):
-            only = "each of these makes all of an input, which only the backward of its layer reads: start each right before"
-            return f"{only} that backward, in the loop over the layers, and not all of them before it, {fewer}"
+            only = "each of these makes all of an input, which only the backward of its layer reads: start each right"
+            return f"{only} before that backward, in the loop over the layers, and not all of them before it, {fewer}"
         if len(known) == 1:
             if inputs and begins is not None and begins.kind == BACKWARD.kind:
                 return (

@@ -120,7 +120,7 @@ def past_its_stage(
 
 
 def past_its_turn(links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes], waits: Sequence[InFlight]) -> str:
-    """Return where the input of a layer belongs that lies unread at a rank which waits in a collective of a later layer,
+    """Return where the input of a layer belongs that lies unread at a rank that is in a collective of a later layer,
     where a rank waits for a message of anyone in the turn of that very layer; or an empty text."""
     beyond = {
         rank

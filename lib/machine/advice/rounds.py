@@ -71,8 +71,8 @@ def _other_rounds(ranks: Mapping[int, Asked]) -> str:
 
 
 def _begins_late(ranks: Mapping[int, Asked]) -> str:
-    """Return that the first micro-batch of a pipeline has been left out, where its first rank begins with a later one; or
-    an empty text."""
+    """Return that the first micro-batch of a pipeline has been left out, where its first rank begins with a later one;
+    or an empty text."""
     for _, one in sorted(ranks.items()):
         layer, batches = next(iter(one.forwards()), (None, NONE))
         first = min(batches, default=0)

@@ -145,8 +145,8 @@ def gradient_from(rank: Asked) -> str:
 
 
 def gradient_to_come(rank: Asked) -> str:
-    """Return from where the next gradient comes that this rank needs, where it has received none for that layer: from the
-    loss, whose gradient it has sent away, or from another rank; or an empty text."""
+    """Return from where the next gradient comes that this rank needs, where it has received none for that layer: from
+    the loss, whose gradient it has sent away, or from another rank; or an empty text."""
     last = rank.layers - 1
     back = rank.has_run(BACKWARD.kind, last) | rank.has_run(BACKWARD_INPUT.kind, last)
     lost = rank.has_run(LOSS.kind, rank.layers) - back

@@ -339,20 +339,20 @@ class Stuck:
 
 
 def _gathers_whole(waits: Sequence[InFlight]) -> str:
-    """Return that each rank has whole layers of its own, where ranks wait in the gather of a weight that those which are
-    missing have not loaded; or an empty text."""
+    """Return that each rank has whole layers of its own, where ranks wait in the gather of a weight that the missing
+    ones have not loaded; or an empty text."""
     for call in waits:
         missing = [call.rank.ranks[rank] for rank in call.missing() if rank in call.rank.ranks]
-        if call.kind == ALLGATHER.kind and call.layer is not None and missing:
-            if not any(one.has_loaded(call.layer) for one in missing):
-                own = f"here each rank loads all of its own layers, model.load_weights({call.layer}), and no other rank"
-                return f"{own} has these: leave out {show_call(*call.what)}, as no weight goes from rank to rank"
+        gathers = call.kind == ALLGATHER.kind and call.layer is not None and missing
+        if gathers and not any(one.has_loaded(call.layer) for one in missing):  # type: ignore[arg-type]
+            own = f"here each rank loads all of its own layers, model.load_weights({call.layer}), and no other rank"
+            return f"{own} has these: leave out {show_call(*call.what)}, as no weight goes from rank to rank"
     return ""
 
 
 def _for_a_gradient(waits: Sequence[InFlight]) -> bool:
-    """Return whether all ranks wait for messages, each for one of the next rank after it has run a layer: for gradients,
-    where stages go round the ranks."""
+    """Return whether all ranks wait for messages, each for one of the next rank after it has run a layer: for
+    gradients, where stages go round the ranks."""
     ranks = waits[0].rank.mesh.ranks if waits else 0
     next_one = [call.peer == (call.rank.rank + 1) % ranks and bool(call.rank.layers_run()) for call in waits]
     return ranks > 2 and all(next_one)

@@ -27,7 +27,7 @@ def own_waits(line: str) -> list[str]:
 
 
 def held_up(waits: Sequence[InFlight], lines: Mapping[int, str]) -> str:
-    """Return what to do where ranks are missing from a collective, as their own code waits for itself; or an empty text.
+    """Return what to do where ranks are missing from a collective, as their own code waits for itself; or nothing.
     ``waits``: the calls for which ranks wait; ``lines``: where each rank stands."""
     calls: dict[int, list[InFlight]] = {}
     for call in waits:
