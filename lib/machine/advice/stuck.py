@@ -47,7 +47,8 @@ class Stuck:
             line, kinds = lines.get(rank, ""), [call.kind for call in calls]
             all_of_it = [f"{call}{after(call)}{_at(place_of(call, line, kinds))}" for call in calls[:3]]
             others = "finished" if rank in ended else f"{NOBODY}{_at(line)}"
-            all_of_it += [f"{NOBODY}{_at(own)}" for own in own_waits(line)] or [others] * (not calls)
+            own = own_waits(line)
+            all_of_it += [f"{NOBODY}{_at(one)}" for one in own] if calls or len(own) > 1 else [others]
             for what in all_of_it:
                 if rank not in stands.setdefault(what, []):
                     stands[what].append(rank)
@@ -360,7 +361,7 @@ def _for_a_gradient(waits: Sequence[InFlight]) -> bool:
 
 def _at(line: str) -> str:
     """Return a line at which a rank waits, as the end of a row."""
-    return f" [{line.removesuffix(OWN)}]" if line else ""
+    return f" [{line.replace(OWN, '')}]" if line else ""
 
 
 def _row(what: str, ranks: Sequence[int]) -> str:

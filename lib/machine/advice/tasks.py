@@ -83,11 +83,11 @@ def _alone(ranks: str, line: str) -> str:
     """Return what to do where nothing of a rank is at work beside a line at which it waits for its own code."""
     wait = "s" * ("ranks" not in ranks)
     said = f"{ranks} wait{wait} at {line}, and nothing else of {'this rank' if wait else 'these ranks'} is at work that"
+    said += " could end that wait. Is what it waits for, such as .set() or put, left out, or is it in code that comes"
     said += (
-        " could end that wait. Is what it waits for, such as .set(), left out, or is it in code that comes after this"
+        " after this line? Do it before; or let both run side by side, await asyncio.gather(one(), other()), and not"
     )
-    said += " line? Do it before; or let both run side by side, await asyncio.gather(one(), other()), and not one after"
-    return f"{said} the other"
+    return f"{said} one after the other"
 
 
 def _in_turn(rank: int, own: str, call: InFlight, line: str) -> str:
