@@ -226,11 +226,10 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
         if own.is_call(call, filled):
             begins = (
                 "which may not be through here: a task begins only when the function that has made it awaits something"
-                ", and not at all where a condition leaves it out"
             )
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"
-            first = f"await it before what it stores is read. Else {fix}"
+            first = f"await it before what it stores is read. Is that task made in every turn? Else {fix}"
             return f"model.{store} is filled in {_shown(call)}, {begins}: {first}"
     return fix
 
