@@ -97,6 +97,26 @@ def test_letters_of_several_bytes_are_no_trouble() -> None:
     assert all('"größer"' in one or "pass" in one for one in texts)
 
 
+def test_a_statement_of_several_lines_is_named_with_all_of_them() -> None:
+    text = (
+        "def f(model):\n    a = model.load(\n        0,\n    )\n    b = 1\n    while b:\n        b = a\n    return b\n"
+    )
+    words = {edit.words for edit in edits(text.encode(), ["f"])}
+    assert "exchange lines 2 to 4, `a = model.load(` and line 5, `b = 1`" in words
+    assert "leave out line 6, `while b:` with what is below it" in words
+
+
+def test_nobody_means_an_odd_change() -> None:
+    text = "async def f(model, n):\n    if not n and model.rank:\n        await asyncio.sleep(0)\n    return n < 1\n"
+    texts = [edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])]
+    assert not any(
+        odd in one
+        for one in texts
+        for odd in ("n + 1 and", "n - 1 and", "n + 1) and", "rank + 1:", "sleep(1)", "if True")
+    )
+    assert any("return n <= 1" in one for one in texts)
+
+
 # -- what is found ------------------------------------------------------------------------------------
 
 SLIPS = [  # file of the solution, what stands there, what a learner wrote, and what the verdict then says

@@ -60,6 +60,7 @@ DECIDE = {
     "lib.machine.past.work_done": ("simulator", "errors", "fixes_orders"),
     "lib.machine.past.sums_made": ("simulator", "errors", "fixes_readers"),
     "lib.machine.past.asked": ("simulator", "errors", "axes"),
+    "lib.machine.past.released": ("errors", "fixes"),
     "lib.machine.rank_state": ("lives", "inputs", "simulator", "plain_machine"),
     "lib.machine.in_flight": ("network", "plain_machine"),
     "lib.machine.advice.astray": ("fixes_later",),

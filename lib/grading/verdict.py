@@ -84,7 +84,7 @@ class Verdict:
     failed_at: str = ""  # the other size at which it was wrong
     too: str = ""  # "slow" or "large": what it was too much of there, where it was right but for that
     error: Mistake | None = None  # the parts of the error in the message, if there is one
-    one_change: str = ""  # the change of one place with which it is right, found by trying
+    one_change: str = ""  # the change of one place with which it passes, found by trying
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large

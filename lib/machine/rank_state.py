@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary, ref
 
 from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
-from ..record.attention import BACKWARD_ATTEND, BACKWARD_PROJECT, PROJECT
+from ..record.attention import BACKWARD_PROJECT, PROJECT
 from ..record.causal import NOTHING, Slices, both
 from ..record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ..record.events import LOADS, MARKS
@@ -49,8 +49,8 @@ from .interface import FinalState, Piece, Token, make_piece
 from .mesh import Mesh
 from .past.asked import Asked
 from .past.own import Past, Taken
+from .past.released import STORING, UPDATE, Lost, instead
 
-STORING, UPDATE = "storing it", "update"
 MADE_UP = "made up"  # the origin of a tensor that no operation has computed
 Origin = str | int | None
 """MADE_UP, how long the log was after the load, or the ``get_activation``, that a tensor comes from and has not been
@@ -280,7 +280,12 @@ def gone(tensor: TensorState, where: Place) -> PuzzleError:
     problem = f"{tensor.labels} was not stored when rank {rank.rank} issued {show_call(kind, layer)}"
     if where.operation == STORING:
         problem = f"it is too late: {problem}"
-    fix, in_pieces = (_instead(tensor, rank, where, verb) for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind))
+    handed = rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries
+    at, used = rank.ended_at(tensor), tensor.since < 0
+    fix, in_pieces = (
+        instead(Lost(rank, tensor.labels, where, kind, layer, at, used, tensor.brought, handed, verb))
+        for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind)
+    )
     fix_for: dict[str, Fix] = {"no_whole_gradient": in_pieces} if in_pieces != fix else {}
     of_grad = tensor.labels.kind == "WeightGrad" and sums(kind)
     if tensor.labels.kind == "OptState" and stream_of(where.operation) in ("collective", "message"):
@@ -318,158 +323,6 @@ def _is_of_gradient(entry: Any, layer: int) -> bool:
     """Return whether a record is that of a collective with the gradient of a layer."""
     of = entry.labels if stream_of(entry.kind) == "collective" else None
     return of is not None and (of.kind, of.layer) == ("WeightGrad", layer)
-
-
-def _late_task(rank: int, labels: Labels, verb: str, ended: str) -> str:
-    """Return what to do about a tensor that a coroutine hands to another one, which comes to it too late."""
-    store = f"model.{KINDS[labels.kind].store}[{labels.layer}]"
-    fix = (
-        f"a task begins only when the function that has made it awaits something, and by then rank {rank} has gone on "
-    )
-    fix += f"to {ended}: "
-    if stream_of(verb) == "collective":
-        fix += (
-            f"start the call before that, call = model.{verb}(..., {labels.layer}), and let the task begin with `await "
-        )
-        fix += "call`; or "
-    return f"{fix}store the tensor where it is made, {store}, and let the task take it out"
-
-
-def _instead(tensor: TensorState, rank: RankState, where: Place, sum_by: str) -> str:
-    """Return what to write instead of using a tensor that no longer exists. ``sum_by``: the reduction to name."""
-    kind, layer = rank.ended_by(tensor)
-    what, own = tensor.labels.kind, tensor.labels.layer
-    store = f"model.{KINDS[what].store}[...]"
-    just_before = rank.ended_at(tensor) == len(rank.log) - 1
-    keep = f"store it to keep it, in {store}, as soon as it is made"
-    if rank.several and tensor.since >= 0 and rank.temporaries_of(rank.holder()) is not tensor.temporaries:
-        return _late_task(rank.rank, tensor.labels, where.operation, show_call(kind, layer))
-    if where.operation == "set_final_weight" and not tensor.labels.step:
-        fix = "this is not the weight that model.update gives; set that: "
-        return f"{fix}model.set_final_weight({own}, model.weights[{own}])"
-    if (kind, layer) == (UPDATE, own) and what in ("Weight", "OptState") and not tensor.labels.step:
-        fix = (
-            f"model.update({own}, ...) has run, and gives the new weight and the new state: go on with what it gives, "
-        )
-        return f"{fix}weight, opt_state = model.update({own}, ...)"
-    if (kind, what, layer) == (BACKWARD.kind, "ActivationGrad", own) and where.operation.startswith(SEND.kind):
-        gives = f"the second of the two that it gives: grad, inp_grad = model.{kind}({own}, ...)"
-        return f"this is what {show_call(kind, layer)} has read. What goes on is the gradient of its input, {gives}"
-    if kind == LOSS.kind and where.operation.startswith(SEND.kind):
-        fix = "the output of the last layer goes into model.loss, and to no other rank: leave out this send where the "
-        return f"{fix}loss is called, with an `else`"
-    twice = what == "Activation" and tensor.labels.total == rank.mesh.ranks**2 > 4
-    if twice and (cut := rank.cut_again(tensor.labels)):
-        return cut
-    if what == "WeightGrad" and not tensor.labels.batches:
-        fix = "model.fake_grad after that; where this rank runs the layer it brings what backward gives: "
-        return f"{fix}grad, model.grad_activations[{own}] = model.backward({own}, ...)"
-    if KINDS[what].by_batch and tensor.labels.of > 1 and sums(kind) and where.operation != kind:
-        gives = f"go on with the sum, which that call gives, total = await model.{kind}(..., {layer})"
-        return f"this is only one of the partial sums that {show_call(kind, layer)} adds up: {gives}"
-    if (
-        KINDS[what].by_batch
-        and tensor.since < 0
-        and not kind.startswith(SEND.kind)
-        and what in ("Activation", "ActivationGrad")
-    ):
-        keep += f"; if it was there, {show_call(kind, layer)} has read it: leave pop to its last use"
-    elif what in ("Activation", "ActivationGrad") and tensor.since >= 0:
-        keep += f". Was it there, and was popped before {show_call(kind, layer)}? Leave pop to its last use"
-    if what in ("KeysValues", "KeysValuesGrad") and (of_keys := _instead_of_keys(tensor, rank, where, keep)):
-        return of_keys
-    if tensor.since < 0 and where.operation == kind and where.layer == layer:
-        keep = f"{show_call(kind, layer)} has used it already: is it done twice? Else {keep}"
-    sent = kind.startswith(SEND.kind)
-    if tensor.since < 0 and sent:
-        there = f"rank {rank.rank} has sent it, {kind}, and has it no more"
-        keep = f"{there}: store it before that, {store}, to use it here as well"
-    if what == "WeightGrad" and not tensor.labels.is_whole() and not rank.mesh.axes:
-        batches = tensor.labels.batches
-        if verb := rank.not_brought(own, batches):
-            cut = f"this piece was cut from the gradient of {numbered('micro-batch', batches)}, which this rank has "
-            cut += f"brought to no sum over the ranks, as it has another one of layer {own}: in place of the cut, "
-            return f"{cut}grad = await model.{verb}(grad, {own})"
-    by_hand = where.operation in ("+", "shard") or where.operation.startswith(SEND.kind)
-    if kind == RECEIVE.kind and where.operation == "+":
-        return (
-            "it was taken out, and then the receive went on without it: first came = await model.receive(...), then add"
-        )
-    if what == "WeightGrad" and (sent or kind == RECEIVE.kind) and by_hand and not rank.is_host:
-        verb = SCATTERREDUCE.kind if where.operation == "shard" else sum_by
-        return f"{keep}; or let one call add up those of all ranks, grad = await model.{verb}(grad, {own})"
-    if what == "WeightGrad" and tensor.since < 0 and sent:
-        back = "" if rank.mesh.hosts else f", such as await model.{sum_by}(grad, {own}) on every rank"
-        return f"{keep}; the sum is where it went, and comes back as a message or by a collective{back}"
-    loaded = rank.loaded_piece(own, tensor.labels.adapter)
-    of_whole = loaded is not None and loaded.is_whole() and not tensor.labels.is_whole()
-    if kind == ALLGATHER.kind and what == "WeightGrad" and where.operation == UPDATE and of_whole:
-        gathered = rank.log[rank.ended_at(tensor)].labels.kind
-        return not_in_place(kind) if gathered == what else _one_piece_of_each(KINDS[gathered].word)
-    if (kind, layer) == (ALLGATHER.kind, own) and what in ("WeightGrad", "OptState") and where.operation == UPDATE:
-        return f"leave out that gather: an update takes the pieces of weight and state that this rank has; or {keep}"
-    other = loaded is not None and not loaded.is_whole() and not same_pieces(loaded, tensor.labels)
-    if what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE and other:
-        return f"update the piece that this rank has loaded, model.weights[{own}], and not another one"
-    if kind == ALLGATHER.kind and what == "Weight" and not tensor.labels.is_whole() and where.operation == UPDATE:
-        return f"gather after the update, what that gives, await model.allgather(weight, {own}); or {keep}"
-    if kind == ALLGATHER.kind and KINDS[what].by_batch and _was_gathered(tensor, rank):
-        first = (
-            f"store what the first gather gives, {store} = await model.{kind}(...), and take it out for its last use"
-        )
-        return f"{first}: what no dictionary holds is gone after the next call"
-    if kind == ALLGATHER.kind and KINDS[what].by_batch and just_before:
-        return f"gather first, and take this out of its dictionary, or make it, after that; or {keep}"
-    if kind == RECEIVE.kind and tensor.brought and just_before:
-        return f"receive first, and make the call that gives this after that; or {keep}"
-    if what != "Weight" or tensor.labels.step or not tensor.labels.is_whole():
-        return keep
-    if not tensor.brought or just_before:
-        return f"{keep}, which takes its memory" + "; or gather it again where it is needed" * tensor.brought
-    if where.operation == UPDATE:
-        return "an update takes the piece that this rank has loaded, model.weights[...], and not what was gathered"
-    if where.operation == STORING:
-        again = f"model.allgather(model.weights[{own}], {own})"
-        return f"store it as soon as it is awaited. If it is awaited again, make a call for each use, such as {again}"
-    return f"gather it again where it is needed, right before this; or {keep}, which takes its memory"
-
-
-def _one_piece_of_each(gathered: str) -> str:
-    """Return what to do where something else than the gradient is gathered for an update, beside a piece of it."""
-    leave = f"leave out that gather of the {gathered}: an update takes the same piece of gradient, weight and state"
-    return f"{leave}, so cut a weight that is whole, weight.shard(i, n), and gather the new one, after the update"
-
-
-def _instead_of_keys(tensor: TensorState, rank: RankState, where: Place, keep: str) -> str:
-    """Return what to write instead of using keys and values, or their gradient, that no longer exist; or an empty text.
-    ``keep``: how to keep them."""
-    (kind, _), labels, own = rank.ended_by(tensor), tensor.labels, tensor.labels.layer
-    if labels.kind == "KeysValues":
-        if tensor.brought and where.operation == BACKWARD_ATTEND.kind:
-            again = f"kv = await model.{ALLGATHER.kind}(kv, {own})"
-            return f"gather them again right before {where.operation}, {again}, of what this rank has stored; or {keep}"
-        if where.operation == kind and tensor.since >= 0 and labels.is_whole():
-            whole = "keys and values that were gathered are those of this rank, too"
-            return f"{whole}: one attend with all of them is enough"
-    elif kind.startswith(SEND.kind):
-        if not rank.is_home_of(own, labels.batches, labels.piece()):
-            home = "the gradient of another rank's keys and values, and has gone on to it"
-            return f"this is {home}: take this rank's own, which comes last, kv_grad = await model.receive(...)"
-        if where.operation == "+":
-            first = "add what has come to it first, and pass on the sum"
-            return f"{first}: the gradient goes round with the keys that it is of"
-    return ""
-
-
-def _was_gathered(tensor: TensorState, rank: RankState) -> bool:
-    """Return whether a tensor that no longer exists is itself what a gather has given."""
-    labels = tensor.labels
-    return tensor.brought and any(
-        record.kind == ALLGATHER.kind
-        and (record.labels.kind, record.labels.layer) == (labels.kind, labels.layer)
-        and record.labels.total > labels.total
-        for record in rank.log[: rank.ended_at(tensor)]
-    )
 
 
 def _has_come_home(record: Any, sent: Collection[Labels]) -> bool:

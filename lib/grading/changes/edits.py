@@ -33,6 +33,8 @@ REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
 """Names of a model that are taken for one another."""
 SIMPLE, CALLS, STATEMENTS, NAMES = range(4)
 """How likely a change is: numbers, comparisons and keys first, then calls, statements, and any other name."""
+TRUTHS = (ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
+"""What asks whether a name is true: one more or less of it is not what anybody means."""
 BLOCK = "    "
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -90,12 +92,11 @@ class Editor:
     def _instead(self, node: ast.expr) -> Iterator[tuple[int, str]]:
         """Yield what may have been meant by an expression, and how likely that is."""
         match node:
-            case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            case ast.Constant(value=int() as number) if not isinstance(number, bool) and not self._is_of_sleep(node):
                 yield from ((SIMPLE, str(number + 1)), (SIMPLE, str(number - 1)))
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 for other in COMPARISONS[type(op)]:
                     yield SIMPLE, f"{self._text(left)} {other} {self._text(right)}"
-                yield from ((STATEMENTS, "True"), (STATEMENTS, "False"))
             case ast.BoolOp(op=op, values=values):
                 word, other = (" and ", " or ") if isinstance(op, ast.And) else (" or ", " and ")
                 yield SIMPLE, other.join(map(self._text, values))
@@ -163,9 +164,18 @@ class Editor:
             yield from ((NAMES, name) for name in _assigned(function) if name not in counts)
 
     def _one_off(self, node: ast.expr) -> Iterator[tuple[int, str]]:
+        if isinstance(self.parents[node], TRUTHS):
+            return
         for sign in "+-":
             text = f"{self._text(node)} {sign} 1"
             yield SIMPLE, f"({text})" if isinstance(self.parents[node], (ast.BinOp, ast.UnaryOp)) else text
+
+    def _is_of_sleep(self, node: ast.expr) -> bool:
+        """Return whether a number is a time to sleep: to sleep longer is no way to wait for something."""
+        match self.parents[node]:
+            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep")):
+                return True
+        return False
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -219,7 +229,11 @@ class Editor:
 
     def _named(self, statement: ast.stmt) -> str:
         first = self._text(statement).partition("\n")[0]
-        return f"line {statement.lineno}, `{first}`"
+        if hasattr(statement, "body"):
+            return f"line {statement.lineno}, `{first}` with what is below it"
+        last = statement.end_lineno or statement.lineno
+        which = f"line {last}" if last == statement.lineno else f"lines {statement.lineno} to {last}"
+        return f"{which}, `{first}`"
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None

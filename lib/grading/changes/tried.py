@@ -1,6 +1,6 @@
-"""Runs a program with one small change after the other, until it is right.
+"""Runs a program with one small change after the other, until it passes.
 
-What is found is true by trial: with that change alone the program is right at the puzzle's size and at the others. A
+What is found is true by trial: with that change alone the program passes, at the puzzle's size and at the others. A
 program that is wrong by an idea, and not by a slip, has no such change. Nothing of the learner's is touched: each trial
 is a program of its own, in names of its own.
 """
@@ -18,7 +18,7 @@ from ...course.layouts import Size
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
 from ...running.run import run
-from ..judge import check, judge
+from ..judge import check, judge, over_target
 from ..submission import EXPERIMENTS, Nowhere
 from ..verdict import PASS, Verdict
 from .edits import DEFINITIONS, Edit, edits
@@ -46,7 +46,7 @@ SECONDS = _seconds(os.environ.get(VARIABLE), 2.0)
 SHORT = 0.5
 """Seconds after which a trial that does not end is ended."""
 FEW = 3
-"""So many changes that are right at one size are judged at all sizes, at most."""
+"""So many changes with which it is right at its own size are judged at all sizes, at most."""
 LINE = re.compile(r"\bline (\d+)\b")
 
 
@@ -96,10 +96,10 @@ def may_be_one_change(verdict: Verdict) -> bool:
 
 
 def one_change(program: Program, file: str, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
-    """Return in a sentence the change that makes a wrong program right, or an empty text if none is found in time. It
+    """Return in a sentence the change with which a wrong program passes, or an empty text if none is found in time. It
     is wrong at this ``size``, and its error is about this ``line``. ``seconds``: of processor time, if not SECONDS."""
     near = [int(number) for number in LINE.findall(line)[:1]]
-    best, judged, end = "", 0, time.process_time() + (SECONDS if seconds is None else seconds)
+    judged, end = 0, time.process_time() + (SECONDS if seconds is None else seconds)
     try:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
@@ -111,23 +111,26 @@ def one_change(program: Program, file: str, puzzle: Puzzle, size: Size, line: st
                 if not _is_right_at(program, file, puzzle, edit, size):
                     continue
                 begun, judged = time.process_time(), judged + 1
-                then = _judged(program, file, puzzle, edit)
+                passes = _judged(program, file, puzzle, edit).status == PASS
                 end += time.process_time() - begun
-                if then.right and (then.status == PASS or not best):
-                    best = _in_words(program.source, edit, then)
-                if then.status == PASS:
-                    break
+                if passes:
+                    return _in_words(program.source, edit)
     except KeyboardInterrupt:
         pass  # who does not want to wait has the verdict all the same
-    return best
+    return ""
 
 
 def _is_right_at(program: Program, file: str, puzzle: Puzzle, edit: Edit | None, size: Size) -> bool:
-    """Return whether a program is right at the puzzle's own size, and then, by the same function, at this one."""
+    """Return whether a program is within the target at the puzzle's own size, and then, by the same function, right at
+    this one."""
     try:
         function = program.function(file, edit)
-        for one in [puzzle.size, size] if size != puzzle.size else [size]:
-            check(_run(function, puzzle, one, SHORT), puzzle, one)
+        outcome = _run(function, puzzle, puzzle.size, SHORT)
+        check(outcome, puzzle, puzzle.size)
+        if over_target(outcome, puzzle):  # often an odd change that hides what was meant
+            return False
+        if size != puzzle.size:
+            check(_run(function, puzzle, size, SHORT), puzzle, size)
     except (Exception, SystemExit):  # of any kind: it is a program that nobody has written
         return False
     return True
@@ -142,15 +145,9 @@ def _run(function: Callable[..., object], puzzle: Puzzle, size: Size, seconds: f
     return run(function, **size, cost=cost_named(puzzle.cost), timeout=seconds)
 
 
-def _in_words(source: bytes, edit: Edit, then: Verdict) -> str:
+def _in_words(source: bytes, edit: Edit) -> str:
     """Return what to write, and what comes of it."""
-    puzzle = then.puzzle
-    if then.status == PASS:
-        comes = "With this change alone it passes, which was tried."
-    else:
-        assert then.time is not None and then.memory is not None
-        figures = " and ".join(puzzle.describe(then.time, then.memory))
-        comes = f"With this change alone it is right, which was tried: {figures}."
+    comes = "With this change alone it passes, which was tried."
     if edit.words:
         return f"{edit.words}. {comes}"
     before, behind = source.rfind(b"\n", 0, edit.start) + 1, source.find(b"\n", edit.end)
