@@ -146,7 +146,7 @@ ROWS = [
     ),
     Row(
         kept("layer", '"all"', SUM, ("if layer < top", "if True"), ("        grad = await", "        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)\n        grad = await")),
-        ("leave this load out: this rank keeps its piece",),
+        ("load it once, before all loops, and keep it: model.weights[5], without pop",),
     ),
     Row(
         changed("interleaved", "the order of layers for a count", ("model.weights[layer])\n        if layer == top", "model.weights[model.rank * len(mine) + layer // ranks])\n        if layer == top")),
