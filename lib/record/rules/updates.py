@@ -30,7 +30,7 @@ def update_rule(rank: Rank, layer: int, labels: Sequence[Labels], more: More) ->
         return
     where = rank.place("update", layer)
     named_right(rank, where, layer, {"gradient": grad.layer, "weight": weight.layer, "state": opt_state.layer})
-    _same_thing(where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
+    _same_thing(rank, where, layer, {"weight_grad": grad, "weight": weight, "opt_state": opt_state})
     if len(grad.batches) != rank.batches:
         raise _of_some_batches(rank, where, layer, grad)
     if grad.extra.of != 1:
@@ -122,7 +122,7 @@ def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
     return fix_for
 
 
-def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
+def _same_thing(rank: Rank, where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
     """Raise PuzzleError unless a gradient, a weight and a state are all of this layer, and all of it or its adapter."""
     for name, one in labels.items():
         if one.layer != layer:
@@ -130,10 +130,12 @@ def _same_thing(where: Place, layer: int, labels: Mapping[str, Labels]) -> None:
             fix = f"model.update({layer}, ...) takes all of layer {layer}: is one under the key of another, or is "
             fix += f"{layer} the wrong number? Every tensor knows its own, {name}.layer"
             if name == "weight_grad" and all(other.layer == layer for key, other in labels.items() if key != name):
-                fix = f"weight and state are of layer {layer}, and the gradient is of layer {one.layer}: is it under "
-                fix += f"the key of another, or is {layer} the wrong number? Or is it a sum that is awaited in a later "
-                fix += "turn? Then go by the layer of the turn that called it, here and for the keys: keep that number "
-                fix += f"beside it, or take {name}.layer"
+                whole = len(one.batches) == one.total_batches and not rank.has_run("update", one.layer)
+                due = f", which has no update yet, so that this is for model.update({one.layer}, ...)" * whole
+                fix = f"weight and state are of layer {layer}, and the gradient is of layer {one.layer}{due}"
+                fix += f": is it under the key of another, or is {layer} the wrong number? Or is it a sum that is "
+                fix += "awaited in a later turn? Then go by the layer of the turn that called it, here "
+                fix += f"and for the keys: keep that number beside it, or take {name}.layer"
             raise PuzzleError(problem, where=where, expected=f"layer {layer}", got=str(one), fix=fix)
     grad = labels["weight_grad"]
     if len({one.adapter for one in labels.values() if one is not grad or one.batches}) > 1:
