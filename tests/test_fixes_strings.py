@@ -162,6 +162,16 @@ ROWS = [
         changed("gpipe", "half of the batch", ("for mb in range(model.BATCHES)", "for mb in range(model.BATCHES // 2)"), ("    for layer in range(first, end):\n        model.weights[layer], model.opt_states[layer] = model.update", "    for layer in range(first, end if mb == model.BATCHES - 1 else first):\n        model.weights[layer], model.opt_states[layer] = model.update")),
         ("rank 0 ends after 4 of its 8 forwards: it has layers 0, 1, and each of 4 micro-batches goes through each of them",),
     ),
+    *[
+        Row(
+            changed("interleaved", name, ("        if turn < len(forwards):\n            await forward(*forwards[turn])", f"        await forward(*{next_one})"), ("    for turn, work in", f"    {first}\n    for turn, work in")),
+            ("this rank has run layers", "forward on all 8 micro-batches: does the order of its work have one forward too many?"),
+        )
+        for name, first, next_one in (
+            ("forwards from a list, one too many", "left = forwards[ahead:]", "left.pop(0)"),
+            ("forwards of an iterator, one too many", "left = iter(forwards[ahead:])", "next(left)"),
+        )
+    ],
     Row(
         changed("interleaved", "a sum begins with each round", ("grad if mb == 0 else", "grad if mb % ranks == 0 else")),
         ("and the sum of micro-batches 4-7 is without it: does a condition begin the sum anew?",),

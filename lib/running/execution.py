@@ -20,6 +20,7 @@ from ..basics.errors import (
     Place,
     PuzzleError,
     is_learners,
+    numbered,
     same_spot,
     show_line,
     witnessed,
@@ -27,7 +28,7 @@ from ..basics.errors import (
 from ..learner.kept import say_where_kept
 from ..learner.model import Model
 from ..machine.advice.tasks import OWN, TASK
-from ..record.training import FORWARD
+from ..record.training import BACKWARD, FORWARD
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
 from .loop import QuietLoop
@@ -296,10 +297,26 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
     of_share = isinstance(error, (IndexError, KeyError, StopIteration, UnboundLocalError))
+    if str(error).startswith("pop from") or isinstance(error, StopIteration):
+        fix = f"{done}{fix[:1].upper()}{fix[1:]}" if (done := _all_done(model)) else fix
     own = partial(_without_work, model, fix) if of_share else fix
     explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=own, line=line)
     explained.__cause__ = error
     return explained
+
+
+def _all_done(model: Model) -> str:
+    """Return, as a sentence, that a rank has run some layers, its own, on all micro-batches; or an empty text."""
+    simulator, rank, layers = model.dist._simulator, model._handle, range(model.LAYERS)
+    own = [layer for layer in layers if simulator.has_loaded(rank, layer)]
+    passes = (FORWARD.kind, BACKWARD.kind)
+    left = {verb: any(len(simulator.has_run(rank, verb, one)) < model.BATCHES for one in own) for verb in passes}
+    if not 0 < len(own) < model.LAYERS or left[FORWARD.kind]:
+        return ""
+    done = f"this rank has run {numbered('layer', own)} forward{'' if left[BACKWARD.kind] else ' and back'} on all "
+    done += f"{model.BATCHES} micro-batches"
+    more = "one forward too many" if left[BACKWARD.kind] else "one turn too many"
+    return f"{done}: does the order of its work have {more}? "
 
 
 def _without_work(model: Model, plain: str) -> str:
