@@ -146,6 +146,8 @@ class Missing(Rules):
         for when, rule in RULES:
             if said := sought.heard[rule] if when is NOW else rule(self, sought):
                 break
+        if rule == Rules._elsewhere and sought.popped and hasattr(self, "_kept"):  # of a text, another may be meant
+            said = self._backward_ready(sought) or said
         beside = "" if rule == Rules._turned_round else self._beside(sought.key)
         return f"{said}{'' if said[-1] in '.?' else '.'} {beside}" if beside else said
 
