@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -270,6 +271,30 @@ def test_who_interrupts_a_search_has_the_verdict(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     verdict = attempt(WRONG, "ddp")
     assert verdict.status == FAIL and verdict.one_change == ""
+
+
+def test_a_program_that_sleeps_or_never_ends_takes_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "SECONDS", 0.5)
+    asked: list[float] = []
+    trial = tried._run
+    monkeypatch.setattr(tried, "_run", lambda *given: (asked.append(0.0), trial(*given))[1])
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    loop = "    for layer in range(model.LAYERS):"
+    sleeps = WRONG.replace(loop, f"    import time; time.sleep(0.4)\n{loop}", 1)
+    assert attempt(sleeps, "ddp").one_change == "" and 0 < len(asked) < 12
+    asked.clear()
+    endless = WRONG.replace(loop, f"    while model.LAYERS: pass\n{loop}", 1)
+    assert grade(load_quietly("attempt.py", endless).names["ddp"], timeout=0.5).one_change == ""  # type: ignore[arg-type]
+    assert 0 < len(asked) < 12
+
+
+@pytest.mark.usefixtures("searching")
+def test_where_no_timer_would_end_a_trial_there_is_none() -> None:
+    verdicts: list[ShownVerdict] = []
+    thread = threading.Thread(target=lambda: verdicts.append(attempt(WRONG, "ddp")))
+    thread.start()
+    thread.join()
+    assert verdicts[0].status == FAIL and verdicts[0].one_change == ""
 
 
 @pytest.mark.usefixtures("searching")

@@ -16,6 +16,7 @@ from functools import partial
 from ...course.layouts import Size
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
+from ...running.limits import has_timers
 from ...running.run import run
 from ..judge import check, judge, over_target
 from ..submission import Nowhere
@@ -43,6 +44,8 @@ def _seconds(said: str | None, otherwise: float) -> float:
 MOST_SECONDS = 60.0
 SECONDS = _seconds(os.environ.get(VARIABLE), 2.0)
 """Of processor time that a search may take, at most, beside the judging of what it finds."""
+PATIENCE = 4
+"""So many times as long on the clock, on a busy machine, or where a program sleeps."""
 SHORT = 0.5
 """Seconds after which a trial that does not end is ended."""
 FEW = 3
@@ -60,8 +63,11 @@ def may_be_one_change(verdict: Verdict) -> bool:
 def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
     """Return in a sentence the change with which a wrong program passes, or an empty text if none is found in time. It
     is wrong at this ``size``, and its error is about this ``line``. ``seconds``: of processor time, if not SECONDS."""
+    if not has_timers():  # nobody would end a trial that never ends
+        return ""
+    seconds = SECONDS if seconds is None else seconds
     near = [int(number) for number in LINE.findall(line)[:1]]
-    judged, end = 0, time.process_time() + (SECONDS if seconds is None else seconds)
+    judged, end, latest = 0, time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
     try:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
@@ -69,7 +75,7 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
-                if time.process_time() > end or judged >= FEW:
+                if time.process_time() > end or time.monotonic() > latest or judged >= FEW:
                     break
                 made = partial(program.function, cell, edit)
                 if not _is_right_at(made, puzzle, size):
