@@ -173,6 +173,11 @@ ROWS = [
         )
     ],
     Row(
+        changed("interleaved", "the last rank receives no gradient, under a name alone", ("grad_out = await model.receive(src=after)", 'grad_out = model.grad_activations.pop("next")')),
+        ("Is this the gradient for layer", "await model.receive(src="),
+        ("A sum begins",),
+    ),
+    Row(
         changed("interleaved", "a sum begins with each round", ("grad if mb == 0 else", "grad if mb % ranks == 0 else")),
         ("and the sum of micro-batches 4-7 is without it: does a condition begin the sum anew?",),
         ("store the first one, and add it to the others",),
