@@ -35,6 +35,7 @@ from .advice.holding import as_json as peak_as_json
 from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
 from .advice.slowness import Slowness, run_twice, shares_of
+from .advice.events import never_set, not_waited_for
 from .advice.sources import (
     asks_again,
     below_a_rank,
@@ -130,7 +131,9 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return not_reached(problem, source) or error.fix
-    return below_a_rank(stored_in_a_task(problem, error.fix, source), source)
+    if unheard := not_waited_for(problem, source):
+        return unheard
+    return below_a_rank(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
 
 
 NOT_FINISHED = "the function is not finished yet"

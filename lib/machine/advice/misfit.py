@@ -492,10 +492,10 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
             last = ", each at its own last micro-batch" * (done[1] > 1)
             who, others = numbered("rank", alone), numbered("rank", past)
             empty = "; one that has not run the layer brings model.fake_grad(layer, [])" * (first is ahead[0])
-            return (
-                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it: "
-                f"a condition above it is true on {who} only. Make it true on every rank{last}{empty}"
-            )
+            calls_it = f"{who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it: "
+            if first.group is not None and len(calls) < len(first.group.ranks):  # others may call it, too
+                return f"{calls_it}a condition above it is true on some ranks only. Make it true on every rank{last}{empty}"
+            return f"only {calls_it}a condition above it is true on {who} only. Make it true on every rank{last}{empty}"
     return ""
 
 
