@@ -31,11 +31,11 @@ from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
+from .advice.events import never_set, not_waited_for
 from .advice.holding import as_json as peak_as_json
 from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
 from .advice.slowness import Slowness, run_twice, shares_of
-from .advice.events import never_set, not_waited_for
 from .advice.sources import (
     asks_again,
     below_a_rank,

@@ -148,13 +148,14 @@ class Missing(Rules):
     def _layer_by_name(self, key: Hashable) -> int | None:
         """Return the layer of a key of a name and a number, where pieces of other layers are stored as they were loaded
         under this name with their own numbers; None for other keys."""
-        numbers = [one for one in key if type(one) is int] if isinstance(key, tuple) and words_of(key) else []
-        if len(numbers) != 1:
+        if not isinstance(key, tuple) or not words_of(key):
             return None
+        numbers = [one for one in key if type(one) is int]
         for other, tensor in self.items():
             labels = tensor._token.labels
             same = isinstance(other, tuple) and [one if type(one) is str else labels.layer for one in key] == [*other]
-            if same and self._simulator.has_loaded(self._rank, labels.layer) and not labels.is_whole():
+            loaded = self._simulator.has_loaded(self._rank, labels.layer) and not labels.is_whole()
+            if same and loaded and len(numbers) == 1:
                 return numbers[0]
         return None
 

@@ -364,13 +364,14 @@ class Rules(Origins):
         read = self._has_gone_back(BACKWARD.kind, labels.layer, labels.batches)
         if labels.kind != "Activation" or not left or not read or left[-1] >= labels.layer:
             return ""
-        if any((one.kind, one.layer) == ("Activation", left[-1]) for _, one in self._all_stored()):
+        here = [tensor._token.labels for tensor in self.values()]
+        if any((one.kind, one.layer) == ("Activation", left[-1]) for one in here):
             return ""
         if not labels.batches <= simulator.has_run(rank, FORWARD.kind, left[-1]):
             return ""
-        own = f"the input of layer {labels.layer} was there, and its backward has read it. That of layer {left[-1]} is in "
+        own = f"the input of layer {labels.layer} was there, and its backward has read it. That of layer {left[-1]} "
         each = "each input is kept to its backward, under a key of its own"
-        return f"{own}no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
+        return f"{own}is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
 
     def _gradient_replaced(self, key: Hashable, labels: Labels) -> str:
         """Return what to do where the gradient of one layer was stored last under a ``key`` which tells no layer, and
@@ -387,9 +388,10 @@ class Rules(Origins):
         ]
         if labels.kind != "WeightGrad" or not lost or not labels.batches:
             return ""
-        was = f"the last one that was there is the gradient of layer {labels.layer}, and that of {numbered('layer', lost)}"
+        was = f"the last one that was there is the gradient of layer {labels.layer}, and that of "
         each = "each is kept to its sum, under a key of its own"
-        return f"{was} is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
+        them = numbered("layer", lost)
+        return f"{was}{them} is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
 
     def _goes_on(self, key: Hashable, out: Out) -> str:
         """Return what takes the place of a gradient that was sent round a ring, or reduced; or an empty text."""

@@ -5,7 +5,7 @@ holding   what a run holds at its peak, beside the program of a goal, and what o
 needless  calls that could be made, or awaited, at another time
 ordering  in which order the ranks of a pipeline work, beside the program of a goal
 slowness  what makes a run slow, beside the program of a goal
-events    events and futures of a program that it sets, and waits for
 sources   what the text of a program shows: coroutines that nobody awaits, numbers
+events    events and futures of a program, which it sets and waits for
 ========  ======================================================================
 """

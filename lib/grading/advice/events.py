@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .sources import FUNCTIONS, called_in_tasks, last_name, parsed
+from .sources import FUNCTIONS, assigned, called_in_tasks, last_name, parsed
 
 MAKERS = frozenset({"Event", "Future", "create_future"})
 SETS, ASKS = frozenset({"set", "set_result"}), frozenset({"wait", "is_set", "done", "result"})
@@ -36,7 +36,7 @@ class _Events:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        made = {_root(target): given for target, given in _given(tree) if MAKERS & _called(given)}
+        made = {name: given for name, given in _given(tree) if MAKERS & _called(given)}
         self.sets, self.waits, self.uses = list[Use](), list[Use](), dict[str, int]()
         for node in tree.body:
             self._look(node, Use("", "", "", "", frozenset(), "", 0), {*made})
@@ -88,11 +88,10 @@ def _root(node: ast.expr) -> str:
     return last_name(node)
 
 
-def _given(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
-                yield target, value
+def _given(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the last names of what a program assigns, or adds to, each with what it is given."""
+    yield from ((name.rpartition(".")[2], given) for name, given in assigned(tree))
+    yield from ((_root(node.target), node.value) for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
 
 
 def _called(tree: ast.AST) -> set[str]:
@@ -119,8 +118,8 @@ def not_waited_for(problem: str, source: str) -> str:
     events, tasks = _Events(tree), called_in_tasks(tree)
     awaited = {one.event for one in events.waits}
     for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name in tasks):
-        lines = [node.lineno for node in ast.walk(function) if _stores(node, store, key)]
-        own = [one for one in events.sets if one.function == function.name and lines and one.line > min(lines)]
+        stored = min((line for node in ast.walk(function) if (line := _stored_at(node, store, key))), default=0)
+        own = [one for one in events.sets if one.function == function.name and one.line > stored > 0]
         if own and (first := min(own, key=lambda one: one.line)).event not in awaited:
             wait = first.another if "set_result" in first.call else f"{first.another}.wait()"
             after = f"{first.call} in {first.function}() comes after what stores this, and nothing in the program waits"
@@ -128,12 +127,13 @@ def not_waited_for(problem: str, source: str) -> str:
     return ""
 
 
-def _stores(node: ast.AST, store: str, key: str) -> bool:
-    """Return whether this stores something in a dictionary of the model, under a key that may be this one."""
+def _stored_at(node: ast.AST, store: str, key: str) -> int:
+    """Return the line at which this stores something in a dictionary of the model, under a key that may be this one; or
+    0."""
     match node:
         case ast.Subscript(value=ast.Attribute(attr=attr), slice=index, ctx=ast.Store()) if attr == store:
-            return not isinstance(index, ast.Constant) or repr(index.value) == key
-    return False
+            return node.lineno * (not isinstance(index, ast.Constant) or repr(index.value) == key)
+    return 0
 
 
 def never_set(problem: str, fix: str, source: str) -> str:
@@ -146,18 +146,16 @@ def never_set(problem: str, fix: str, source: str) -> str:
     if not fix.startswith(WAITS_FOR_OWN):
         return fix
     causes = (_set_nowhere, _set_once, _set_below_a_condition)
-    known = (cause(one, [each for each in events.sets if each.event == one.event]) for cause in causes for one in events.waits)
+    own = {wait: [one for one in events.sets if one.event == wait.event] for wait in events.waits}
+    known = (cause(wait, sets) for cause in causes for wait, sets in own.items())
     return next(filter(None, known), "") or _each_by_its_index(events) or fix
 
 
 def _one_after_the_other(events: _Events) -> str:
     """Return that a function waits for an event that only one sets which is awaited after it; or an empty text."""
     for body in (node.body for node in ast.walk(events.tree) if isinstance(node, FUNCTIONS)):
-        calls = [
-            node.value.value
-            for node in body
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Await) and isinstance(node.value.value, ast.Call)
-        ]
+        awaits = [node.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Await)]
+        calls = [node.value for node in awaits if isinstance(node.value, ast.Call)]
         for at, first in enumerate(calls):
             for second in calls[at + 1 :]:
                 names = last_name(first.func), last_name(second.func)
@@ -175,7 +173,8 @@ def _set_nowhere(wait: Use, sets: list[Use]) -> str:
     if sets:
         return ""
     verb = ".set()" if wait.call.endswith(".wait()") else ".set_result(...)"
-    return f"{wait.function}() waits, {wait.call}, and nothing in the program calls {wait.another}{verb}: do it where what it waits for is done"
+    said = f"{wait.function}() waits, {wait.call}, and nothing in the program calls {wait.another}{verb}"
+    return f"{said}: do it where what it waits for is done"
 
 
 def _set_once(wait: Use, sets: list[Use]) -> str:
@@ -183,7 +182,9 @@ def _set_once(wait: Use, sets: list[Use]) -> str:
     index = {one.id for one in ast.walk(ast.parse(wait.text)) if isinstance(one, ast.Name)}
     if len(sets) != 1 or sets[0].loop or not index & wait.loop:
         return ""
-    once = f"{wait.function}() waits in each turn of a loop, {wait.call}, and {sets[0].call} in {sets[0].function}() is "
+    once = (
+        f"{wait.function}() waits in each turn of a loop, {wait.call}, and {sets[0].call} in {sets[0].function}() is "
+    )
     return f"{once}in no loop, so that it sets only one of them: set each of the others, too, where its turn comes"
 
 

@@ -61,7 +61,7 @@ class _Coroutines:
         classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
         self.methods = {one.name for node in classes for one in node.body if isinstance(one, FUNCTIONS)}
         self.classes = {node.name for node in classes}
-        self.objects = {name for name, given in _assigned(tree) if self._makes(given)}
+        self.objects = {name for name, given in assigned(tree) if self._makes(given)}
         for one in (one for node in classes for one in node.body if isinstance(one, FUNCTIONS)):
             self.objects |= {one.args.args[0].arg} if one.args.args and not one.decorator_list else set()
 
@@ -130,7 +130,7 @@ class _Coroutines:
 
     def _is_list(self, kept: ast.expr) -> bool:
         """Return whether a name stands for a list, and not for a dictionary."""
-        given = [one for name, one in _assigned(self.tree) if name == ast.unparse(kept)]
+        given = [one for name, one in assigned(self.tree) if name == ast.unparse(kept)]
         return any(isinstance(one, ast.List | ast.ListComp | ast.BinOp) for one in given)
 
     def where(self, call: ast.Call) -> str:
@@ -222,8 +222,8 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
             first = f"await it before what it stores is read. Else {fix}"
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"
-                wait = "let one of these read it only once it is there, as with an asyncio.Event that is set after it is stored"
-                first = f"{wait}, and awaited before this line. Else {fix}"
+                wait = "read it only once it is there, as with an asyncio.Event that is set after it is stored, and "
+                first = f"{wait}awaited before this line. Else {fix}"
             return f"model.{store} is filled in {_shown(call)}, {begins}: {first}"
     return fix
 
@@ -291,7 +291,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     tree = parsed(source if stuck else "")
     known = {f"model.{name.upper()}": size[name] for name in ("ranks", "layers", "batches")}
     all_layers = {"model.LAYERS"}  # and what else stands for them
-    for name, given in _assigned(tree):
+    for name, given in assigned(tree):
         if (value := _value(given, known)) is not None:
             known[name] = value
             all_layers |= {name} if ast.unparse(given) in all_layers else set()
@@ -304,7 +304,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     return ""
 
 
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that a program assigns, each with what it is given."""
     for node in ast.walk(tree):
         match node:

@@ -492,10 +492,10 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
             last = ", each at its own last micro-batch" * (done[1] > 1)
             who, others = numbered("rank", alone), numbered("rank", past)
             empty = "; one that has not run the layer brings model.fake_grad(layer, [])" * (first is ahead[0])
-            calls_it = f"{who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it: "
-            if first.group is not None and len(calls) < len(first.group.ranks):  # others may call it, too
-                return f"{calls_it}a condition above it is true on some ranks only. Make it true on every rank{last}{empty}"
-            return f"only {calls_it}a condition above it is true on {who} only. Make it true on every rank{last}{empty}"
+            only = first.group is None or len(calls) == len(first.group.ranks)  # or else others may call it, too
+            calls_it = f"{who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it"
+            true = f"a condition above it is true on {who if only else 'some ranks'} only"
+            return f"{'only ' * only}{calls_it}: {true}. Make it true on every rank{last}{empty}"
     return ""
 
 
