@@ -334,8 +334,8 @@ class Circle:
         return ""
 
     def no_input(self) -> str:
-        """Return which rank could run the first layer, where it waits for a message instead. Where all ranks have loaded
-        pieces of that, and none has run it, it is not known which."""
+        """Return which rank could run the first layer, where it waits for a message instead. Where all ranks have
+        loaded pieces of that, and none has run it, it is not known which."""
         all_ranks = [links.rank for links in self.links.values()]
         if len(self.owners[0]) == len(all_ranks) > 1 and not any(one.has_copy(0) for one in all_ranks):
             if {call.rank.rank for call in self.ring} != {*self.links} or any(one.layers_run() for one in all_ranks):
