@@ -102,7 +102,7 @@ def one_sum(name: str, key: str) -> Row:
     edits = (SUM, LATER.format(key)), (UPDATES, f"{SUMS.format(key)}{SUM}{UPDATES}")
     return Row(
         changed("pipeline_fsdp", name, *edits),
-        ("is in no place of its own: each is kept to its sum, under a key of its own",),
+        ("is in no place of its own: bring each to its sum right after its backward, or keep it to that under a key",),
         ("goes on from there",),
     )
 
@@ -129,6 +129,7 @@ ROWS = [
         )
         for word, alone in (("", f"{ALONE}\n    if mb > 0:\n        first = last = -9"), (", by its rank", "first, last = (stage * share, (stage + 1) * share - 1) if model.rank < stages else (-9, -9)"))
     ],
+    Row(changed("fsdp", "a break before the update", ("        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n        if layer == 0:\n            break\n" + UPDATES + "\n"), ("    for layer in range(model.LAYERS):\n" + UPDATES + "\n", "")), ("or does its turn end before that, as with `break`?",)),
     Row(changed("sequence_parallel", "a partial sum is cut", ("await model.scatterreduce(out, layer + 1)", "out.shard(model.rank, model.RANKS)")), ("Were they cut by .shard(...)? That sums nothing",)),
 ]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 2)

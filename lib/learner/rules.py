@@ -389,7 +389,7 @@ class Rules(Origins):
         if labels.kind != "WeightGrad" or not lost or not labels.batches:
             return ""
         was = f"the last one that was there is the gradient of layer {labels.layer}, and that of "
-        each = "each is kept to its sum, under a key of its own"
+        each = "bring each to its sum right after its backward, or keep it to that under a key of its own"
         them = numbered("layer", lost)
         return f"{was}{them} is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
 

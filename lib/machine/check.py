@@ -142,6 +142,7 @@ def _check_complete(
             elif layer == 0:
                 fix += ". Does a loop that goes down from the last layer end before it? reversed(range(model.LAYERS)) "
                 fix += "has it"
+                fix += "; or does its turn end before that, as with `break`? Its backward has run" * (layer in back)
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 
