@@ -60,7 +60,6 @@ def tasks(name: str, *edits: tuple[str, str]) -> Row:
 
 
 LOADS = "        model.weights[layer], model.opt_states[layer] = model.load_weights(\n            layer, model.rank, model.RANKS\n        )\n"
-OWN = "            if layer // share != stage:\n                continue\n"
 GATHERS = "weight = await model.allgather(model.weights[layer], layer)"
 UPDATES = "        model.weights[layer], model.opt_states[layer] = model.update(\n            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]\n        )\n        model.set_final_weight(layer, model.weights[layer])"
 RUNS = "            model.activations[layer + 1] = model.forward(\n                layer, model.activations[layer], weight\n            )\n"
@@ -131,6 +130,27 @@ ROWS = [
     ],
     Row(changed("fsdp", "a break before the update", ("        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n        if layer == 0:\n            break\n" + UPDATES + "\n"), ("    for layer in range(model.LAYERS):\n" + UPDATES + "\n", "")), ("or does its turn end before that, as with `break`?",)),
     Row(changed("sequence_parallel", "a partial sum is cut", ("await model.scatterreduce(out, layer + 1)", "out.shard(model.rank, model.RANKS)")), ("Were they cut by .shard(...)? That sums nothing",)),
+]  # fmt: skip
+AHEAD = "    last = model.LAYERS - 1\n    ahead = model.allgather(model.activations.pop(last), last)\n    for layer in reversed(range(model.LAYERS)):\n        inp = await ahead\n"
+BACKS = "    for layer in reversed(range(model.LAYERS)):\n        inp = await model.allgather(model.activations.pop(layer), layer)\n"
+IN_SUM = "            grad = await model.scatterreduce(grad, layer - 1)\n"
+NEXT = "            ahead = model.allgather(model.activations{0}, layer - 1)\n"
+ROWS += [
+    *[
+        Row(
+            changed("sequence_parallel", f"the input of this layer again, by {get}", (BACKS, AHEAD), (IN_SUM, IN_SUM + NEXT.format(get))),
+            ("nothing reads it any more. The next backward is that of layer 6: is its input meant?",),
+            ("leave pop to its last use",),
+        )
+        for get in ("[layer]", ".pop(layer)")
+    ],
+    *[
+        Row(
+            changed("sequence_parallel", f"gathers below layer 0, by {get}", (BACKS, AHEAD), ("        model.weights[layer], model.opt_states[layer] = model.update(", NEXT.format(get)[4:] + "        model.weights[layer], model.opt_states[layer] = model.update(")),
+            ("backward(0, ...) has run here, and nothing comes before layer 0: leave this out in its turn",),
+        )
+        for get in ("[layer - 1]", ".pop(layer - 1)")
+    ],
 ]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 2)
 
