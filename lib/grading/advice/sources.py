@@ -214,12 +214,20 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     filled = {
         node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
     }
+    for _ in range(2):  # also what awaits one that fills it
+        calls = {
+            node.name
+            for node in ast.walk(own.tree)
+            if isinstance(node, ast.AsyncFunctionDef)
+            and any(isinstance(one, ast.Await) and own.is_call(one.value, filled) for one in ast.walk(node))
+        }
+        filled |= calls
     for call, how in own.tasks():
         if own.is_call(call, filled):
             begins = (
                 "which may not be through here: a task begins only when the function that has made it awaits something"
             )
-            first = f"await it before what it stores is read. Else {fix}"
+            first = f"await it before what it stores is read. Is that task made in every turn? Else {fix}"
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"
                 wait = "read it only once it is there, as with an asyncio.Event that is set after it is stored, and "
