@@ -31,6 +31,7 @@ from ..record.labels import AXES, DEALT, HOSTS, IN_A_V, LISTS, SLICES, Labels
 from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
+from .advice.events import never_set, not_waited_for
 from .advice.holding import (
     TASKS_GO_ON,
     costs_memory,
@@ -139,7 +140,9 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return error.fix or not_reached(problem, source)
-    return below_a_rank(stored_in_a_task(problem, error.fix, source), source)
+    if unheard := not_waited_for(problem, source):
+        return unheard
+    return below_a_rank(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
 
 
 NOT_FINISHED = "the function is not finished yet"

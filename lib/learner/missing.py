@@ -13,7 +13,7 @@ from ..record.labels import DEALT, IN_A_V
 from ..record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS
 from .keys import is_pair, layer_comes_last
 from .origins import ACTIVATIONS, Ask, Sought, written
-from .rules import Rules
+from .rules import Rules, words_of
 from .tensors import FIRST, Tensor
 from .texts import Texts, form_of, forms
 
@@ -184,11 +184,30 @@ class Missing(Rules):
 
     def _to_load(self, key: Hashable) -> str:
         """Return how the line begins that loads a layer which this rank has not loaded; or an empty text."""
-        if self._name not in LOADED or type(key) is not int or not 0 <= key < self._rank.layers:
+        layer = key if type(key) is int else self._layer_by_name(key)
+        if self._name not in LOADED or type(layer) is not int or not 0 <= layer < self._rank.layers:
             return ""
-        if self._simulator.has_loaded(self._rank, key):
+        if self._simulator.has_loaded(self._rank, layer):
             return ""
-        return f"model.weights[{key}], model.opt_states[{key}] = model.load_weights({key}"
+        stores = f"model.weights[{layer}], model.opt_states[{layer}]"
+        if type(key) is not int:
+            own = f"model.{self._name}[{written(key)}]"
+            stores = f"{own}, state" if self._name == "weights" else f"weight, {own}"
+        return f"{stores} = model.load_weights({layer}"
+
+    def _layer_by_name(self, key: Hashable) -> int | None:
+        """Return the layer of a key of a name and a number, where pieces of other layers are stored as they were loaded
+        under this name with their own numbers; None for other keys."""
+        if not isinstance(key, tuple) or not words_of(key):
+            return None
+        numbers = [one for one in key if type(one) is int]
+        for other, tensor in self.items():
+            labels = tensor._token.labels
+            same = isinstance(other, tuple) and [one if type(one) is str else labels.layer for one in key] == [*other]
+            loaded = self._simulator.has_loaded(self._rank, labels.layer) and not labels.is_whole()
+            if same and loaded and len(numbers) == 1:
+                return numbers[0]
+        return None
 
     def _load_whole(self, sought: Sought) -> str:
         """Where each rank is to load every layer, and has not loaded this one: that it does."""

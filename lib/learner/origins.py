@@ -190,7 +190,10 @@ class Origins(dict[Hashable, Any]):
         """Return that there is no such layer, and in the backward pass which one comes next."""
         top = self._rank.layers - 1
         if layer < 0:
-            return f"there is no layer {layer}: the first one is layer 0, and layers go up to {top}"
+            none = f"there is no layer {layer}: the first one is layer 0, and layers go up to {top}"
+            ends = f"{BACKWARD.kind}(0, ...) has run here, and nothing comes before layer 0: leave this out in its turn"
+            last = layer == -1 and self._simulator.has_run(self._rank, BACKWARD.kind, 0) != NONE
+            return f"{none}. {ends}" if last and self._rank.batches == 1 else none
         none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
         down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
@@ -401,7 +404,7 @@ class Origins(dict[Hashable, Any]):
 
     def _was_brought(self, made: Made) -> str:
         """Return what to do about a tensor that was brought to a collective; or an empty text."""
-        layer, batches, _, _, call, backward = made
+        layer, batches, _, done, call, backward = made
         verb = self._simulator.met_by(self._rank, ACTIVATIONS[self._name], layer - backward)
         if not verb:
             return self._simulator.not_summed(self._rank, layer) if backward else ""
@@ -409,6 +412,10 @@ class Origins(dict[Hashable, Any]):
             own = f"model.{self._name}[{self._first_key(layer, batches)}] = ..."
             return f"{call} gave it, and no line has stored it under this key: {own}, where it is made"
         taken = f"{call} gave it, and it was brought to {verb}({layer - backward}) before"
+        if not backward and self._has_gone_back(BACKWARD.kind, layer, done):
+            left = [one for one in self._layers_run() if not self._has_gone_back(BACKWARD.kind, one, done)]
+            after = f". The next backward is that of layer {left[-1]}: is its input meant?" if left else ""
+            return f"{taken}, and {BACKWARD.kind}({layer}, ...) has run: nothing reads it any more{after}"
         return f"{taken}: with pop it is gone after that, so leave pop to its last use"
 
     def _was_read(self, made: Made) -> str:

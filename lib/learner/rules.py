@@ -369,6 +369,8 @@ class Rules(Origins):
         if labels.kind == "Attended" and simulator.has_run(rank, LOSS.kind, rank.layers):
             each = "a key for all layers has that of the last one only, and each backward reads its own"
             return f"{out.there}: {each}, model.{self._name}[{written(key)}, layer]"
+        if replaced := self._input_replaced(key, labels) or self._gradient_replaced(key, labels):
+            return replaced
         if labels.kind == "ActivationGrad" and out.to is None:
             done = (simulator.has_run(rank, one, labels.layer) for one in (BACKWARD.kind, BACKWARD_INPUT.kind))
             return self._not_stored_on(labels) if any(labels.batches <= one for one in done) else ""
@@ -387,6 +389,43 @@ class Rules(Origins):
             parts = key if isinstance(key, tuple) else (key,)
             return f"model.weights[{', '.join(shown if one == layer else repr(one) for one in parts)}]"
         return "..."
+
+    def _input_replaced(self, key: Hashable, labels: Labels) -> str:
+        """Return what to do about the input of a layer that is in no place of its own, where that of a later one was
+        stored last under a ``key`` which tells no layer, and its backward has read that; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        left = [one for one in self._layers_run() if not self._has_gone_back(BACKWARD.kind, one, labels.batches)]
+        read = self._has_gone_back(BACKWARD.kind, labels.layer, labels.batches)
+        if labels.kind != "Activation" or not left or not read or left[-1] >= labels.layer:
+            return ""
+        here = [tensor._token.labels for tensor in self.values()]
+        if any((one.kind, one.layer) == ("Activation", left[-1]) for one in here):
+            return ""
+        if not labels.batches <= simulator.has_run(rank, FORWARD.kind, left[-1]):
+            return ""
+        own = f"the input of layer {labels.layer} was there, and its backward has read it. That of layer {left[-1]} "
+        each = "each input is kept to its backward, under a key of its own"
+        return f"{own}is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
+
+    def _gradient_replaced(self, key: Hashable, labels: Labels) -> str:
+        """Return what to do where the gradient of one layer was stored last under a ``key`` which tells no layer, and
+        those of others that this rank has made are in no sum, and in no other place; or an empty text."""
+        simulator, rank = self._simulator, self._rank
+        known = {one.layer for _, one in self._all_stored() if one.kind == "WeightGrad"}
+        lost = [
+            one
+            for one in self._layers_run()
+            if self._has_gone_back(BACKWARD.kind, one, labels.batches)
+            and one not in known
+            and not simulator.summed_by(rank, one)
+            and not simulator.has_run(rank, "update", one)
+        ]
+        if labels.kind != "WeightGrad" or not lost or not labels.batches:
+            return ""
+        was = f"the last one that was there is the gradient of layer {labels.layer}, and that of "
+        each = "bring each to its sum right after its backward, or keep it to that under a key of its own"
+        them = numbered("layer", lost)
+        return f"{was}{them} is in no place of its own: {each}, model.{self._name}[{written(key)}, layer]"
 
     def _goes_on(self, key: Hashable, out: Out) -> str:
         """Return what takes the place of a gradient that was sent round a ring, or reduced; or an empty text."""

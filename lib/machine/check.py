@@ -142,6 +142,7 @@ def _check_complete(
             elif layer == 0:
                 fix += ". Does a loop of updates that goes down from the last layer end before it? reversed(range("
                 fix += "model.LAYERS)) has it. Or are updates one turn late? Then that of layer 0 comes after the loop"
+                fix += ". Or does its turn end before that, as with `break`? Its backward has run" * (layer in back)
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
 
 

@@ -280,6 +280,8 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
         fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
+        if part.extra.of > 1 and 1 not in (part.total, first.total):
+            fix += ". Were they cut by .shard(...)? That sums nothing: leave it out, and keep what scatterreduce gives"
     elif KINDS[part.kind].by_batch and part.batches != first.batches:
         fix = "these are of different micro-batches, and stay apart: let each rank go on with its own"
     fix = f"gradients of different micro-batches are summed: {over}" if differ else fix

@@ -261,6 +261,9 @@ class Rank(Protocol):
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
 
+    def stages_in_a_row(self) -> str:
+        """Return, as a sentence, which stage a rank is, where only the first ranks have run layers, as a pipeline."""
+
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
 

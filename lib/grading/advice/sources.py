@@ -26,7 +26,7 @@ def never_awaited(source: str) -> str:
     >>> never_awaited("async def sums(n): ...\\nasync def ddp(model):\\n    await sums(3)")
     ''
     """
-    tree = _parsed(source)
+    tree = parsed(source)
     own, does_nothing = _Coroutines(tree), "a coroutine that nobody awaits does nothing"
     for call in own.dropped():
         return f"await {_shown(call)}{own.where(call)}: it is called and never awaited, and {does_nothing}"
@@ -37,7 +37,7 @@ def never_awaited(source: str) -> str:
     return ""
 
 
-def _parsed(source: str) -> ast.Module:
+def parsed(source: str) -> ast.Module:
     """Return a program as a tree, which is empty where it cannot be read."""
     try:
         return ast.parse(source[:LONGEST])
@@ -61,7 +61,7 @@ class _Coroutines:
         classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
         self.methods = {one.name for node in classes for one in node.body if isinstance(one, FUNCTIONS)}
         self.classes = {node.name for node in classes}
-        self.objects = {name for name, given in _assigned(tree) if self._makes(given)}
+        self.objects = {name for name, given in assigned(tree) if self._makes(given)}
         for one in (one for node in classes for one in node.body if isinstance(one, FUNCTIONS)):
             self.objects |= {one.args.args[0].arg} if one.args.args and not one.decorator_list else set()
 
@@ -106,7 +106,7 @@ class _Coroutines:
                 case _:
                     continue
             name = ast.unparse(kept)
-            if self.is_call(call) and _last_name(kept) and not self._is_read(_last_name(kept)):
+            if self.is_call(call) and last_name(kept) and not self._is_read(last_name(kept)):
                 yield call, name, every.format(name)
 
     def tasks(self) -> Iterator[tuple[ast.Call, str]]:
@@ -122,15 +122,15 @@ class _Coroutines:
         """Return whether what has this name is used for anything but to put something into it."""
         reads = puts = 0
         for node in ast.walk(self.tree):
-            reads += _last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load)
+            reads += last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load)
             match node:
                 case ast.Attribute(value=kept, attr="append") | ast.Subscript(value=kept, ctx=ast.Store()):
-                    puts += _last_name(kept) == name
+                    puts += last_name(kept) == name
         return reads > puts
 
     def _is_list(self, kept: ast.expr) -> bool:
         """Return whether a name stands for a list, and not for a dictionary."""
-        given = [one for name, one in _assigned(self.tree) if name == ast.unparse(kept)]
+        given = [one for name, one in assigned(self.tree) if name == ast.unparse(kept)]
         return any(isinstance(one, ast.List | ast.ListComp | ast.BinOp) for one in given)
 
     def where(self, call: ast.Call) -> str:
@@ -147,7 +147,7 @@ class _Coroutines:
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _last_name(node: ast.AST) -> str:
+def last_name(node: ast.AST) -> str:
     """Return the name of a variable, or of an attribute of whatever object; an empty text for anything else."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
@@ -162,7 +162,7 @@ def asks_again(source: str, line: str = "") -> str:
     >>> asks_again("async def zbv(model):\\n    while not model.weights:\\n        await asyncio.sleep(0)")[:45]
     'a loop such as `while not model.weights` asks'
     """
-    for node in ast.walk(_parsed(source)):
+    for node in ast.walk(parsed(source)):
         match node:
             case ast.While(body=[ast.Expr(value=ast.Await(value=ast.Call(func=ast.Attribute(attr="sleep"))))]):
                 if not line or any(line.endswith(one.strip()) for one in _lines_of(source, node)):
@@ -188,7 +188,7 @@ def begun_late(source: str) -> str:
     >>> begun_late(body.format("asyncio.create_task(last(i))") + "    await asyncio.gather(*todo)")
     ''
     """
-    tree = _parsed(source)
+    tree = parsed(source)
     own = _Coroutines(tree)
     for loop in (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))):
         inside = [*ast.walk(loop)]
@@ -224,7 +224,7 @@ def in_tasks(source: str) -> str:
     >>> in_tasks(body + "await half(model)")
     ''
     """
-    tree = _parsed(source)
+    tree = parsed(source)
     own, verbs, computes = _Coroutines(tree), {*in_stream("compute")}, set[str]()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)]
     for _ in functions:  # as deep as they can call each other
@@ -246,7 +246,7 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     """Return a fix for a tensor that is not there, as a problem says, with where the program stores such tensors, if
     that is in a coroutine which it starts as a task; or the fix alone."""
     store = problem.removeprefix("nothing is stored in ").partition(" ")[0]
-    own = _Coroutines(_parsed(source if store != problem.partition(" ")[0] and "before that" in fix else ""))
+    own = _Coroutines(parsed(source if store != problem.partition(" ")[0] and "before that" in fix else ""))
     filled = {
         node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
     }
@@ -263,9 +263,11 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
             begins = (
                 "which may not be through here: a task begins only when the function that has made it awaits something"
             )
+            first = f"await it before what it stores is read. Is that task made in every turn? Else {fix}"
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"
-            first = f"await it before what it stores is read. Is that task made in every turn? Else {fix}"
+                wait = "read it only once it is there, as with an asyncio.Event that is set after it is stored, and "
+                first = f"{wait}awaited before this line. Else {fix}"
             return f"model.{store} is filled in {_shown(call)}, {begins}: {first}"
     return fix
 
@@ -274,6 +276,11 @@ def _fills(function: ast.AsyncFunctionDef, store: str) -> bool:
     """Return whether a function stores something in a dictionary of the model."""
     nodes = [node for node in ast.walk(function) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
     return any(isinstance(node.value, ast.Attribute) and node.value.attr == store for node in nodes)
+
+
+def called_in_tasks(tree: ast.Module) -> set[str]:
+    """Return the names of the coroutine functions and methods that a program starts as tasks."""
+    return {last_name(call.func) for call, _ in _Coroutines(tree).tasks()}
 
 
 def _is_verb(node: ast.AST, verbs: Set[str]) -> bool:
@@ -311,7 +318,7 @@ def written_out(puzzle: Puzzle, source: str = "", there: Size | None = None) -> 
 def _numbers_of_ranks(source: str, ranks: int) -> str:
     """Return a list or tuple of as many different whole numbers as there are ranks, as it stands in a program; or an
     empty text."""
-    for node in ast.walk(_parsed(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == ranks > 2:
             values = {one.value for one in node.elts if isinstance(one, ast.Constant) and type(one.value) is int}
             if len(values) == ranks:
@@ -325,10 +332,10 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     size = puzzle.size
     problem = str(getattr(error, "problem", ""))  # from a shell it comes as a plain PuzzleError
     stuck = problem.startswith("deadlock") or problem.endswith("index out of range")
-    tree = _parsed(source if stuck else "")
+    tree = parsed(source if stuck else "")
     known = {f"model.{name.upper()}": size[name] for name in ("ranks", "layers", "batches")}
     all_layers = {"model.LAYERS"}  # and what else stands for them
-    for name, given in _assigned(tree):
+    for name, given in assigned(tree):
         if (value := _value(given, known)) is not None:
             known[name] = value
             all_layers |= {name} if ast.unparse(given) in all_layers else set()
@@ -341,7 +348,7 @@ def no_share(puzzle: Puzzle, error: PuzzleError, source: str) -> str:
     return ""
 
 
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that a program assigns, each with what it is given."""
     for node in ast.walk(tree):
         match node:
@@ -367,7 +374,7 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> int | None:
 def _factors(source: str) -> set[int]:
     """Return the whole numbers that something is multiplied by in a program."""
     products = [
-        node for node in ast.walk(_parsed(source)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        node for node in ast.walk(parsed(source)) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
     ]
     sides = [side for node in products for side in (node.left, node.right)]
     return {side.value for side in sides if isinstance(side, ast.Constant) and type(side.value) is int}
@@ -375,7 +382,7 @@ def _factors(source: str) -> set[int]:
 
 def _numbers(source: str) -> set[int]:
     """Return the whole numbers from 2 up that stand in a program's source."""
-    nodes = ast.walk(_parsed(source))
+    nodes = ast.walk(parsed(source))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int} - {0, 1}
 
 
@@ -390,7 +397,7 @@ def one_layer_only(puzzle: Puzzle, size: Size, source: str) -> str:
     stages, home = (STAGES if fours else one["ranks"] for one in (size, puzzle.size))
     if not (fours or in_a_row) or size["layers"] <= stages or puzzle.size["layers"] != home:
         return ""
-    tree = _parsed(source)
+    tree = parsed(source)
     turns = {one.id for node in ast.walk(tree) if isinstance(node, ast.For) for one in _names_in(node.target)}
     for verb in (FORWARD.kind, BACKWARD.kind):
         found = [*_tests_above(tree, verb, turns, ())]
@@ -463,7 +470,7 @@ def below_a_rank(fix: str, source: str) -> str:
     """Return that a collective which a fix asks for stands in a program below a condition of a rank, before that fix;
     or the fix alone."""
     known = "`if` of a rank" in fix or "condition above" in fix
-    tree = _parsed("" if known else source)
+    tree = parsed("" if known else source)
     for verb in in_stream("collective"):
         if f"model.{verb}(" in fix or (verb == ALLGATHER.kind and GATHERS in fix):
             for node in (one for one in ast.walk(tree) if isinstance(one, ast.If)):
@@ -495,7 +502,7 @@ def not_reached(problem: str, source: str) -> str:
     """Return what to do about an operation that comes next, as a problem says, and that stands in a program, so that it
     was not reached; or an empty text."""
     for verb in in_stream("compute"):
-        called = [node.func for node in ast.walk(_parsed(source)) if isinstance(node, ast.Call)]
+        called = [node.func for node in ast.walk(parsed(source)) if isinstance(node, ast.Call)]
         if f"comes model.{verb}(" in problem and any(
             isinstance(one, ast.Attribute) and one.attr == verb for one in called
         ):

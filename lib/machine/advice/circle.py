@@ -338,7 +338,13 @@ class Circle:
         return ""
 
     def no_input(self) -> str:
-        """Return which rank could run the first layer, where it waits for a message instead."""
+        """Return which rank could run the first layer, where it waits for a message instead. Where all ranks have
+        loaded pieces of that, and none has run it, it is not known which."""
+        all_ranks = [links.rank for links in self.links.values()]
+        if len(self.owners[0]) == len(all_ranks) > 1 and not any(one.has_copy(0) for one in all_ranks):
+            if {call.rank.rank for call in self.ring} != {*self.links} or any(one.layers_run() for one in all_ranks):
+                return ""
+            return "the stage with layer 0 receives nothing: its input is no message, but model.get_activation(...)"
         for rank in [call.rank for call in self.ring]:
             left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0) - rank.has_run("project", 0)
             if self.owners[0] == {*self.links} and len(self.links) > 1:

@@ -499,10 +499,11 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
             last = ", each at its own last micro-batch" * (done[1] > 1)
             who, others = numbered("rank", alone), numbered("rank", past)
             empty = "; one that has not run the layer brings model.fake_grad(layer, [])" * (first is ahead[0])
-            return (
-                f"only {who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it: "
-                f"a condition above it is true on {who} only. Make it true on every rank{last}{empty}"
-            )
+            away = [one for rank, one in call.rank.ranks.items() if rank not in (*alone, *past)]
+            only = not any(one.has_run(FORWARD.kind, ahead[0].layer) for one in away)  # or else these may call it, too
+            calls_it = f"{who} call{'s' * (len(alone) == 1)} {show_call(*first.what)}, and {others} {goes} past it"
+            true = f"a condition above it is true on {who if only else 'some ranks'} only"
+            return f"{'only ' * only}{calls_it}: {true}. Make it true on every rank{last}{empty}"
     return ""
 
 

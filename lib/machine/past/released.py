@@ -154,7 +154,9 @@ def _partial_sum(lost: Lost) -> str:
     if not lost.by_batch() or lost.labels.of < 2 or not sums(lost.verb) or lost.where.operation == lost.verb:
         return ""
     gives = f"go on with the sum, which that call gives, total = await model.{lost.verb}(..., {lost.layer})"
-    return f"this is only one of the partial sums that {lost.ended} adds up: {gives}"
+    gathers = f"; that is a slice of it, and await model.{ALLGATHER.kind}(total, {lost.layer}) gives all of it"
+    all_of_it = gathers * (lost.verb == SCATTERREDUCE.kind)
+    return f"this is only one of the partial sums that {lost.ended} adds up: {gives}{all_of_it}"
 
 
 def _keys(lost: Lost) -> str:

@@ -474,6 +474,17 @@ class WorkDone:
         idle = [rank for rank, one in sorted(self.ranks.items()) if not one.is_host and not one.layers_run()]
         return f"{numbered('rank', idle)} {'has' if len(idle) == 1 else 'have'}" if idle else ""
 
+    def stages_in_a_row(self) -> str:
+        """Return, as a sentence, which stage a rank is, where the first ranks only have run layers, as many as share a
+        micro-batch, each its own ones; or an empty text."""
+        ran = [rank for rank, one in sorted(self.ranks.items()) if one.layers_run()]
+        stages = self.mesh.ranks // self.batches
+        own = [layer for rank in ran for layer in self.ranks[rank].layers_run()]
+        if self.mesh.axes or ran != [*range(stages)] or not 1 < stages < self.mesh.ranks or len(own) != len({*own}):
+            return ""
+        stage = f"model.rank % {stages} is the stage of a rank, in each of them"
+        return f"If {numbered('rank', ran)} are one pipeline, {stage}, and only that tells which layers it runs"
+
     def trained_on(self) -> frozenset[int]:
         """Return the micro-batches that this rank has carried forward through some layer."""
         return NONE.union(*[self.has_run(FORWARD.kind, layer) for layer in self.layers_run()])

@@ -154,6 +154,9 @@ def _run_by_nobody(lack: Lack) -> str:
         return f"{ran}: {SUM_FIRST}{early * (len(lack.grad.batches) > 1)}"
     if fewest := rank.has_fewest(none):
         return f"{ran}, on any rank; {fewest}"
+    if idle := rank.ran_nothing():
+        never = f"{ran}, on any rank, and {idle} run no layer: is the condition under which a rank runs a layer ever "
+        return f"{never}true there? {rank.stages_in_a_row() or rank.dealt()}"
     train = "train on all of them, and update after the last one. Is a loop too short?"
     return f"{ran}, on any rank: {train} Else {rank.dealt()}"
 
