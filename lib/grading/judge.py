@@ -32,7 +32,7 @@ from ..record.table import OPERATIONS, in_stream, makes_weight_grads
 from ..record.training import BACKWARD, FORWARD, UPDATE
 from ..running.limits import collector_off
 from .advice.holding import as_json as peak_as_json
-from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words
+from .advice.holding import costs_memory, growth_in_words, peak_in_words, spare_in_words, unread_in_words, whole_across
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v
 from .advice.slowness import Slowness, run_twice, shares_of
 from .advice.sources import (
@@ -44,6 +44,7 @@ from .advice.sources import (
     not_reached,
     one_layer_only,
     stored_in_a_task,
+    sums_later,
     written_out,
 )
 from .fitting import fitting
@@ -130,7 +131,7 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     problem = str(getattr(error, "problem", ""))  # a learner's class of errors may have none
     if problem.startswith(NOT_FINISHED):
         return not_reached(problem, source) or error.fix
-    return below_a_rank(stored_in_a_task(problem, error.fix, source), source)
+    return below_a_rank(sums_later(stored_in_a_task(problem, error.fix, source), source), source)
 
 
 NOT_FINISHED = "the function is not finished yet"
@@ -320,6 +321,7 @@ def check_limits(
         takes, least, most = map(puzzle.unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {'that' if takes == most else most}, where a solution takes {least}"
         fix = shares_of(outcome, puzzle) or ahead_elsewhere(outcome, home, puzzle, fewer=True)
+        fix = fix or whole_across(outcome, puzzle)
         raise OverLimit.of("slow", takes, expected, fix)
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``
