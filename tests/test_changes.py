@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from lib import grade
 from lib.grading.answers import answer_in
 from lib.grading.changes import tried
 from lib.grading.changes.edits import edits
+from lib.grading.changes.program import Cell, Program
 from lib.grading.notebook import ShownVerdict
 from lib.grading.submission import load_quietly
 from lib.grading.verdict import FAIL, PASS
@@ -59,12 +61,19 @@ def module_of(folder: Path, text: str, name: str = "attempt") -> ModuleType:
 # -- what is tried ------------------------------------------------------------------------------------
 
 
+def cell_of(file: str) -> Cell:
+    """The cell of a solution's function."""
+    names = load_quietly("attempt.py", source_of(file)).names
+    program = Program.of(names[file.partition("_")[2]], names)
+    assert program is not None
+    [cell] = program.cells
+    return cell
+
+
 @pytest.mark.parametrize("file", SOLUTIONS)
 def test_a_change_is_of_one_place_and_moves_no_other_line(file: str) -> None:
-    program = tried.Program.of(source_of(file), file.partition("_")[2], {})
-    assert program is not None
-    source = program.source
-    found = edits(source, program.wanted)
+    _, source, wanted = cell_of(file)
+    found = edits(source, wanted)
     assert len(found) > 50
     assert len({edit.of(source) for edit in found} | {source}) > 0.8 * len(found)
     for edit in found:
@@ -85,7 +94,7 @@ def _compiles(source: bytes) -> bool:
 def test_lines_near_the_error_come_first() -> None:
     text = source_of("p04_fsdp")
     line = next(at for at, row in enumerate(text.split("\n"), 1) if "scatterreduce" in row)
-    found = edits(text.encode(), ["fsdp"], [line])
+    found = sorted(edits(text.encode(), ["fsdp"]), key=lambda edit: edit.order([line]))
     near = [edit.line == line for edit in found]
     assert any(near) and near == sorted(near, reverse=True)
 
@@ -144,7 +153,8 @@ def test_a_slip_is_found_and_the_change_makes_it_pass(
 def followed(text: str, said: str) -> str:
     """A program in which a line is written as the verdict says."""
     first, second, *_ = said.split("\n")
-    number, _, new = first.removeprefix("line ").partition(": ")
+    place, _, new = first.removeprefix("line ").partition(": ")
+    number = place.partition(" ")[0]
     rows = text.split("\n")
     old = rows[int(number) - 1]
     assert second == f"in place of: {old.strip()}"
@@ -202,6 +212,16 @@ def test_what_runs_share_is_found_and_nothing_of_the_learners_is_touched(
     assert verdict.failed_at and "= Keeper(model)\n" in verdict.one_change
 
 
+@pytest.mark.usefixtures("searching")
+def test_a_slip_in_another_cell_is_found() -> None:
+    helper = "async def added(model, grad, layer):\n    return await model.allgather(grad, layer)\n"
+    wrong = slipped("p02_ddp", "await model.allreduce(grad, layer)", "await added(model, grad, layer)")
+    cells = [{"cell_type": "code", "source": text} for text in (helper, "n = 1 / 1", wrong)]
+    names = load_quietly("mine.ipynb", json.dumps({"cells": cells})).names
+    verdict = grade(names["ddp"])  # type: ignore[arg-type]
+    assert verdict.one_change.startswith("line 2 in added: return await model.allreduce(grad, layer)\n")
+
+
 # -- what is left alone -------------------------------------------------------------------------------
 
 
@@ -251,6 +271,30 @@ def test_who_interrupts_a_search_has_the_verdict(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     verdict = attempt(WRONG, "ddp")
     assert verdict.status == FAIL and verdict.one_change == ""
+
+
+def test_a_program_that_sleeps_or_never_ends_takes_a_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "SECONDS", 0.5)
+    asked: list[float] = []
+    trial = tried._run
+    monkeypatch.setattr(tried, "_run", lambda *given: (asked.append(0.0), trial(*given))[1])
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    loop = "    for layer in range(model.LAYERS):"
+    sleeps = WRONG.replace(loop, f"    import time; time.sleep(0.4)\n{loop}", 1)
+    assert attempt(sleeps, "ddp").one_change == "" and 0 < len(asked) < 12
+    asked.clear()
+    endless = WRONG.replace(loop, f"    while model.LAYERS: pass\n{loop}", 1)
+    assert grade(load_quietly("attempt.py", endless).names["ddp"], timeout=0.5).one_change == ""  # type: ignore[arg-type]
+    assert 0 < len(asked) < 12
+
+
+@pytest.mark.usefixtures("searching")
+def test_where_no_timer_would_end_a_trial_there_is_none() -> None:
+    verdicts: list[ShownVerdict] = []
+    thread = threading.Thread(target=lambda: verdicts.append(attempt(WRONG, "ddp")))
+    thread.start()
+    thread.join()
+    assert verdicts[0].status == FAIL and verdicts[0].one_change == ""
 
 
 @pytest.mark.usefixtures("searching")

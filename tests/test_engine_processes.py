@@ -480,6 +480,28 @@ def test_under_torchrun(right: bool, tmp_path: Path) -> None:
         assert done.returncode != 0 and done.stderr.count("deadlock: no rank can ever go on") == 1
 
 
+FIRST = """
+import sys, torch
+from lib.engines.distributed.rank import load_lazy
+if sys.argv[1] == "loaded":
+    load_lazy()
+before = {*sys.modules}
+numbers = torch.ones(4, 4, requires_grad=True)
+torch.nn.functional.gelu(numbers @ numbers).sum().backward()
+torch.optim.Adam([numbers]).step()
+print(len({*sys.modules} - before))
+"""
+
+
+def test_what_is_measured_waits_for_no_import() -> None:
+    """Under torchrun, too: there a first update took a hundred times as long as the others."""
+    command = [sys.executable, "-W", "ignore", "-c", FIRST]
+    late, none = (
+        int(subprocess.check_output([*command, said], cwd=build.ROOT, text=True)) for said in ("not loaded", "loaded")
+    )
+    assert none < 10 < late
+
+
 DYING = """
 import os, signal, time
 from pathlib import Path

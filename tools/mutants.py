@@ -98,6 +98,7 @@ DECIDE = {
     "lib.course.bounds": ("bounds", "verdict_fields"),
     "lib.grading.points": ("points",),
     "lib.grading.changes.edits": ("changes",),
+    "lib.grading.changes.program": ("changes",),
     "lib.grading.changes.tried": ("changes",),
 }
 """The modules that decide, and the files of tests that know each best. A new module is a row here."""

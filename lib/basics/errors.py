@@ -281,6 +281,15 @@ class Spot(str):
     number = 0
 
 
+def same_spot(spot: str, text: str) -> str:
+    """Return another text of a line of the learner's code."""
+    if not isinstance(spot, Spot):
+        return text
+    other = Spot(text)
+    other.file, other.number = spot.file, spot.number
+    return other
+
+
 def around(spot: Spot) -> str:
     """Return a line with those around it, and an arrow at it; an empty text if the code is not available."""
     lines = linecache.getlines(spot.file)

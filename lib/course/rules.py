@@ -659,6 +659,8 @@ def no_whole_gradient(outcome: Outcome) -> None:
             if whole[-1].event.kind == ALLGATHER.kind:
                 takes = f"model.update({layer}, grad, ...) takes the piece of the sum that it has"
                 fix = f"leave out the gather: {takes}{axis and f'; {fix}'}"
+            if any(one.event.kind == RECEIVE.kind for one in whole):
+                fix = f"it comes in messages too: leave these out, as each rank brings its own gradient, and {fix}"
             raise _broken(whole[-1].event, problem, expected, fix)
 
 

@@ -23,7 +23,7 @@ from ..learner.model import Model
 from ..machine.cost import Shape
 from ..running.run import Settings
 from ..running.workload import Workload
-from .distributed.rank import be_a_rank
+from .distributed.rank import be_a_rank, load_lazy
 from .distributed.recording import Plan, record
 from .distributed.supervisor import Door
 from .numbers import Numbers
@@ -73,6 +73,7 @@ def work_for(
     """Be the rank that torchrun's environment names, and end this process. ``show(run)``: what rank 0 does with the
     run, where it may raise PuzzleError."""
     open_closed()  # or a socket would get the number of one
+    load_lazy()
     torchrun = Torchrun()
     rank, ranks = int(os.environ["RANK"]), shape.everyone
     local_rank = int(os.environ.get("LOCAL_RANK", rank))

@@ -31,7 +31,8 @@ from ..running.noted import LIKELIEST, noted_by_few, without_notes
 from ..running.run import Run, run
 from . import page
 from .answers import answer_in, answer_of, renamed
-from .changes.tried import Program, may_be_one_change, one_change
+from .changes.program import Program
+from .changes.tried import may_be_one_change, one_change
 from .fitting import fitting
 from .judge import judge
 from .progress import Progress, fitting_hint, hint_elsewhere, keep, next_hint, notebook_of
@@ -135,13 +136,9 @@ def grade(
 
 def _one_change(fn: Callable[[Any], object], verdict: Verdict, size: Size) -> str:
     """Return the small change with which a wrong function is right, or an empty text where none is found."""
-    code = getattr(fn, "__code__", None)
-    if code is None or getattr(fn, "__closure__", None):
-        return ""
-    text = "".join(linecache.getlines(code.co_filename))
-    program = Program.of(text, code.co_name, fn.__globals__)
+    program = Program.of(fn, getattr(fn, "__globals__", {}))
     line = str(verdict.error and verdict.error.line)
-    return one_change(program, code.co_filename, verdict.puzzle, size, line) if program is not None else ""
+    return one_change(program, verdict.puzzle, size, line) if program is not None else ""
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:

@@ -32,6 +32,7 @@ RULES: tuple[tuple[str, Ask], ...] = (
     (LATER, Rules._gradient_too_soon),
     (LATER, Rules._of_no_loss),
     (LATER, Rules._of_any_layer),
+    (LATER, Rules._input_to_come),
     (LATER, Rules._input_elsewhere),
     (NOW, Rules._own_past),
     (LATER, Rules._elsewhere),
@@ -130,7 +131,7 @@ class Missing(Rules):
         if owner is None:
             return ""
         has = f"layer {layer} has run on rank {owner}, and not on this one, which brings the zero gradient to the "
-        return f"{has}reduction of its gradient: model.fake_grad({layer}, [])"
+        return f"{has}reduction of its gradient, before its update: model.fake_grad({layer}, [])"
 
     def _to_load(self, key: Hashable) -> str:
         """Return how the line begins that loads a layer which this rank has not loaded; or an empty text."""

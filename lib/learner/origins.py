@@ -219,6 +219,9 @@ class Origins(dict[Hashable, Any]):
         if len(done) != 1 or 0 in done:
             return FIRST
         first = f"here {numbered('micro-batch', done)} comes first, and not micro-batch 0"
+        if 0 in self._simulator.has_run(self._rank, FORWARD.kind, layer):
+            left = f"is the backward of micro-batch 0 left out, by a condition or where a loop begins? Else {FIRST}"
+            return f"{first}: {left}: ask whether there is one, model.grad_weights.get({layer})"
         return f"{FIRST}: {first}, so ask whether there is one, model.grad_weights.get({layer})"
 
     def _of_other_ranks(self, key: Hashable) -> str:
@@ -273,6 +276,17 @@ class Origins(dict[Hashable, Any]):
             return off
         if batches and layer == rank.layers - 1 and batches <= simulator.has_run(rank, FORWARD.kind, layer):
             return self._of_last_layer(layer, batches)
+        lacks = not simulator.has_loaded(rank, layer + 1) and batches <= simulator.has_run(rank, FORWARD.kind, layer)
+        came = any(one.kind == "ActivationGrad" and one.layer == layer for _, one in self._all_stored())
+        if (
+            batches
+            and lacks
+            and not came
+            and (there := simulator.comes_from(rank, "ActivationGrad", layer + 1, batches))
+        ):
+            return (
+                f"backward({layer}, ...) reads what another rank gives, and nothing has been received for it: {there}"
+            )
         return f"backward goes from the last layer down to the first: {call} comes first, and gives it"
 
     def _was_read_here(self, layer: int, batches: frozenset[int], backward: bool) -> str:

@@ -135,6 +135,8 @@ class Rules(Origins):
                     if self
                     else ""
                 )
+                if not self and (lower := simulator.gradient_to_come(rank)):
+                    return f"{which} has read that of this micro-batch. {lower}"
                 return f"{which} has run on this rank already, and has read it: do it once for each micro-batch.{here}"
             sent = simulator.sent_to(rank, labels.kind, labels.layer - 1, labels.batches) is not None
             return "" if sent else self._not_stored_on(labels)
@@ -283,8 +285,22 @@ class Rules(Origins):
 
     def _of_any_layer(self, sought: Sought) -> str:
         """Where it cannot be told which gradient is looked for, and none is here: from where the next one comes."""
-        unknown = self._by_batch is None and self._name == "grad_activations" and not self
-        return self._simulator.gradient_from(self._rank) if unknown else ""
+        if self._name != "grad_activations" or self:
+            return ""
+        if self._by_batch is None:
+            return self._simulator.gradient_from(self._rank)
+        named = (
+            self._of_key(sought.key) is None and sought.key not in self._gone and not sought.heard[Rules._left_lying]
+        )
+        return self._simulator.gradient_to_come(self._rank) if named else ""
+
+    def _input_to_come(self, sought: Sought) -> str:
+        """Where it cannot be told which input is looked for, under a name: from where the next one comes, if this rank
+        has received none."""
+        named = isinstance(sought.key, str) and self._name == "activations" and sought.key not in self._gone
+        if not named or self._of_key(sought.key) is not None or sought.heard[Rules._left_lying]:
+            return ""
+        return self._simulator.input_to_come(self._rank)
 
     def _taken_out(self, sought: Sought) -> str:
         """Where something was stored under the key: what has become of it."""

@@ -251,6 +251,12 @@ class Simulator(Protocol[R, T, C]):
     def dealt_otherwise(self, rank: R) -> str:
         """Return, for an error, which rank has other layers than it is dealt like cards, or an empty text."""
 
+    def input_to_come(self, rank: R) -> str:
+        """Return from where the input of a rank's next layer comes, where it has received no activation, or nothing."""
+
+    def gradient_to_come(self, rank: R) -> str:
+        """Return from where the next gradient comes that a rank needs, where none has come for it, or nothing."""
+
     def gradient_from(self, rank: R) -> str:
         """Return, for an error, from which rank the gradient comes that is next on this one, or an empty text."""
 

@@ -13,12 +13,13 @@ from itertools import islice, repeat
 from operator import attrgetter, is_
 from typing import Any, Protocol, cast
 
-from ..basics.errors import Deadlock, Place, PuzzleError, show_call
+from ..basics.errors import Deadlock, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements
 from ..record.kinds import IN_FLIGHT
 from ..record.labels import Labels
 from ..record.operations import Collective, Part
 from ..record.table import RECEIVE, SEND
+from ..record.training import BACKWARD, FORWARD
 from .advice.misfit import called_otherwise, explain, held_at
 from .advice.stuck import Stuck
 from .cost import TimeUnits
@@ -467,9 +468,30 @@ class Network:
                     elif sent is not None and sent.kind == "Weight" and not links.rank.mesh.hosts:
                         fix = "is it for anything? What goes from rank to rank is the activation, and its gradient on "
                         fix += f"the way back: leave out this pass_to. If rank {rank} needs it, it must await a receive"
+                    elif sent is not None and (needless := self._needless(sent, rank)):
+                        fix = needless
                     where = Place(sender, f"{SEND.kind}({rank})", tick=mailbox[0].tick)
                     return _left(mailbox[0], PuzzleError(problem, where=where, fix=fix, line=""))
         return None
+
+    def _needless(self, sent: Labels, receiver: int) -> str:
+        """Return that nobody needs a message which nobody has received, as what reads such a tensor has run; or
+        an empty text."""
+        if sent.kind not in ("Activation", "ActivationGrad") or not 0 <= sent.layer < sent.layers:
+            return ""
+        verb = FORWARD.kind if sent.kind == "Activation" else BACKWARD.kind
+        ran = [at for at, one in sorted(self.links.items()) if sent.batches <= one.rank.has_run(verb, sent.layer)]
+        if not sent.batches or not ran:
+            return ""
+        at = receiver if receiver in ran else ran[0]
+        has = f"{verb}({sent.layer}, ...) of {numbered('micro-batch', sent.batches)} has run on rank {at}"
+        if any(
+            (one.kind, one.layer) == (sent.kind, sent.layer)
+            for one in self.links[receiver].rank.came()
+            if receiver == at
+        ):
+            return f"{has}, which has received one already, and needs no second one: send it once to rank {receiver}"
+        return f"{has}, without this message, so nobody needs it: leave out this pass_to to rank {receiver}"
 
     def _messages_to(self, rank: int, sender: int | None) -> int:
         """Return how many messages were sent to a rank, by this sender or, where there is none, by all."""

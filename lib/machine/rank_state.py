@@ -563,9 +563,16 @@ class RankState(Asked):
             own = numbered("layer", self.layers_loaded())
             twice = f"do two of this rank's ranges of layers overlap? It has loaded {own} so far"
             fix = f"{twice}. Or does each turn of a loop load layer {labels.layer}? If not: {fix}"
-        gather = (
-            f"this rank keeps its piece, and gets all of it from the others: await model.allgather(..., {labels.layer})"
-        )
+        past = [one for one in self.log if one.layer == labels.layer]
+        used = {one.kind for one in past if one.labels is None or one.labels.kind == "Weight"}
+        gather = f"await model.allgather(..., {labels.layer})"
+        if same_pieces(labels, other) and (FORWARD.kind in used or ALLGATHER.kind in used):
+            again = f", and gather it again for its backward, {gather}"
+            again *= {FORWARD.kind, ALLGATHER.kind} <= used and BACKWARD.kind not in used
+            keep = f"load it once, before all loops, and keep it: model.{KINDS[labels.kind].store}[{labels.layer}]"
+            gather = f"{keep}, without pop, until its update{again}"
+        else:
+            gather = f"this rank keeps its piece, and gets all of it from the others: {gather}"
         got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 

@@ -20,6 +20,7 @@ from ..record.labels import (
     IN_A_V,
     NO_EXTRA,
     OF_ADAPTER,
+    PARTIAL,
     STAGES_IN_A_V,
     ExtraLabels,
     Labels,
@@ -39,6 +40,8 @@ from .advice.stages import (
     gathered_elsewhere,
     gradient_from,
     gradient_made_here,
+    gradient_to_come,
+    input_to_come,
     loss_elsewhere,
     no_input_taken,
     no_last_stage,
@@ -410,6 +413,8 @@ class LocalSimulator:
     loss_elsewhere = staticmethod(loss_elsewhere)
     gathered_elsewhere = staticmethod(gathered_elsewhere)
     gradient_from = staticmethod(gradient_from)
+    input_to_come = staticmethod(input_to_come)
+    gradient_to_come = staticmethod(gradient_to_come)
     dealt_otherwise = staticmethod(RankState.dealt_otherwise)
     not_in_a_v = staticmethod(RankState.not_in_a_v)
     met_by = staticmethod(RankState.met_by)
@@ -580,6 +585,27 @@ def _no_layer(rank: RankState, layer: object) -> str:
     return f"there is no layer {layer}: LAYERS is {rank.layers}; " if type(layer) is int and layer > 0 else ""
 
 
+def _in_parts(rank: RankState, labels: Labels) -> str:
+    """Return what ranks add up where each has a piece of the weight, and another tensor of a backward with
+    ``partial=True`` is brought to a sum; or an empty text."""
+    own, right = labels.layer, "grad, part = model.backward"
+    partial = any(
+        one.kind == BACKWARD.kind and one.layer == own and PARTIAL in getattr(one, "words", ()) for one in rank.log
+    )
+    if not partial:
+        return ""
+    second = f"gives for its input, the second of the two: {right}({own}, ..., partial=True), and the sum is of part"
+    if labels.kind == "WeightGrad":
+        first = (
+            "this is a gradient of the weight, the first of the two that backward gives: are the two exchanged where "
+        )
+        return f"{first}they are made? What ranks add up here is what backward({own}, ...) {second}"
+    if labels.kind == "ActivationGrad" and labels.of == 1 == labels.total:
+        read = f"this is what backward({own}, ...) has read, and not what it has given"
+        return f"{read}. What ranks add up here is what it {second}"
+    return ""
+
+
 def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, problem: str) -> PuzzleError:
     where, own = rank.place(kind, layer), tensor.labels.layer
     fix: Fix = (
@@ -614,6 +640,8 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
         if type(layer) is int and rank.summed_by(layer):
             fix = f"the gradient of layer {layer}'s weight has been summed, and that is all that ranks add up: each "
             fix += "keeps the gradients of its own activations, so leave this call out"
+    if sums(kind) and type(layer) is int and own == layer + 1 and (other := _in_parts(rank, tensor.labels)):
+        fix = other
     if tensor.labels.kind == "ActivationGrad" and type(layer) is int and rank.has_run(BACKWARD_PROJECT.kind, layer):
         made = f"{BACKWARD_PROJECT.kind}({layer}, ...)"
         fix = "this is a gradient of an activation, the second of what backward_project gives, and the weight's "

@@ -424,7 +424,10 @@ def _of_other_shards(part: Labels, first: Labels, where: str) -> PuzzleError:
         fix += "gives piece i to the i-th rank"
     problem = "gradients of different shards do not add up"
     own = "with partial=True each rank gets all of the gradient of its own piece of the weight, so there is "
-    own += "nothing to add up: leave the call out, and update with that gradient"
+    own += (
+        "nothing to add up: leave the call out, and update with that gradient. Or is the second of what backward gives "
+    )
+    own += "meant, the gradient of its input? Then the two are exchanged where they are made"
     alone = {"partial=True": own} if where != "+" else {}
     return PuzzleError(problem, where=where, expected=str(first), got=str(part), fix=fix, fix_for=alone)
 

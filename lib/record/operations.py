@@ -237,6 +237,9 @@ class Rank(Protocol):
     def other_way(self, sender: int, layer: int, batches: frozenset[int]) -> str:
         """Return that an activation went to another rank than the one that has sent its gradient, or an empty text."""
 
+    def goes_back_without(self, sender: int, layer: int, batches: frozenset[int]) -> str:
+        """Return that another rank has run the backward of a layer on other micro-batches only, or an empty text."""
+
     def is_cut(self, layer: int) -> bool:
         """Return whether this rank has brought a gradient of a layer to a reduce-scatter."""
 

@@ -21,6 +21,7 @@ from .safe import number, numbers, shown
 from .wire import ProtocolError
 
 MOST_PIECES = 4_000_000
+LONGEST_LINES = 1000  # characters of the lines at which a rank and its tasks wait
 """Shards and partial sums of all tensors that the calls of a run make and take: these bound what comes of them."""
 
 
@@ -170,7 +171,7 @@ def _read_piece(reader: Reader, value: object) -> int:
 def _read_lines(reader: Reader, rows: object) -> dict[int, str]:
     if type(rows) is not list or not all(type(row) is list and len(row) == 2 and type(row[1]) is str for row in rows):
         raise ProtocolError("no lines")
-    return {number(rank): shown(line, 200) for rank, line in rows}
+    return {number(rank): shown(line, LONGEST_LINES) for rank, line in rows}
 
 
 def _read_axis(reader: Reader, value: object) -> str | tuple[str, ...]:
@@ -260,7 +261,7 @@ AXIS = _or_none(Kind(_read_axis, lambda writer, axis: [*axis] if isinstance(axis
 OPTIONS = Kind(_read_options, lambda writer, options: dict(options))
 PLAIN, LABELS = Kind(_read_plain), Kind(_read_labels, _write_labels)
 PLACE = Kind(lambda reader, value: shown(_of_type(str)(reader, value), 200), lambda writer, value: value[:200])
-LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:200]] for rank, line in lines.items()])
+LINES = Kind(_read_lines, lambda writer, lines: [[rank, line[:LONGEST_LINES]] for rank, line in lines.items()])
 
 VERBS: dict[str, tuple[Kind, ...]] = {
     "load_weights": (ANYTHING, ANYTHING, COUNT),

@@ -6,7 +6,6 @@ names the next one finds, as in a notebook.
 
 import gc
 import io
-import linecache
 import os
 import resource
 import sys
@@ -20,7 +19,8 @@ import lib
 
 from ..basics.errors import PuzzleError
 from ..course.specs import machine_of, puzzles
-from ..grading.changes.tried import Program, one_change
+from ..grading.changes.program import Program
+from ..grading.changes.tried import one_change
 from ..grading.submission import load, summary, switch_off
 from ..learner.dist import Dist
 from ..learner.model import Model
@@ -135,14 +135,13 @@ def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str
 def _one_change(names: dict[str, Any], asked: dict[str, Any]) -> str:
     """Return the small change with which a function is right that is wrong at a size, or an empty text."""
     _limit_next(asked["timeout"])
-    file = getattr(getattr(names.get(asked["wrong"]), "__code__", None), "co_filename", "")
-    program = Program.of("".join(linecache.getlines(file)), asked["wrong"], names)
+    program = Program.of(names.get(asked["wrong"]), names)
     if program is None:
         return ""
     gc.enable()  # of hundreds of runs
     try:
         puzzle, size, line, seconds = puzzles()[asked["wrong"]], asked["size"], asked["line"], asked["seconds"]
-        return one_change(program, file, puzzle, size, line, seconds)
+        return one_change(program, puzzle, size, line, seconds)
     except Exception:
         return ""  # it is advice, no more
     finally:

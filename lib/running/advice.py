@@ -68,6 +68,8 @@ WRONG_TYPES = {
     r"'bool' object is not callable": "model.is_host is a value and no method: if model.is_host, without ()",
     r"'int' object is not (?:callable|iterable)":
         "model.rank, model.RANKS, model.LAYERS and model.BATCHES are numbers: range(model.LAYERS) counts up to one",
+    r"Value after \* must be an iterable, not NoneType":
+        "what stands after * is None, as next(it, None) gives at the end: ask whether it is None before",
     r"unsupported operand type\(s\) for .*'NoneType'":
         "one of them is None: get(key) gives None where nothing is stored, and so does a function without return",
     r"unhashable type: '(?:list|set|dict)'": "a pair as key is written without brackets: model.activations[layer, mb]",

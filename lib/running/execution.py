@@ -12,10 +12,21 @@ from functools import partial
 from traceback import walk_tb
 from typing import Any
 
-from ..basics.asyncio_private import default_executor, failed_unasked, host_aside, waited_for
-from ..basics.errors import NOWHERE, Deadlock, OutOfTime, Place, PuzzleError, is_learners, show_line, witnessed
+from ..basics.asyncio_private import default_executor, failed_unasked, gathered, host_aside, waited_for
+from ..basics.errors import (
+    NOWHERE,
+    Deadlock,
+    OutOfTime,
+    Place,
+    PuzzleError,
+    is_learners,
+    same_spot,
+    show_line,
+    witnessed,
+)
 from ..learner.kept import say_where_kept
 from ..learner.model import Model
+from ..machine.advice.tasks import OWN, TASK
 from ..record.training import FORWARD
 from .advice import advice
 from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
@@ -23,6 +34,7 @@ from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
 
+_OF_ASYNCIO = {asyncio.locks.__file__, asyncio.queues.__file__}
 MANY = 64  # with more ranks a run may take long because it is large
 LAST_TURNS = 200
 """Turns of the loop for the other ranks after one has failed, so that those with the same mistake make it, too."""
@@ -252,7 +264,11 @@ class Execution:
                 self.busy, self.late[:] = self.models[running[0]], [waiting_line(self.tasks[running[0]])]
             self._fail(TimeIsUp())
             return
-        lines = {rank: waiting_line(task) for rank, task in self.tasks.items() if not task.done()}
+        lines = {
+            rank: where_it_waits(task, self.started.get(rank, ()))
+            for rank, task in self.tasks.items()
+            if not task.done()
+        }
         self._fail(self.simulator.deadlock(lines, frozenset(self.finished)))
 
     def _started(self, task: asyncio.Task[object]) -> None:
@@ -337,4 +353,36 @@ def waiting_line(task: asyncio.Task[object]) -> str:
     line = show_line(frames[-1].f_code, frames[-1].f_lineno) if frames else ""
     other = waited_for(task)
     within = waiting_line(other) if isinstance(other, asyncio.Task) else ""
-    return f"{line}, a task that waits at {within}" if line and within else line
+    return f"{line}{TASK}{within}" if line and within else line
+
+
+def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[object]]) -> str:
+    """Return the line at which a rank waits and, where it has started tasks, those at which each of these waits, if it
+    is for a call or for something of the learner's own."""
+    line = waiting_line(task)
+    said = line + OWN * (line != "" and _waits_for_its_own(task))
+    for one in started:
+        within = waiting_line(one)
+        if one.done() or not within or isinstance(waited_for(one), asyncio.Task) or gathered(waited_for(one)):
+            continue
+        if TASK + within in said:
+            said = said.replace(TASK + within, TASK + within + OWN, 1) if _waits_for_its_own(one) else said
+        else:
+            said += TASK + within + OWN * _waits_for_its_own(one)
+    return said if said == line else same_spot(line, said)
+
+
+def _waits_for_its_own(task: asyncio.Task[object]) -> bool:
+    """Return whether a task waits for a Future, a lock, an Event or a queue that the learner's code has to serve."""
+    if (
+        task.done()
+        or waited_for(task) is None
+        or isinstance(waited_for(task), asyncio.Task)
+        or gathered(waited_for(task))
+    ):
+        return False
+    chain = [one for one in waiting(task.get_coro()) if hasattr(one, "cr_code")]
+    innermost = chain[-1].cr_code if chain else None
+    if innermost is None or innermost.co_filename in _OF_ASYNCIO:
+        return innermost is not None
+    return is_learners(innermost) and not hasattr(chain[-1].cr_await, "gi_code")  # a call is awaited by a generator

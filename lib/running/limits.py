@@ -87,7 +87,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         return again
 
     with ExitStack() as undo:
-        if timeout is not None and _has_timers():
+        if timeout is not None and has_timers():
             with suppress(ValueError, OSError):
                 before, tracing = signal.signal(signal.SIGALRM, ring), sys.gettrace()
                 timer = signal.setitimer(signal.ITIMER_REAL, timeout, OFTEN)  # again and again: one may be caught
@@ -97,7 +97,7 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
         yield late
 
 
-def _has_timers() -> bool:
+def has_timers() -> bool:
     """Return whether signals of a timer come here: on this platform, in the main thread."""
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
@@ -110,7 +110,7 @@ def watchdog(seconds: float) -> Iterator[None]:
         raise TimeoutError
 
     with ExitStack() as undo:
-        if _has_timers():
+        if has_timers():
             undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
             timer = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
             undo.callback(signal.setitimer, signal.ITIMER_REAL, *timer)

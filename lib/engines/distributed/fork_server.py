@@ -6,7 +6,6 @@ itself.
 
 import ctypes
 import gc
-import importlib
 import os
 import pickle
 import signal
@@ -18,19 +17,15 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
-"""What torch imports when it first differentiates or makes an optimizer. It takes a second, here once for all ranks."""
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main(descriptor: int) -> None:
     """Fork ranks and report how they end, until the parent hangs up."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
-    for name in LAZY:
-        with suppress(ImportError):
-            importlib.import_module(name)
     from . import rank  # this takes more than a second
 
+    rank.load_lazy()  # once for all ranks
     gc.collect()
     gc.freeze()  # a collection in a rank would touch all of this, and so copy the memory that it shares with us
 

@@ -1,10 +1,12 @@
 """One rank of a run, in a process of its own: what was recorded of it, done with real tensors."""
 
 import gc
+import importlib
 import os
 import signal
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection
@@ -147,6 +149,7 @@ def be_a_rank(
     torch.set_num_threads(1)
     if device != "cpu":
         torch.cuda.set_device(device)
+        _warm_up(device)
     backend = "gloo" if device == "cpu" else "nccl"
     everywhere = "cpu:gloo,cuda:nccl" if shape.mesh.hosts and torch.cuda.is_available() else backend
     line = _connect(place, {"rank": rank, "pid": os.getpid(), "backend": backend, "device": device})
@@ -182,6 +185,27 @@ def be_a_rank(
     with suppress(EOFError, OSError):
         line.recv()  # until the supervisor hangs up: others may still need the store
     return right
+
+
+LAZY = ("sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")
+"""What torch imports when it first differentiates or makes an optimizer, which takes a second or two."""
+
+
+def load_lazy() -> None:
+    """Import it before anything is measured."""
+    for name in LAZY:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _warm_up(device: str) -> None:
+    """Let a GPU load what a first matrix product and a first backward need. Else the first operations that are measured
+    wait for it, for seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the thread of the backward says that it begins without a context
+        numbers = torch.ones(8, 8, device=device, requires_grad=True)
+        torch.nn.functional.gelu(numbers @ numbers).sum().backward()
+        torch.cuda.synchronize(device)
 
 
 def _report(replay: Replay, meter: Meter | None) -> dict[str, Any]:

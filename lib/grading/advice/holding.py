@@ -22,7 +22,7 @@ from ...record.figures.waiting import NEARLY
 from ...record.kinds import KINDS, SAVED
 from ...record.labels import HOSTS
 from ...record.table import stream_of
-from ...record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, UPDATE
+from ...record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
 
 GET_ACTIVATION = "get_activation"  # what gives the first input
 WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
@@ -536,6 +536,10 @@ class Excess:
         if inputs and len(inputs) < len(known):
             call = f"{show_call(inputs[0].kind, inputs[0].layer)}, which makes all of an input"
             return f"start {call}, after the other call has been awaited, {fewer}"
+        losses = [place for place, one in enumerate(self.events) if one.kind == LOSS.kind]
+        if len({one.layer for one in inputs}) > 1 and losses and losses[0] < min(self.calls):
+            only = "each of these makes all of an input, which only the backward of its layer reads: start each right"
+            return f"{only} before that backward, in the loop over the layers, and not all of them before it, {fewer}"
         if len(known) == 1:
             if inputs and begins is not None and begins.kind == BACKWARD.kind:
                 return (

@@ -214,6 +214,14 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
     filled = {
         node.name for node in ast.walk(own.tree) if isinstance(node, ast.AsyncFunctionDef) and _fills(node, store)
     }
+    for _ in range(2):  # also what awaits one that fills it
+        calls = {
+            node.name
+            for node in ast.walk(own.tree)
+            if isinstance(node, ast.AsyncFunctionDef)
+            and any(isinstance(one, ast.Await) and own.is_call(one.value, filled) for one in ast.walk(node))
+        }
+        filled |= calls
     for call, how in own.tasks():
         if own.is_call(call, filled):
             begins = (
@@ -221,7 +229,7 @@ def stored_in_a_task(problem: str, fix: str, source: str) -> str:
             )
             if how == "gather":
                 begins = "which runs side by side with the others of its asyncio.gather"
-            first = f"await it before what it stores is read. Else {fix}"
+            first = f"await it before what it stores is read. Is that task made in every turn? Else {fix}"
             return f"model.{store} is filled in {_shown(call)}, {begins}: {first}"
     return fix
 

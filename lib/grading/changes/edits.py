@@ -41,9 +41,11 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Edit(NamedTuple):
-    """A change of a program's text: what stands there from byte ``start`` to byte ``end`` becomes ``text``. ``line``:
-    the number of the first line that it changes; ``words``: what to do, where that is not to write another line."""
+    """A change of a program's text: what stands there from byte ``start`` to byte ``end`` becomes ``text``. ``top``:
+    the definition that it changes; ``line``: the number of its first line that changes; ``words``: what to do, where
+    that is not to write another line."""
 
+    top: str
     likely: int
     line: int
     start: int
@@ -51,24 +53,27 @@ class Edit(NamedTuple):
     text: str
     words: str = ""
 
+    def order(self, near: Collection[int]) -> tuple[bool, int, int]:
+        """Return what puts the likeliest changes first: those in the lines ``near``, then those of the likeliest kind,
+        then those that stand first."""
+        return self.line not in near, self.likely, self.line
+
     def of(self, source: bytes) -> bytes:
         """Return the program with the change."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
-def edits(source: bytes, wanted: Collection[str], near: Collection[int] = ()) -> list[Edit]:
-    """Return the changes of the definitions of these names in a program, the likeliest first: those in the lines
-    ``near``, and then of each kind those that stand first."""
+def edits(source: bytes, wanted: Collection[str]) -> list[Edit]:
+    """Return the changes of the definitions of these names in a program, each once."""
     tree = ast.parse(source)
     own = [one for one in tree.body if isinstance(one, DEFINITIONS) and one.name in wanted]
-    found = dict.fromkeys(edit for one in own for edit in Editor(source, one).edits())
-    return sorted(found, key=lambda edit: (edit.line not in near, edit.likely, edit.line))
+    return [*dict.fromkeys(edit for one in own for edit in Editor(source, one).edits())]
 
 
 class Editor:
     """Finds the changes of one definition of a program."""
 
-    def __init__(self, source: bytes, top: ast.stmt) -> None:
+    def __init__(self, source: bytes, top: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         self.source, self.top = source, top
         self.lines = [0]  # the byte at which each line begins
         for line in source.splitlines(keepends=True):
@@ -83,7 +88,7 @@ class Editor:
                 for likely, text in self._instead(node):
                     start, end = self._span(node)
                     if self.source[start:end] != text.encode():
-                        yield Edit(likely, node.lineno, start, end, text)
+                        yield Edit(self.top.name, likely, node.lineno, start, end, text)
             if isinstance(node, ast.stmt):
                 yield from self._moved(node)
 
@@ -197,18 +202,18 @@ class Editor:
         start, end = self._rows(statement)
         begin, margin = statement.lineno, self._margin(statement)
         text = f"{margin}pass\n" + "\n" * (statement.end_lineno - begin if statement.end_lineno else 0)
-        yield Edit(STATEMENTS, begin, start, end, text, f"leave out {self._named(statement)}")
+        yield Edit(self.top.name, STATEMENTS, begin, start, end, text, f"leave out {self._named(statement)}")
         if isinstance(statement, ast.If) and not statement.orelse:
             inner = self._shifted(statement.body, -len(BLOCK))
             text = "\n" * (statement.body[0].lineno - begin) + inner
             words = f"leave out `if {self._text(statement.test)}:`, and do what is below it in any case"
-            yield Edit(STATEMENTS, begin, start, end, text, words)
+            yield Edit(self.top.name, STATEMENTS, begin, start, end, text, words)
 
     def _exchanged(self, first: ast.stmt, second: ast.stmt) -> Edit:
         (start, middle), (begin, end) = self._rows(first), self._rows(second)
         text = (self.source[begin:end] + self.source[middle:begin] + self.source[start:middle]).decode()
         words = f"exchange {self._named(first)} and {self._named(second)}"
-        return Edit(CALLS, first.lineno, start, end, text, words)
+        return Edit(self.top.name, CALLS, first.lineno, start, end, text, words)
 
     def _out_and_in(self, node: ast.stmt, block: Sequence[ast.stmt]) -> Iterator[Edit]:
         """Yield the last statement of a block moved out of it, and the one behind the block moved in."""
@@ -217,13 +222,15 @@ class Editor:
         if len(block) > 1 and not isinstance(last, ast.Return):
             start, end = self._rows(last)
             words = f"move {self._named(last)} out of {at}, behind it"
-            yield Edit(STATEMENTS, last.lineno, start, end, self._shifted([last], -len(BLOCK)), words)
+            yield Edit(self.top.name, STATEMENTS, last.lineno, start, end, self._shifted([last], -len(BLOCK)), words)
         siblings = getattr(self.parents[node], "body", [])
         behind = siblings[siblings.index(node) + 1 :] if node in siblings else []
         if behind and not isinstance(behind[0], (*DEFINITIONS, ast.Return)):
             start, end = self._rows(behind[0])
             words = f"move {self._named(behind[0])} into {at}, to its end"
-            yield Edit(STATEMENTS, behind[0].lineno, start, end, self._shifted(behind[:1], len(BLOCK)), words)
+            yield Edit(
+                self.top.name, STATEMENTS, behind[0].lineno, start, end, self._shifted(behind[:1], len(BLOCK)), words
+            )
 
     # -- text -------------------------------------------------------------------------------------
 

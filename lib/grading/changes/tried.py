@@ -5,23 +5,24 @@ program that is wrong by an idea, and not by a slip, has no such change. Nothing
 is a program of its own, in names of its own.
 """
 
-import ast
 import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import NamedTuple
+from functools import partial
 
 from ...course.layouts import Size
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
+from ...running.limits import has_timers
 from ...running.run import run
 from ..judge import check, judge, over_target
-from ..submission import EXPERIMENTS, Nowhere
+from ..submission import Nowhere
 from ..verdict import PASS, Verdict
-from .edits import DEFINITIONS, Edit, edits
+from .edits import Edit, edits
+from .program import Program
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -43,49 +44,13 @@ def _seconds(said: str | None, otherwise: float) -> float:
 MOST_SECONDS = 60.0
 SECONDS = _seconds(os.environ.get(VARIABLE), 2.0)
 """Of processor time that a search may take, at most, beside the judging of what it finds."""
+PATIENCE = 4
+"""So many times as long on the clock, on a busy machine, or where a program sleeps."""
 SHORT = 0.5
 """Seconds after which a trial that does not end is ended."""
 FEW = 3
 """So many changes with which it is right at its own size are judged at all sizes, at most."""
 LINE = re.compile(r"\bline (\d+)\b")
-
-
-class Program(NamedTuple):
-    """What a function is made of: the text of its cell or file without all else, and the names around it."""
-
-    source: bytes
-    name: str
-    wanted: frozenset[str]
-    around: Mapping[str, object]
-
-    @classmethod
-    def of(cls, text: str, name: str, around: Mapping[str, object]) -> "Program | None":
-        """Return the program of a function in a text, or None where the text does not define it."""
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-        given = {made: one for one in tree.body for made in _made(one)}
-        if not isinstance(given.get(name), DEFINITIONS):
-            return None
-        wanted, new = {name}, {name}
-        while new:
-            new = {node.id for one in new for node in ast.walk(given[one]) if isinstance(node, ast.Name)}
-            new = (new & given.keys()) - wanted
-            wanted |= new
-        own = {at for one in wanted for at in _rows(given[one])}
-        rows = text.split("\n")
-        kept = "\n".join(row if at in own else "" for at, row in enumerate(rows, 1))
-        return cls(kept.encode(), name, frozenset(wanted), around)
-
-    def function(self, file: str, edit: Edit | None = None) -> Callable[..., object]:
-        """Return the function, with a change or without, in names of its own. Raise whatever its text raises."""
-        source = edit.of(self.source) if edit is not None else self.source
-        names = dict(self.around)
-        exec(compile(source, file, "exec", dont_inherit=True), names)
-        function = names[self.name]
-        assert callable(function)
-        return function
 
 
 def may_be_one_change(verdict: Verdict) -> bool:
@@ -95,36 +60,41 @@ def may_be_one_change(verdict: Verdict) -> bool:
     return not puzzle.repair and verdict.right is False and verdict.error is not None and not verdict.too
 
 
-def one_change(program: Program, file: str, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
+def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
     """Return in a sentence the change with which a wrong program passes, or an empty text if none is found in time. It
     is wrong at this ``size``, and its error is about this ``line``. ``seconds``: of processor time, if not SECONDS."""
+    if not has_timers():  # nobody would end a trial that never ends
+        return ""
+    seconds = SECONDS if seconds is None else seconds
     near = [int(number) for number in LINE.findall(line)[:1]]
-    judged, end = 0, time.process_time() + (SECONDS if seconds is None else seconds)
+    judged, end, latest = 0, time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
     try:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
-            if _is_right_at(program, file, puzzle, None, size) and _judged(program, file, puzzle, None).right:
+            if _is_right_at(program.function, puzzle, size) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
-            for edit in edits(program.source, program.wanted, near):
-                if time.process_time() > end or judged >= FEW:
+            found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
+            for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
+                if time.process_time() > end or time.monotonic() > latest or judged >= FEW:
                     break
-                if not _is_right_at(program, file, puzzle, edit, size):
+                made = partial(program.function, cell, edit)
+                if not _is_right_at(made, puzzle, size):
                     continue
                 begun, judged = time.process_time(), judged + 1
-                passes = _judged(program, file, puzzle, edit).status == PASS
+                passes = _judged(made, puzzle).status == PASS
                 end += time.process_time() - begun
                 if passes:
-                    return _in_words(program.source, edit)
+                    return _in_words(cell.source, edit)
     except KeyboardInterrupt:
         pass  # who does not want to wait has the verdict all the same
     return ""
 
 
-def _is_right_at(program: Program, file: str, puzzle: Puzzle, edit: Edit | None, size: Size) -> bool:
-    """Return whether a program is within the target at the puzzle's own size, and then, by the same function, right at
-    this one."""
+def _is_right_at(made: Callable[[], Callable[..., object]], puzzle: Puzzle, size: Size) -> bool:
+    """Return whether the function that ``made`` gives is within the target at the puzzle's own size, and then right at
+    this one, too."""
     try:
-        function = program.function(file, edit)
+        function = made()
         outcome = _run(function, puzzle, puzzle.size, SHORT)
         check(outcome, puzzle, puzzle.size)
         if over_target(outcome, puzzle):  # often an odd change that hides what was meant
@@ -136,8 +106,8 @@ def _is_right_at(program: Program, file: str, puzzle: Puzzle, edit: Edit | None,
     return True
 
 
-def _judged(program: Program, file: str, puzzle: Puzzle, edit: Edit | None) -> Verdict:
-    function = program.function(file, edit)
+def _judged(made: Callable[[], Callable[..., object]], puzzle: Puzzle) -> Verdict:
+    function = made()
     return judge(puzzle, lambda size: _run(function, puzzle, size, 4 * SHORT))
 
 
@@ -149,26 +119,8 @@ def _in_words(source: bytes, edit: Edit) -> str:
     """Return what to write, and what comes of it."""
     comes = "With this change alone it passes, which was tried."
     if edit.words:
-        return f"{edit.words}. {comes}"
+        return f"in {edit.top}, {edit.words}. {comes}"
     before, behind = source.rfind(b"\n", 0, edit.start) + 1, source.find(b"\n", edit.end)
     rows = [text.decode() for text in (source[before:behind], edit.of(source[:behind])[before:])]
     old, new = (" ".join(row.strip() for row in text.split("\n")) for text in rows)
-    return f"line {edit.line}: {new}\nin place of: {old}\n{comes}"
-
-
-def _made(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement at the top of a cell gives, if it can be run again for a trial."""
-    if isinstance(statement, DEFINITIONS):
-        yield statement.name
-    elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-        called = {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)}
-        if called.isdisjoint(EXPERIMENTS):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from (target.id for target in targets if isinstance(target, ast.Name))
-
-
-def _rows(statement: ast.stmt) -> range:
-    """Return the numbers of the lines of a statement, with those of its decorators."""
-    assert statement.end_lineno is not None
-    first = [one.lineno for one in getattr(statement, "decorator_list", [])]
-    return range(min([statement.lineno, *first]), statement.end_lineno + 1)
+    return f"line {edit.line} in {edit.top}: {new}\nin place of: {old}\n{comes}"

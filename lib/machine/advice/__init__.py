@@ -9,6 +9,7 @@ circle  ranks that wait for each other's messages, and what should come first
 astray  messages that have gone to a rank that has no use for them
 misfit  a collective whose tensors do not fit, or whose ranks call another one
 rounds  stages that go round the ranks: how many micro-batches a round has, and how many forwards come first
+tasks   tasks of a rank that wait for each other, by their own events and queues
 stuck   the report of a deadlock, and the way out
 ======  ================================================================================
 """

@@ -119,6 +119,26 @@ def past_its_stage(
     return ""
 
 
+def past_its_turn(links: Mapping[int, RankLinks], mailboxes: Mapping[int, Mailboxes], waits: Sequence[InFlight]) -> str:
+    """Return where the input of a layer belongs that lies unread at a rank that is in a collective of a later layer,
+    where a rank waits for a message of anyone in the turn of that very layer; or an empty text."""
+    beyond = {
+        rank
+        for rank, one in links.items()
+        for call in one.open.values()
+        if isinstance(call, InFlight) and call.awaited and call.group is not None
+    }
+    for sender, receiver, labels in _lying(mailboxes):
+        calls = [call for call in waits if call.peer is None and last_gathered(call) == labels.layer]
+        at = [call.layer for call in links[receiver].open.values() if receiver in beyond and call.group is not None]
+        if labels.kind == "Activation" and calls and any(type(one) is int and one > labels.layer for one in at):
+            right = min((call.rank.rank for call in calls), key=lambda rank: abs(rank - sender))
+            sent = f"rank {sender} has sent {tensor_in_words(labels)} to rank {receiver}, which is past layer"
+            waiting = f"and rank {right} waits for a message in the turn of that layer"
+            return f"{sent} {labels.layer}, {waiting}: await model.pass_to({right}, ...) on rank {sender}"
+    return ""
+
+
 def last_gathered(call: InFlight) -> int | None:
     """Return the layer of the last weight for which a rank has called an all-gather, before another call."""
     own = (

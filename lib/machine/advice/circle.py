@@ -92,6 +92,10 @@ def missing_send(
                 return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
     if fewer := sends_less(circle.ring, links):
         return f"{circle.in_words()}. {fewer[0].upper()}{fewer[1:]}"
+    if not any(call.rank.layers_run() for call in circle.ring):
+        first += (
+            ": an input comes from the rank that runs the layer before, and a gradient is received after the forwards"
+        )
     left = "".join(f"; {todo}" for call in circle.ring[:MOST_WAITS] if (todo := left_to_do(call.rank)))
     return f"{circle.in_words()}: {first}{next(filter(None, map(one_more, circle.ring)), '')}{left}"
 
@@ -337,6 +341,8 @@ class Circle:
         """Return which rank could run the first layer, where it waits for a message instead."""
         for rank in [call.rank for call in self.ring]:
             left = frozenset(range(rank.batches)) - rank.has_run(FORWARD.kind, 0) - rank.has_run("project", 0)
+            if self.owners[0] == {*self.links} and len(self.links) > 1:
+                break  # which of them begins nobody knows
             if rank.rank in self.owners[0] and left:
                 ran = f"rank {rank.rank} has layer 0, and has not run it for {numbered('micro-batch', left)}"
                 if len(left) == rank.batches:

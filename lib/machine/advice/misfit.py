@@ -478,7 +478,14 @@ def called_otherwise(meeting: Meeting, calls: Sequence[InFlight], one: InFlight,
     axis = meeting.op[0]
     if without := _which_axis(mesh, axis):
         return f"{without}{_along_same_layers(one, axis)}"
-    return _shared_over(axis, one, two) or _without_work(one, two) or _gone_past(calls) or _same_for_all(one, two)
+    known = _shared_over(axis, one, two) or _without_work(one, two) or _gone_past(calls)
+    return known or _same_for_all(one, two) + IN_TASKS * (one.rank.several and two.rank.several)
+
+
+IN_TASKS = (
+    ". If several tasks of a rank call them: which of these goes on first differs from rank to rank, so let one task "
+)
+IN_TASKS += "make all these calls, in one order"
 
 
 def _without_work(one: InFlight, two: InFlight) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
+from ...record.shards import NONE
 from ...record.training import BACKWARD, FORWARD
 from ..past.asked import Asked
 from ..past.own import Step
@@ -59,11 +60,35 @@ def _of_stages(said: str) -> str:
 def _other_rounds(ranks: Mapping[int, Asked]) -> str:
     """Return which rank takes too few or too many micro-batches through its first layer before it goes on to its next
     one."""
+    if skipped := _begins_late(ranks):
+        return skipped
     for _, one in sorted(ranks.items()):
         for verb, steps in ((FORWARD.kind, one.forwards()), (BACKWARD.kind, one.backwards())):
             took, then = first_round(steps)
             if then is not None and took not in rounds_of(len(ranks)):
                 return round_in_words(one.rank, verb, steps, len(ranks), one.batches)
+    return ""
+
+
+def _begins_late(ranks: Mapping[int, Asked]) -> str:
+    """Return that the first micro-batch of a pipeline has been left out, where its first rank begins with a later one;
+    or an empty text."""
+    for _, one in sorted(ranks.items()):
+        layer, batches = next(iter(one.forwards()), (None, NONE))
+        first = min(batches, default=0)
+        everyone = one.ranks.values()
+        if layer == 0 and first and not any(first - 1 in other.has_run(FORWARD.kind, 0) for other in everyone):
+            if len(one.ranks) < one.mesh.everyone or any(
+                min(other.trained_on(), default=first) < first for other in everyone
+            ):
+                return ""
+            begins = (
+                f"rank {one.rank} begins with forward(0, ...) of micro-batch {first}, and micro-batch {first - 1} has "
+            )
+            begins += (
+                "gone through on no rank: does its first loop, or the count of its turns, begin at 1, and not at 0? "
+            )
+            return f"{begins}range(1, n) leaves out 0"
     return ""
 
 

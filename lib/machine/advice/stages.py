@@ -144,6 +144,42 @@ def gradient_from(rank: Asked) -> str:
     return ""
 
 
+def gradient_to_come(rank: Asked) -> str:
+    """Return from where the next gradient comes that this rank needs, where it has received none for that layer: from
+    the loss, whose gradient it has sent away, or from another rank; or an empty text."""
+    last = rank.layers - 1
+    back = rank.has_run(BACKWARD.kind, last) | rank.has_run(BACKWARD_INPUT.kind, last)
+    lost = rank.has_run(LOSS.kind, rank.layers) - back
+    if lost and (to := rank.sent_to("ActivationGrad", last, lost)) is not None:
+        made = (
+            f"model.loss has made the gradient of the output of layer {last} here, for {numbered('micro-batch', lost)}"
+        )
+        keep = f"keep it stored, as backward({last}, ...) on this rank reads it; what that gives is sent on"
+        return f"{made}, and it was sent to rank {to}: {keep}"
+    if rank.has_run(FORWARD.kind, last) - back:
+        return ""
+    for layer in sorted(rank.layers_run(), reverse=True):
+        back = rank.has_run(BACKWARD.kind, layer) | rank.has_run(BACKWARD_INPUT.kind, layer)
+        left = rank.has_run(FORWARD.kind, layer) - back
+        came = any((one.kind, one.layer) == ("ActivationGrad", layer) for one in rank.came())
+        if left and not came and not rank.has_run(FORWARD.kind, layer + 1):
+            there = rank.comes_from("ActivationGrad", layer + 1, frozenset({min(left)}))
+            return there and f"Is this the gradient for layer {layer}? Then {there}"
+    return ""
+
+
+def input_to_come(rank: Asked) -> str:
+    """Return from where the input comes of the next layer of this rank, which it has loaded and no forward of its own
+    gives, where it has received no activation; or an empty text."""
+    if any(one.kind == "Activation" for one in rank.came()):
+        return ""
+    for layer in sorted(rank.layers_loaded()):
+        if layer and not rank.has_run(FORWARD.kind, layer):
+            there = rank.comes_from("Activation", layer) if not rank.has_loaded(layer - 1) else ""
+            return there and f"Is this the input of layer {layer}? Then {there}"
+    return ""
+
+
 def no_input_taken(rank: Asked) -> str:
     """Return the beginning of what to do where a rank that has run nothing would receive a message although no rank has
     taken the input of some micro-batches, and others have taken theirs; an empty text where that is not so."""

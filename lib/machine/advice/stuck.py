@@ -14,17 +14,19 @@ from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS
 from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
-from .astray import last_gathered, past_its_stage, to_wrong_rank
+from .astray import last_gathered, past_its_stage, past_its_turn, to_wrong_rank
 from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
 from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
 from .stages import BOTH_ENDS, loss_elsewhere, no_input_taken, not_all_loaded, not_at_both_ends
+from .tasks import OWN, TASK, held_up, one_for_all, own_waits, place_of, sums_from_below
 
 MOST_ROWS, ALIKE = 32, 4
 """Rows of a report of a deadlock, at most, and how many of them may differ by nothing but numbers: of more there is the
 first, and the ranks of the others."""
 MOST_ALIKE = 8  # rows on messages that differ by nothing but numbers: of more there is the first
+NOBODY = "something that no rank of this machine will do"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -42,14 +44,18 @@ class Stuck:
         }
         stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
         for rank, calls in waiting.items():
-            line = f" [{lines[rank]}]" if lines.get(rank) else ""
-            others = "finished" if rank in ended else f"something that no rank of this machine will do{line}"
-            for what in [f"{call}{after(call)}{line}" for call in calls[:3]] or [others]:
-                stands.setdefault(what, []).append(rank)
+            line, kinds = lines.get(rank, ""), [call.kind for call in calls]
+            all_of_it = [f"{call}{after(call)}{_at(place_of(call, line, kinds))}" for call in calls[:3]]
+            others = "finished" if rank in ended else f"{NOBODY}{_at(line)}"
+            own = own_waits(line)
+            all_of_it += [f"{NOBODY}{_at(one)}" for one in own] if calls or len(own) > 1 else [others]
+            for what in all_of_it:
+                if rank not in stands.setdefault(what, []):
+                    stands[what].append(rank)
         alike: dict[str, list[str]] = {}  # what is to be said, by what it has in common but for its numbers
-        for what, ranks in stands.items():
-            place = f" [{lines.get(ranks[0], '')}]"
-            alike.setdefault(_NUMBER.sub("0", what.removesuffix(place)) + place, []).append(what)
+        for what in stands:
+            said, bracket, place = what.partition(" [")
+            alike.setdefault(_NUMBER.sub("0", said) + bracket + place, []).append(what)
         rows = list[str]()
         for several in alike.values():
             shown = several if len(several) <= ALIKE else several[:1]
@@ -64,12 +70,12 @@ class Stuck:
         order = against_rounds({rank: links.rank for rank, links in self.links.items()}, senders)
         any_rank = next(iter(self.links.values())).rank
         by_puzzle = {
-            DEALT: "" if self._from_another(waits) else order,
+            DEALT: _gathers_whole(waits) or ("" if self._from_another(waits) and not _for_a_gradient(waits) else order),
             IN_A_V: any_rank.not_in_a_v() or not_all_loaded(any_rank),
             BOTH_ENDS: not_at_both_ends(any_rank),
             SEVERAL_KINDS: rounds_of_its_pipeline(any_rank),
         }
-        fix, fix_for = self._way_out(waits, ended), {name: said for name, said in by_puzzle.items() if said}
+        fix, fix_for = self._way_out(waits, ended, lines), {name: said for name, said in by_puzzle.items() if said}
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
@@ -97,8 +103,11 @@ class Stuck:
             if mailbox
         ]
 
-    def _way_out(self, waits: Sequence[InFlight], ended: frozenset[int]) -> str:
-        """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended."""
+    def _way_out(self, waits: Sequence[InFlight], ended: frozenset[int], lines: Mapping[int, str]) -> str:
+        """Return what may be done about a deadlock in which ranks wait for these calls, and others have ended.
+        ``lines``: where each rank stands."""
+        if shared := one_for_all(waits, lines):
+            return shared
         for call in waits:
             if gone := ended.intersection(call.missing()):
                 idle = [rank for rank in ended if rank in self.links and not self.links[rank].rank.layers_loaded()]
@@ -141,8 +150,12 @@ class Stuck:
             return (
                 self._of_other_copy(receives)
                 or past_its_stage(self.links, self.mailboxes, receives)
+                or past_its_turn(self.links, self.mailboxes, receives)
+                or self._in_tasks(receives, waits, lines)
                 or _both_ways(receives, by_rank)
             )
+        if held := held_up(waits, lines) if waits else "":
+            return held
         if any(call.missing() for call in waits):
             return "let every rank of the group call the same collectives in the same order"
         if len(receives) == len(waits) > 1 and not any(links.sent for links in self.links.values()):
@@ -154,6 +167,20 @@ class Stuck:
         if receives:
             return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
         return "" if waits else "a Future, an Event or a Queue of your own has to be set by a rank that still runs"
+
+    def _in_tasks(self, receives: Sequence[InFlight], waits: Sequence[InFlight], lines: Mapping[int, str]) -> str:
+        """Return what to do where ranks run several tasks: their receives wait in a circle, or one task for another; or
+        an empty text."""
+        if not any(TASK in line or OWN in line for line in lines.values()):
+            return ""
+        by_rank = {call.rank.rank: call for call in reversed(receives)}
+        chain, at = list[InFlight](), by_rank.get(receives[0].rank.rank)
+        while at is not None and at not in chain:
+            chain.append(at)
+            at = None if at.peer is None else by_rank.get(at.peer)
+        if at is not None:
+            return missing_send(receives, self.links, self.mailboxes, self._astray, self._one_more)
+        return sums_from_below(waits) or held_up(waits, lines)
 
     def _too_many_stages(self, ended: frozenset[int]) -> str:
         """Return which ranks have loaded no layer and ended, where all others have loaded one or more and no two of
@@ -310,6 +337,31 @@ class Stuck:
         number += f"model.rank // {stages} the pipeline"
         steps = f"send to model.rank + {many}, receive from model.rank - {many}, and gradients the other way round"
         return f"{numbered('rank', ranks)} are all on that stage: {number}; or {steps}"
+
+
+def _gathers_whole(waits: Sequence[InFlight]) -> str:
+    """Return that each rank has whole layers of its own, where ranks wait in the gather of a weight that the missing
+    ones have not loaded; or an empty text."""
+    for call in waits:
+        missing = [call.rank.ranks[rank] for rank in call.missing() if rank in call.rank.ranks]
+        gathers = call.kind == ALLGATHER.kind and call.layer is not None and missing
+        if gathers and not any(one.has_loaded(call.layer) for one in missing):  # type: ignore[arg-type]
+            own = f"here each rank loads all of its own layers, model.load_weights({call.layer}), and no other rank"
+            return f"{own} has these: leave out {show_call(*call.what)}, as no weight goes from rank to rank"
+    return ""
+
+
+def _for_a_gradient(waits: Sequence[InFlight]) -> bool:
+    """Return whether all ranks wait for messages, each for one of the next rank after it has run a layer: for
+    gradients, where stages go round the ranks."""
+    ranks = waits[0].rank.mesh.ranks if waits else 0
+    next_one = [call.peer == (call.rank.rank + 1) % ranks and bool(call.rank.layers_run()) for call in waits]
+    return ranks > 2 and all(next_one)
+
+
+def _at(line: str) -> str:
+    """Return a line at which a rank waits, as the end of a row."""
+    return f" [{line.replace(OWN, '')}]" if line else ""
 
 
 def _row(what: str, ranks: Sequence[int]) -> str:

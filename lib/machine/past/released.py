@@ -15,7 +15,7 @@ from ...record.kinds import KINDS
 from ...record.labels import Labels, same_pieces
 from ...record.rules.incomplete import not_in_place
 from ...record.table import RECEIVE, SEND, stream_of, sums
-from ...record.training import LOSS
+from ...record.training import BACKWARD, LOSS
 from .asked import Asked
 
 STORING, UPDATE = "storing it", "update"
@@ -122,6 +122,13 @@ def _not_what_update_gave(lost: Lost) -> str:
         gives = f"model.update({own}, ...) has run, and gives the new weight and the new state"
         return f"{gives}: go on with what it gives, weight, opt_state = model.update({own}, ...)"
     return ""
+
+
+def _sent_after_its_backward(lost: Lost) -> str:
+    if (lost.verb, lost.kind, lost.layer) != (BACKWARD.kind, "ActivationGrad", lost.own) or not lost.is_sent():
+        return ""
+    gives = f"the second of the two that it gives: grad, inp_grad = model.{lost.verb}({lost.own}, ...)"
+    return f"this is what {lost.ended} has read. What goes on is the gradient of its input, {gives}"
 
 
 def _sent_after_its_loss(lost: Lost) -> str:
@@ -273,6 +280,7 @@ def _whole_weight(lost: Lost) -> str:
 CASES = (
     _handed_to_a_task,
     _not_what_update_gave,
+    _sent_after_its_backward,
     _sent_after_its_loss,
     _cut_twice,
     _of_nothing,

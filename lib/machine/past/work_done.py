@@ -647,6 +647,17 @@ class WorkDone:
         """Return whether another rank has sent no such tensor of these micro-batches to anybody."""
         return sender in self.ranks and not batches & self.ranks[sender].receivers(kind, layer).keys()
 
+    def goes_back_without(self, sender: int, layer: int, batches: frozenset[int]) -> str:
+        """Return that another rank has run the backward of a layer on other micro-batches, and has left these out,
+        which it has taken through the layer; or an empty text."""
+        one = self.ranks[sender]
+        back = NONE.union(*[one.has_run(verb, layer) for verb in (BACKWARD.kind, BACKWARD_INPUT.kind)])
+        if not back or batches & back or not batches <= one.has_run(FORWARD.kind, layer):
+            return ""
+        has = f"rank {sender} has run backward({layer}, ...) on {numbered('micro-batch', back)}, and not on"
+        out = "does a condition leave that backward out, or does its loop begin too late or end too soon? If not, let "
+        return f"{has} {numbered('micro-batch', batches)}: {out}both ranks take the micro-batches in the same order"
+
     def other_way(self, sender: int, layer: int, batches: frozenset[int]) -> str:
         """Return that the input of a layer, of these micro-batches, went to another rank than the ``sender`` of a
         gradient, which has not run the layer on them; or an empty text."""

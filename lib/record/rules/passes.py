@@ -147,8 +147,10 @@ def _not_sent(rank: Rank, sender: int, layer: int, batches: frozenset[int], fix:
         return fix
     if otherwise := rank.other_way(sender, layer + 1, batches):
         return otherwise
+    if skipped := rank.goes_back_without(sender, layer + 1, batches):
+        return skipped
     none = f"rank {sender} has not sent that of {numbered('micro-batch', batches)}"
-    return f"{none}: one pass_to for each micro-batch, right after the backward of its first layer"
+    return f"{none}: one pass_to for each micro-batch, right after its backward({layer + 1}, ...)"
 
 
 def left_behind(layer: int, inp: Labels, weight: Labels, keep: str) -> Labels:

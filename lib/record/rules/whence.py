@@ -43,7 +43,13 @@ def whence(rank: Rank, labels: Labels, kind: str, layer: int, own: str) -> str:
         first = rank.elsewhere(0) if wanted and labels.kind == "Activation" and labels.layer == 0 else None
         return f"the input is for layer 0, which is on rank {first}; {wanted}" if first is not None else wanted or own
     stray = Stray(rank, labels, kind, layer, came[0], wanted)
-    return next(filter(None, (case(stray) for case in CASES)), f"it came from rank {came[0]}; {wanted or own}")
+    plain = f"it came from rank {came[0]}; {wanted or own}"
+    if not wanted and labels.kind == kind == "Activation":
+        plain = (
+            f"it came from rank {came[0]}, for layer {labels.layer}: does this rank get the messages of two pipelines, "
+        )
+        plain += f"or of another layer than the one that it runs here? If not, {own}"
+    return next(filter(None, (case(stray) for case in CASES)), plain)
 
 
 def _nobodys(stray: Stray) -> str:
