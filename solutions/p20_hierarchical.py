@@ -68,7 +68,9 @@ PUZZLE = {
 # The layers and the links between nodes are those of puzzle 19, where a tick is {{tick}} µs. Inside a node a hop
 # takes less than a third of the time, and bytes a tenth: `cost=RingCost(backward=2, latency=0.03,
 # bandwidth=2_457_600, latency_across=0.1, bandwidth_across=245_760)`. A collective takes one layer here, not a list,
-# and a ring that leaves a node is as slow as the links between nodes all the way round.
+# and a ring that leaves a node is as slow as the links between nodes all the way round. The links of a rank carry its
+# calls one after another, in the order in which they were made: a call inside the node that is made behind one between
+# nodes waits for that one.
 #
 # Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.

@@ -884,7 +884,7 @@ async def wsdp(model: Model) -> Model:
     ),
     Row(
         changed("zero2", "whole and piece are added", (SCATTERED + SO_FAR, SO_FAR + SCATTERED_SUM)),
-        ("reduce-scatter the whole one first, too, grad = await model.scatterreduce(grad, 5)",),
+        ("reduce-scatter the whole one by itself, grad = await model.scatterreduce(grad, 5)",),
     ),
     Row(
         changed(

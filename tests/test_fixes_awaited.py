@@ -7,7 +7,7 @@ import pytest
 
 from lib import grade
 from lib.grading.verdict import PASS
-from tests.corpus import Program, whole
+from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
 from tests.test_fixes import Row
 from tests.test_fixes_later import check_words
@@ -151,6 +151,78 @@ def test_a_worker_that_is_cancelled_when_its_queue_is_empty_is_no_error() -> Non
     assert verdict.status == PASS, verdict.message
 
 
+SHARD, REPLICA = 'axis="shard"', 'axis="replica"'
+IN_NODE, ACROSS, BACK = (
+    f'grad = await model.{call}, layer, axis="{axis}")'
+    for call, axis in (("scatterreduce(grad", "shard"), ("allreduce(grad", "replica"), ("allgather(grad", "shard"))
+)
+ELSEWHERE = (IN_NODE, IN_NODE.replace(SHARD, REPLICA))
+CUTS_INSIDE = (
+    "The one that cuts comes first, and stays inside: piece = await model.scatterreduce(grad, 7, axis='shard')".replace(
+        "'", '"'
+    )
+)
+EXCHANGED = (
+    'Exchange the axes of the two sums: piece = await model.scatterreduce(grad, 7, axis="shard") inside the node'
+)
+ONE_TOO_MANY = "one of these two calls is too many"
+ONE_AFTER_THE_OTHER = "let each call take what the one before it gives"
+SUM_IS_BELOW = "stands in this program: let it come before this update, and update with what it gives"
+GATHER_AFTER = "gather this weight after its update, and not before"
+ONE_KEY = "is there one key for all layers? Store each gradient under its own, model.grad_weights[5]"
+LAST_SUM = "allreduce(layer 1) is not awaited either: does the loop take too few turns?"
+KEPT = "    for k in range(L):\n        W[k] = W[k].shard(r, n)\n    calls = {k: model.allgather(W.pop(k), k) for k in reversed(range(L))}\n    for k, call in calls.items():\n        W[k], S[k] = model.update(k, D.pop(k), await call, S[k])\n"
+TURN = """\
+    node, over = {}, {}
+    async def turn(k):
+        if k + 1 in node:
+            over[k + 1] = model.allreduce(await node.pop(k + 1), k + 1, axis="replica")
+        if k + 2 in over:
+            step(k + 2, await model.allgather(await over.pop(k + 2), k + 2, axis="shard"))
+"""
+OWN_CUT = 'p = g.shard(model.axis_index("shard"), model.axis_size("shard"))'
+BY_PLACE = 'its place along axis="shard", which sums nothing: piece = await model.scatterreduce(grad, 7, axis="shard")'
+
+
+def turns(
+    name: str, turn: str = TURN, first: str = 'model.scatterreduce(back(k), k, axis="shard")', rest: str = "-1, -2"
+) -> Program:
+    """Return a program of puzzle 20 that starts a call after each backward, and takes a ``turn`` with those before it,
+    and for the ``rest`` of the turns after the last one."""
+    body = f"        node[k] = {first}\n        await turn(k)\n    G.clear()\n"
+    return whole(
+        "hierarchical",
+        name,
+        f"{NODES}{turn}{DOWN}{body}    for k in ({rest},):\n        await turn(k)\n    return model\n",
+    )
+
+
+AXES = [
+    Row(changed("hierarchical", "both sums across", ELSEWHERE), (CUTS_INSIDE,), (ONE_TOO_MANY,)),
+    Row(changed("hierarchical", "everything across, in pieces", ELSEWHERE, (BACK, BACK.replace(SHARD, REPLICA))), (CUTS_INSIDE,), (ONE_TOO_MANY,)),
+    Row(nodes("both sums across", SUM.replace(SHARD, REPLICA), OVER, STEP), (CUTS_INSIDE,), (ONE_TOO_MANY,)),
+    Row(changed("hierarchical", "both sums inside", (ACROSS, ACROSS.replace(REPLICA, SHARD))), ('this one is to be over axis="replica"',), (ONE_TOO_MANY,)),
+    Row(changed("hierarchical", "the axes of the sums exchanged", ELSEWHERE, (ACROSS, ACROSS.replace(REPLICA, SHARD))), (EXCHANGED,), ("over the same axis",)),
+    Row(nodes("the axes of the sums exchanged", SUM.replace(SHARD, REPLICA), OVER.replace(REPLICA, SHARD), STEP), (EXCHANGED,), ("over the same axis",)),
+    Row(nodes("two sums beside each other", "D[k] = back(k)", 'call = model.scatterreduce(D[k], k, axis="shard")', 'q = await model.allreduce(D[k], k, axis="replica")', "await call", "del D[k]", STEP), (ONE_AFTER_THE_OTHER,), ("gradients of different micro-batches",)),
+    Row(nodes("two sums at once", "D[k] = back(k)", 'p, q = await asyncio.gather(model.scatterreduce(D[k], k, axis="shard"), model.allreduce(D[k], k, axis="replica"))', "del D[k]", STEP), (ONE_AFTER_THE_OTHER,), ("gradients of different micro-batches",)),
+    Row(nodes("its own piece, summed over all", "g = back(k)", OWN_CUT, "q = await model.allreduce(p, k)", STEP), (BY_PLACE,), ("gives piece i",)),
+    Row(nodes("its own piece by divmod, summed over all", "g = back(k)", "p = g.shard(model.rank % 4, 4)", "q = await model.allreduce(p, k)", STEP), (BY_PLACE,), ("gives piece i",)),
+    Row(nodes("updates before the sums", "g = back(k)", "step(k, g)", SUM.replace("back(k)", "g"), OVER), (SUM_IS_BELOW,)),
+    Row(nodes("sums in a function that is called too late", "D[k] = back(k)", "step(k, D[k])", "await total(k)", before="    async def total(k):\n        D[k] = await model.allreduce(D.pop(k), k, axis='shard')\n"), (SUM_IS_BELOW,)),
+    Row(turns("too few turns", rest="-9"), (LAST_SUM,)),
+    Row(pieces("weights are gathered before their update", "keep(k, await model.scatterreduce(back(k), k))", "if b == mine[-1]:", "    W[k] = await model.allgather(W.pop(k).shard(r, n), k)", "    W[k], S[k] = model.update(k, D.pop(k), W.pop(k), S[k])", after=""), (GATHER_AFTER,), ("cut both alike",)),
+    Row(pieces("all weights are gathered before their updates", "keep(k, await model.scatterreduce(back(k), k))", after=KEPT), (GATHER_AFTER,), ("cut both alike",)),
+    Row(whole("zero2", "one slot for all gradients", f"{PIECES}{EACH}            D['last'] = back(k)\n        for k in reversed(range(L)):\n            keep(k, await model.scatterreduce(D['last'], k))\n{UPDATES}    return model\n"), (ONE_KEY,), ("name the layer of the tensor",)),
+    Row(whole("zero2", "one slot, from which each sum takes", f"{PIECES}{EACH}            D['new'] = back(k)\n        for k in range(L)[::-1]:\n            keep(k, await model.scatterreduce(D.pop('new'), k))\n{UPDATES}    return model\n"), (ONE_KEY,), ("name the layer of the tensor",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", AXES, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_axes_and_orders_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
 FOUR = 'p = await model.scatterreduce(p, k, axis="replica")', 'q = await model.allgather(p, k, axis="replica")'
 OLDEST = "calls.append((k, model.scatterreduce(back(k), k)))", "if len(calls) > 1:", "    await add(*calls.pop())"
 AT_THE_END = """\
@@ -162,12 +234,42 @@ AT_THE_END = """\
         W[k] = await model.allgather(W.pop(("new", k)), k)
         model.set_final_weight(k, W[k])
 """
+CUT_LATE = "            call = model.scatterreduce(back(k), k)\n            if b == mine[-1]:\n                W[k] = W.pop(k).shard(r, n)\n"
+CUT_IN_TIME = (
+    CUT_LATE.replace("call = model.scatterreduce(back(k), k)", "D['new'] = back(k)")
+    + "            calls.append((k, model.scatterreduce(D.pop('new'), k)))\n            if len(calls) > 1:\n                await add(*calls.pop(0))\n"
+)
+
+
+def cut_late(name: str, body: str, after: str) -> Program:
+    """Return a program of puzzle 10 that does this after each backward and its sum, and this after the last one, and
+    cuts its weights itself."""
+    begin = PIECES.replace("W.pop(k).shard(r, n), S[k])", "W.pop(k), S[k])") + f"    calls = []\n{EACH}{body}"
+    return whole("zero2", name, f"{begin}        G.clear()\n{after}{UPDATES}    return model\n")
+
+
+DRAIN = "        while calls:\n            await add(*calls.pop(0))\n"
+SOON = "And await each of these sums right after the next backward"
+QUEUED = "rank 0 calls the gather of layer 7 behind allreduce(layer 6), and computes nothing until that is over, since the links carry calls in the order in which they were made"
+NEXT_STAGE = "rank 0 could call allreduce(layer 7) before backward(layer 5), as scatterreduce(layer 7) is over by then: after each backward, await the call of the layer before it"
+NO_PIECE = "Whole gradients go from node to node, as in allreduce(layer 7): reduce-scatter first, inside the node"
+FIRST_ACROSS = TURN.replace(
+    'allreduce(await node.pop(k + 1), k + 1, axis="replica")',
+    'scatterreduce(await node.pop(k + 1), k + 1, axis="shard")',
+)
 SLOW = [
+    (cut_late("sums in tasks", CUT_LATE + "            calls.append(asyncio.create_task(add(k, call)))\n            await asyncio.sleep(0)\n", "        await asyncio.gather(*calls)\n"), SOON),
+    (cut_late("sums in a list", CUT_LATE + "            calls.append((k, call))\n", DRAIN), SOON),
+    (turns("a gather behind a sum across"), QUEUED),
+    (turns("a gather behind a sum across, in a call", TURN.replace('await model.allgather(await over.pop(k + 2), k + 2, axis="shard")', 'await call').replace("            step(", '            call = model.allgather(await over.pop(k + 2), k + 2, axis="shard")\n            step(')), QUEUED),
+    (nodes("a chain in a task, two turns", 'tasks[k] = asyncio.create_task(chain(k, model.scatterreduce(back(k), k, axis="shard")))', "await asyncio.sleep(0)", "for j in [j for j in tasks if j > k + 1 or k == 0]:", "    await tasks.pop(j)", "    step(j, D.pop(j))", before="    tasks = {}\n"), NEXT_STAGE),
+    (nodes("chains in a queue of tasks", 'tasks.append((k, asyncio.ensure_future(chain(k, model.scatterreduce(back(k), k, axis="shard")))))', "while len(tasks) == 3 or tasks and k == 0:", "    j, task = tasks.pop(0)", "    await task", "    step(j, D.pop(j))", before="    tasks = []\n"), NEXT_STAGE),
+    (turns("the sum across comes first", FIRST_ACROSS, 'model.allreduce(back(k), k, axis="replica")'), NO_PIECE),
     (nodes("a sum across in two steps", SUM, *FOUR, STEP), "while scatterreduce(layer 7) is on its way: start it"),
     (pieces("the newest call first", *OLDEST, before="    calls = []\n", after=f"        while calls:\n            await add(*calls.pop())\n{UPDATES}"), "await the oldest one first, calls.pop(0)"),
     (pieces("gathers after all updates", *OLDEST[:2], "    await add(*calls.pop(0))", before="    calls = []\n", after=AT_THE_END), "start it right after update(layer 5), before update(layer 4)"),
     (nodes("sums across after the last backward", "calls.append((k, model.scatterreduce(back(k), k, axis='shard')))", "if not k:", "    G.clear()", "    while calls:", "        j, call = calls.pop(0)", "        await chain(j, call)", "        step(j, D.pop(j))", before="    calls = []\n"), "rank 0 calls allreduce of layers 1-7 only after its last backward: call each as soon as what it reads is there"),
-    (nodes("a task for each layer, awaited a turn later", "D['new', k] = back(k)", "tasks.append(asyncio.create_task(whole_way(k)))", "if k < L - 1:", "    await tasks[-2]", before='    async def whole_way(k):\n        await chain(k, model.scatterreduce(D.pop(("new", k)), k, axis="shard"))\n        step(k, D.pop(k))\n    tasks = []\n'), "if a task makes it: that goes on only while"),
+    (nodes("a task for each layer, awaited a turn later", "D['new', k] = back(k)", "tasks.append(asyncio.create_task(whole_way(k)))", "if k < L - 1:", "    await tasks[-2]", before='    async def whole_way(k):\n        await chain(k, model.scatterreduce(D.pop(("new", k)), k, axis="shard"))\n        step(k, D.pop(k))\n    tasks = []\n'), "If a task is to do that: it goes on only while"),
     (nodes("sums from layer 0 on", "D[k] = back(k)", "for j in range(L) if not k else ():", '    await chain(j, model.scatterreduce(D.pop(j), j, axis="shard"))', "    step(j, D.pop(j))"), "These are summed from layer 1 on, and their backwards go the other way"),
 ]  # fmt: skip
 
@@ -177,3 +279,17 @@ def test_what_costs_time_or_memory_leads_to_the_fix(program: Program, words: str
     verdict = grade(function(program), program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     costs = f"{verdict.costs_time} {verdict.costs_memory}"
     assert words in costs, (verdict.message, costs)
+
+
+def test_what_is_told_of_weights_cut_late_leads_to_less_memory_everywhere() -> None:
+    late = cut_late("sums in a list", CUT_LATE + "            calls.append((k, call))\n", DRAIN)
+    mended = cut_late("as told", CUT_IN_TIME, DRAIN)
+    before, after = (grade(function(one), "zero2", timeout=LONG).verdict for one in (late, mended))  # type: ignore[arg-type]
+    assert before.status == after.status == PASS and after.memory < before.memory and after.time <= before.time  # type: ignore[operator]
+
+
+def test_what_is_told_of_gathers_in_a_queue_makes_them_faster() -> None:
+    lines = TURN.splitlines(keepends=True)
+    told = turns("as told", "".join([*lines[:2], *lines[4:], *lines[2:4]]))
+    before, after = (grade(function(one), "hierarchical", timeout=LONG).verdict for one in (turns("behind"), told))  # type: ignore[arg-type]
+    assert before.status == after.status == PASS and after.time < before.time  # type: ignore[operator]

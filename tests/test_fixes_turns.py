@@ -174,7 +174,7 @@ STARS: list[tuple[Program, str, tuple[str, ...], tuple[str, ...]]] = [
     (BESIDE, "costs_time", (NOT_COUNTED.format(8), "no call is on its way during backward(layer 1), which does not need what allgather(layer 0) brings"), ()),
     (IN_FOUR, "costs_time", ("start it, do backward(layer 6), which does not need it",), ("the star has none; ",)),
     (NEWEST, "costs_time", ("ank 0 computes nothing while allgather(layer 7) is on its way: start it, do backward(layer",), ()),
-    (OVERLAP, "costs_time", ("for then, and until then only pieces of their gradients: gather each shortly before its update",), ("keep some",)),
+    (OVERLAP, "costs_time", ("for then, and until then only pieces of their gradients. Start each gather before allreduce(layer 0) is called, and await it after that",), ("keep some",)),
     (IN_TURNS, "costs_time", ("rank 0 computes nothing for 1.51 ticks: keep up to 3 more updates", "scatterreduce(layer 1) is there before backward(layer 0) begins: await it and start allreduce(layer 1) before that"), ("keep some",)),
     (IN_TURNS, "costs_memory", ("allgather(layer 7) makes all of a gradient on rank 0 during backward(layer 4)", "let that update come a turn later"), ("scatterreduce(layer 5) is on its way",)),
     (SELDOM, "costs_time", ("Rank 0 computes nothing while scatterreduce(layer 6) is on its way: start it, do backward(layer 5)",), ()),

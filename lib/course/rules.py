@@ -297,6 +297,11 @@ def states_stay(outcome: Outcome) -> None:
         if event.tensor == "OptState":
             expected = "optimizer states stay where they are"
             fix = f"model.update({event.layer}, ...) on this rank, with the state that it has loaded"
+            if event.kind == ALLGATHER.kind:
+                fix += (
+                    ". If that is a piece of it, cut the weight to the same piece, update that with this rank's piece "
+                )
+                fix += "of the summed gradient, and gather the weight after that"
             if outcome.beside:
                 expected += ": gradients come to them, and weights go back"
                 fix = f"await model.pass_to(model.host, grad), and model.update({event.layer}, ...) on the host"

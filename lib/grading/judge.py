@@ -40,6 +40,7 @@ from .advice.holding import (
     peak_in_words,
     spare_in_words,
     unread_in_words,
+    whole_across,
 )
 from .advice.holding import as_json as peak_as_json
 from .advice.ordering import Ordering, ahead_elsewhere, check_ahead_in_a_v, passes_left
@@ -54,6 +55,7 @@ from .advice.sources import (
     not_reached,
     one_layer_only,
     stored_in_a_task,
+    sums_later,
     written_out,
 )
 from .fitting import fitting
@@ -142,7 +144,8 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
         return error.fix or not_reached(problem, source)
     if unheard := not_waited_for(problem, source):
         return unheard
-    return below_a_rank(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
+    fix = sums_later(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
+    return below_a_rank(fix, source)
 
 
 NOT_FINISHED = "the function is not finished yet"
@@ -334,6 +337,7 @@ def check_limits(
         takes, least, most = map(puzzle.unit.lasting, (outcome.time, there.time, slowest))
         expected = f"less than {'that' if takes == most else most}, where a solution takes {least}"
         fix = shares_of(outcome, puzzle) or ahead_elsewhere(outcome, home, puzzle, fewer=True)
+        fix = fix or whole_across(outcome, puzzle)
         raise OverLimit.of("slow", takes, expected, fix)
     if outcome.memory >= largest:
         fits = math.ceil(largest) - 1  # whole elements, and less than ``largest``

@@ -63,6 +63,12 @@ def _not_updated(states: Sequence[FinalState], layer: int) -> int | None:
     return own[0][0] if own and not any(step for _, step in own) else None
 
 
+def _has_gradient(states: Sequence[FinalState], rank: int, layer: int) -> bool:
+    """Return whether a rank ends with the gradient of a layer's weight, or with a piece of it."""
+    kept = [one.labels for state in states if state.rank == rank for one in state.kept]
+    return any(labels.kind == "WeightGrad" and labels.layer == layer for labels in kept)
+
+
 def _has_updated(states: Sequence[FinalState], rank: int, layer: int) -> bool:
     """Return whether a rank ends with an updated piece of a layer, or with the state of one."""
     kept = [one.labels for state in states if state.rank == rank for one in state.kept]
@@ -139,6 +145,10 @@ def _check_complete(
             if (back := layers_back()) and layer not in back:
                 fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
                 fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+            elif _has_gradient(states, holder, layer):
+                fix += (
+                    ". Its gradient is still stored: does an `if` take one where several are left, or a loop end early?"
+                )
             elif layer == 0:
                 fix += ". Does a loop of updates that goes down from the last layer end before it? reversed(range("
                 fix += "model.LAYERS)) has it. Or are updates one turn late? Then that of layer 0 comes after the loop"

@@ -617,6 +617,15 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
             f"it is what forward({layer}, ...) gives. Is the input of layer {layer} meant, for its backward? Then keep "
         )
         fix += f"a slice of what forward({layer}, ...) reads. Else name the layer of the tensor, {own}"
+    left = type(layer) is int and own < layer and rank.with_gradients(layer) and not rank.summed_over(layer)
+    if left and tensor.labels.kind == "WeightGrad" and sums(kind) and rank.has_run(BACKWARD.kind, own):
+        fix = (
+            f"this is what backward({own}, ...) has given, and that of layer {layer} was made before: is there one key "
+        )
+        fix += (
+            f"for all layers? Store each gradient under its own, model.grad_weights[{layer}], or call its sum before "
+        )
+        fix += "the next backward"
     if came := rank.sender(tensor.labels):
         fix = f"it came from rank {came[0]}: receive in the order of layers in which that rank sends, or store it "
         fix += "by what it is, tensor.layer"

@@ -413,8 +413,9 @@ def _of_other_shards(part: Labels, first: Labels, where: str) -> PuzzleError:
     """Return the error about a gradient of another piece than the first one."""
     layer, fix = first.layer, "a sum is of the same piece of each: reduce over ranks that hold the same piece"
     if part.is_whole() or first.is_whole():
-        fix = "one is whole and the other is cut: reduce-scatter the whole one first, too, "
-        fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other"
+        fix = "one is whole and the other is cut: reduce-scatter the whole one by itself, "
+        fix += f"grad = await model.scatterreduce(grad, {layer}), and then add it to the other: that is the sum, and "
+        fix += "goes into no reduction again"
     elif part.batches == first.batches and where != "+":
         fix = "these are pieces of one sum, as a reduce-scatter gives them: reduce each gradient once; "
         fix += "all-gather joins pieces"

@@ -258,6 +258,9 @@ class Rank(Protocol):
     def not_gathered_again(self, layer: int) -> bool:
         """Return whether this rank has run a layer, and has made no gather of that layer since."""
 
+    def has_called_gather(self, layer: int) -> bool:
+        """Return whether this rank has brought a weight of a layer to a gather."""
+
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
 

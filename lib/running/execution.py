@@ -294,6 +294,9 @@ def _explained(error: BaseException, model: Model) -> BaseException:
         return error
     lines = [(at.f_code, line) for at, line in walk_tb(error.__traceback__) if is_learners(at.f_code)]
     problem, fix = advice(error)
+    if isinstance(error, KeyError) and fix and type(key := error.args[0] if error.args else None) is int:
+        none = f"there is none, as model.LAYERS is {model.LAYERS} here: do this only for layers below that. "
+        fix = f"if {key} is a layer, {none}Else: {fix}" if key > model.LAYERS - 1 > -1 else fix
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
     of_share = isinstance(error, (IndexError, KeyError, StopIteration, UnboundLocalError))

@@ -17,6 +17,8 @@ from ...machine.outcome import Outcome
 from ...record.attention import ATTEND, PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.events import LOADS, Event
+from ...record.figures.score import spans_boxes
+from ...record.figures.waiting import NEARLY
 from ...record.kinds import KINDS, SAVED
 from ...record.labels import HOSTS
 from ...record.table import stream_of
@@ -258,6 +260,20 @@ def _first_inputs(unread: Sequence[Held]) -> str:
     return f"{first}; do not store it, or del it right after that backward"
 
 
+def whole_across(outcome: Outcome, puzzle: Puzzle) -> str:
+    """Return what to do about all-reduces of whole gradients from node to node, where those of the target's program are
+    of pieces; or an empty text."""
+    ours = solution_work(puzzle, "target").get((ALLREDUCE.kind, True))
+    calls = [one for one in outcome.events if (one.kind, one.tensor) == (ALLREDUCE.kind, "WeightGrad")]
+    calls = [one for one in calls if spans_boxes(one, outcome.node_size, outcome.beside)]
+    whole = bool(calls) and all(one.elements == outcome.cost.weight_elements for one in calls)
+    inside = (SCATTERREDUCE.kind, False) in solution_work(puzzle, "target") and puzzle.layout == "whole"
+    if not whole or not ours or not inside or ours.ticks / ours.times > calls[0].length - NEARLY:
+        return ""
+    said = f"whole gradients go from node to node, as in {show_call(calls[0].kind, calls[0].layer)}: reduce-scatter "
+    return f"{said}first, inside the node, all-reduce only that piece between nodes, and gather inside the node last"
+
+
 class Excess:
     """What a run holds too much at its peak. ``memory``: of MEMORY_KINDS the one that is most above the goal's
     program, or an empty text; ``rows``: of what is held there, what that program does not hold."""
@@ -416,7 +432,9 @@ class Excess:
         one = len(calls) == 1
         said = f"{'1 call is' if one else f'{len(calls)} calls are'} on {'its' if one else 'their'} way, "
         said += f"with what {'it carries and what it makes' if one else 'they carry and what they make'}: "
-        line = next((line for place in calls if (line := _line(self.peak, place))), "")
+        kinds = Counter(self.events[place].kind for place in calls)
+        most = sorted(calls, key=lambda place: -kinds[self.events[place].kind])
+        line = next((line for place in most if (line := _line(self.peak, place))), "")
         now = self.events[self.peak.at].issued if self.peak.at < len(self.events) else 0.0
         ended = sum(self.events[place].end <= now for place in calls)
         over = f" {ended} of them have ended, and nobody has awaited that so far: a task that is to do it goes on only "
@@ -482,7 +500,7 @@ class Excess:
         if kind == "Weight" and stream_of(made) == "collective":
             return f"let each go after its use, {pop}, and gather it again for the next one."
         if kind == "WeightGrad":
-            if pieces and made == ALLGATHER.kind:
+            if pieces and any(self.events[one.made].kind == ALLGATHER.kind for one in self.rows if one.made >= 0):
                 return "leave that gather out: keep this rank's piece of the sum, and update with it."
             return self._fix_of_gradient(held, pieces)
         if self.all_on_each:
@@ -553,12 +571,18 @@ class Excess:
                     f"start it after {show_call(begins.kind, begins.layer)}, which has an input of its own in memory."
                 )
             return "await it before the work that goes on beside it, or let that work need less."
+        if kind == "WeightGrad" and (whole := whole_across(self.outcome, self.puzzle)):
+            return f"{whole}."
         if kind == "WeightGrad" and (left := self._left_to_the_end(known)):
             return left
         back = [one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)]
         after = min(one.issued for one in known) >= max(back, default=0.0) and len({one.layer for one in known}) > 1
         if kind == "WeightGrad" and (after or len({one.issued for one in known}) == 1):
             task = TASKS_GO_ON
+            gathers = self._gathers_for_updates()
+            if after and 2 * len(gathers) > len(known):
+                which = f"{len(gathers)} of these calls gather gradients, of {numbered('layer', gathers)}, which only"
+                return f"{which} updates read: a piece is enough until then, so gather fewer of them ahead of that."
             if len({one.kind for one in known}) > 1:
                 return f"await an earlier one after each backward, {fewer} {task}"
             made = f"make each call right after the backward of its layer, and await it soon after, {fewer}"
@@ -568,6 +592,9 @@ class Excess:
                 f"{len(gathers)} of these calls gather gradients, of {numbered('layer', gathers)}, which only updates"
             )
             return f"{which} read: a piece is enough until then, so gather each shortly before its update, {fewer}"
+        now = self.events[self.peak.at].issued if self.peak.at < len(self.events) else 0.0
+        if kind == "WeightGrad" and sum(one.end <= now for one in known) > 1:
+            return f"right after each backward, await the call that the backward before it has led to, {fewer}"
         return f"await a call before the next one is made, {fewer}"
 
     def _gathers_for_updates(self) -> list[int]:
@@ -741,7 +768,27 @@ def _cut_late(peak: Peak, pieces: int, place: str, events: Sequence[Event]) -> I
         layers = numbered("layer", [held.labels.layer for held in rows if held.labels is not None])
         said = f"rank {peak.rank} holds whole weights at its peak, of {layers}, and reads only a piece after that: "
         cut = f"cut each right after its last backward, model.weights[layer] = model.weights.pop(layer).shard({place})"
-        yield _without_rest(rows, pieces), f"{said}{cut}, before the sum of its gradient is called."
+        late = _awaited_late(peak, events)
+        yield _without_rest(rows, pieces), f"{said}{cut}, before the sum of its gradient is called.{late}"
+
+
+def _awaited_late(peak: Peak, events: Sequence[Event]) -> str:
+    """Return, as a sentence, that sums of gradients wait for more than the backward after them, though they are over by
+    then, where that is so; or an empty text. On few ranks their pieces are large, and add up."""
+    back = [at for at, one in enumerate(events) if one.kind == BACKWARD.kind]
+    taken = {place: at for at, one in reversed([*enumerate(events)]) for place in one.awaited}
+    late = 0
+    for place, one in enumerate(events):
+        after = [at for at in back if at > place][:3]
+        if (one.kind, one.tensor) == (SCATTERREDUCE.kind, "WeightGrad") and len(after) == 3:
+            late += one.end <= events[after[0]].end and taken.get(place, len(events)) > after[-1]
+    if late < 2:
+        return ""
+    said = (
+        " And await each of these sums right after the next backward, as they wait for the last one here, which leaves "
+    )
+    said += "too many gradients waiting at sizes with fewer ranks. If a task is to do that: it goes on only while the "
+    return f"{said}function that has made it awaits something."
 
 
 def _whole_sums(

@@ -22,6 +22,7 @@ READ_BY = {"KeysValues": (ATTEND.kind, BACKWARD_ATTEND.kind), "KeysValuesGrad": 
 """Which operations read it. (A sum is none.)"""
 IN_A_ROW = "the calls of a layer follow one another"
 AT_THE_END = "that is after the last backward"
+IN_ORDER = "the links carry calls in the order in which they were made"
 IF_A_TASK = "; if a task makes it: that goes on only while the function that has made the task awaits something"
 
 
@@ -182,8 +183,7 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
         nothing = f"{AT_THE_END}, after which rank {back.rank} computes nothing for {lasting(idle)}"
         those = "another update, which does" if more == 1 else f"up to {more} more updates, which do"
         said = f"{nothing}: keep {those} not need it, for then"
-        if any(one.kind == ALLGATHER.kind and one.tensor == "WeightGrad" and one.length for one in own):
-            said += ", and until then only pieces of their gradients: gather each shortly before its update"
+        said += _gathered_ahead(own, before[-1], more)
     for call in calls:
         same = [
             one for one in own if (one.tensor, one.layer) == ("WeightGrad", call.layer) and one.issued < call.issued
@@ -195,6 +195,19 @@ def at_the_end(own: Sequence[Event], calls: Sequence[Event], lasting: Callable[[
             said += f". {ready} is there before {does} begins: {start}"
             break
     return said
+
+
+def _gathered_ahead(own: Sequence[Event], update: Event, more: int) -> str:
+    """Return, as the end of a sentence on updates that are kept for the end, how their gradients wait and when a rank
+    gathers these, where it gathers gradients, and that takes less than an ``update``; or an empty text."""
+    calls = [one for one in own if one.tensor == "WeightGrad" and one.length and one.stream == "collective"]
+    gathers, others = ([one for one in calls if (one.kind == ALLGATHER.kind) == is_one] for is_one in (True, False))
+    if not gathers or not others or gathers[-1].length >= update.length:
+        return ""
+    pieces, each = ("a piece of its gradient", "that") if more == 1 else ("pieces of their gradients", "each")
+    last = show_call(others[-1].kind, others[-1].layer)
+    start = f"Start {each} gather before {last} is called, and await it after that"
+    return f", and until then only {pieces}. {start}: {IN_ORDER}, so a gather behind that one waits for it"
 
 
 def _called_late(own: Sequence[Event], verb: str, last: float) -> str:
@@ -210,6 +223,64 @@ def _called_late(own: Sequence[Event], verb: str, last: float) -> str:
     return f"{soon}: call each as soon as what it reads is there, between the backwards. If a task does: {task}"
 
 
+def _stages(own: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield each two collectives of a rank that carry the gradient of one layer one after the other. ``own``: its
+    events."""
+    last = dict[int | None, Event]()
+    for one in own:
+        if one.stream == "collective" and one.tensor == "WeightGrad" and not one.layers:
+            if one.layer in last:
+                yield last[one.layer], one
+            last[one.layer] = one
+        elif _goes_back(one):
+            last.pop(one.layer, None)
+
+
+def _stages_late(own: Sequence[Event], calls: Collection[Event]) -> str:
+    """Return which of these sums are called after a whole backward has gone by in which the call before them had ended;
+    or an empty text where that is so of one layer at the most. ``own``: the rank's events."""
+    back = [one for one in own if _goes_back(one)]
+    found = list[tuple[Event, Event, Event]]()
+    for before, call in _stages(own):
+        free = [one for one in back if one.start >= before.end - NEARLY and one.end <= call.issued + NEARLY]
+        if free and call in calls and call.kind != ALLGATHER.kind:  # a gather may wait for its update
+            found.append((before, call, free[0]))
+    if len(found) < 2:
+        return ""
+    before, late, between = found[0]
+    over = f"as {show_call(before.kind, before.layer)} is over by then"
+    said = f"rank {late.rank} could call {show_call(late.kind, late.layer)} before "
+    said += f"{show_call(between.kind, between.layer)}, {over}"
+    todo = "after each backward, await the call of the layer before it, and start what comes next for that layer"
+    task = "it goes on only while the function that has made it awaits a call, and asyncio.sleep(0) brings no result"
+    return f"{said}: {todo}. If a task is to do that: {task}"
+
+
+def _queued(own: Sequence[Event], calls: Collection[Event]) -> str:
+    """Return which gather of a gradient a rank calls behind one of these longer calls of another layer, though what it
+    gathers is there before that, and computes nothing until both are over; or an empty text. ``own``: its events."""
+    inputs, found = {id(call): before for before, call in _stages(own)}, list[tuple[Event, Event]]()
+    for at, gather in enumerate(own):
+        before = inputs.get(id(gather))
+        if gather.kind != ALLGATHER.kind or gather.start <= gather.issued + NEARLY or before is None:
+            continue
+        on_way = [one for one in own[:at] if one in calls and gather.issued + NEARLY < one.end <= gather.start + NEARLY]
+        found += [
+            (gather, one)
+            for one in on_way
+            if one.layer != gather.layer and one.length > gather.length and before.end <= one.issued + NEARLY
+        ]
+    for gather, first in found:
+        if not any(one.stream == "compute" and is_beside(one, gather.issued, gather.end) for one in own):
+            layers = {one.layer for one, call in found if call is first and one.layer is not None}
+            what = f"the gather{'s' * (len(layers) > 1)} of {numbered('layer', layers)}"
+            ahead = show_call(first.kind, first.layer)
+            said = f"rank {gather.rank} calls {what} behind {ahead}, and computes nothing until that is over, since "
+            reads = "what it reads is" if len(layers) == 1 else "what they read is"
+            return f"{said}{IN_ORDER}. As {reads} there before, call {what} first, and {ahead} after that"
+    return ""
+
+
 def sums_in_words(
     events: Iterable[Event], on_chain: Sequence[Event], kind: str, lasting: Callable[[float], str]
 ) -> str:
@@ -218,10 +289,14 @@ def sums_in_words(
     time."""
     ranks = by_rank(events)
     calls = [event for event in on_chain if event.kind == kind and event.tensor == "WeightGrad" and event.length]
+    if calls and (behind := _queued(ranks[calls[0].rank], calls)):
+        return behind
     last = {rank: max((one.end for one in own if _goes_back(one)), default=0.0) for rank, own in ranks.items()}
     updates = any(event.kind == UPDATE.kind for event in ranks.get(calls[0].rank, ())) if calls else False
     if updates and all(event.start >= last[event.rank] - NEARLY for event in calls):
         return at_the_end(ranks[calls[0].rank], calls, lasting)
+    if calls and (late := _stages_late(ranks[calls[0].rank], calls)):
+        return late
     for event in calls:
         before = [one for one in ranks[event.rank] if one.stream == "collective" and one.layer == event.layer]
         others = [one for one in before if one is not event and one.length]

@@ -9,7 +9,7 @@ from ...basics.errors import PuzzleError
 from ...course.layouts import Size
 from ...course.rules import STAGES, four_stages, own_layers
 from ...course.specs import Puzzle
-from ...record.collectives import ALLGATHER
+from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.table import OPERATIONS, in_stream
 from ...record.training import BACKWARD, FORWARD
 
@@ -464,6 +464,26 @@ PLAIN = ast.Name | ast.Attribute | ast.BinOp | ast.Constant | ast.operator | ast
 
 GATHERS = "gather it again"
 """What an error says of a gather without its name."""
+
+
+def sums_later(fix: str, source: str) -> str:
+    """Return that a sum of gradients which a fix asks for before an update stands in a program, and has not been
+    reached; or the fix alone.
+
+    >>> sums_later(f"{SUM_FIRST}: ...", "async def ddp(model):\\n    g = await model.allreduce(g, 0)")[:47]
+    'model.allreduce(g, 0) stands in this program: l'
+    """
+    tree = _parsed(source if fix.startswith(SUM_FIRST) else "")
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_verb(node, {*SUMS})]
+    if not calls:
+        return fix
+    first = _shown(min(calls, key=lambda node: node.lineno))
+    return f"{first} stands in this program: let it come before this update, and update with what it gives. Else {fix}"
+
+
+SUMS = ALLREDUCE.kind, SCATTERREDUCE.kind
+SUM_FIRST = "add up the gradients of all ranks before the update"
+"""How the fix begins for an update with a gradient that this rank has brought to no sum."""
 
 
 def below_a_rank(fix: str, source: str) -> str:

@@ -56,6 +56,7 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
             or pieces()
             or _computed_twice(meeting, layer, brought)
             or _cut_by_place(meeting, layer, brought)
+            or _cut_along_one(meeting, layer, brought)
             or _over_axes(meeting, layer, brought)
             or _summed_before(meeting, layer, brought)
             or plain
@@ -254,6 +255,24 @@ def _different_experts(meeting: Meeting, layer: int, brought: Sequence[TensorSta
     return "" if alike else rank.different_experts(layer)
 
 
+def _cut_along_one(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about gradients that each rank has cut by its place along one axis of two, and that are summed
+    over all ranks; an empty text for others."""
+    rank = brought[0].rank
+    if meeting.row is not ALLREDUCE or meeting.op[0] is not None or rank is None or rank.is_cut(layer):
+        return ""
+    for axis in rank.mesh.axes if len(rank.mesh.axes) == 2 else ():
+        mine = [
+            (rank.mesh.group(one.rank.rank, axis).position[one.rank.rank], one.labels) for one in brought if one.rank
+        ]
+        if all(one.shards == {at} and one.total == rank.mesh.along(axis) > 1 for at, one in mine):
+            other = next(name for name in rank.mesh.axes if name != axis)
+            cuts = f"piece = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)}) of the whole gradient"
+            said = f"each rank has cut its own gradient by its place along axis={show_axis(axis)}, which sums nothing"
+            return f"{said}: {cuts} sums and cuts, and then {_sum_over(layer, other, 'piece')}"
+    return ""
+
+
 def _cut_by_place(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
     """Return how gradients are cut that are summed over an axis, where each rank has cut its own by its place along
     that axis, or by its number; an empty text for others."""
@@ -373,6 +392,13 @@ def _over_axes(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> 
         then = f"await model.allreduce(grad, {layer}, axis={show_axis(left[0])})"
         both = "model.scatterreduce sums and cuts, so leave out model.allreduce before it. The pieces are summed over"
         return f"these are sums over {_axes(done)} already: {both} {_axes(left)} after that, {then}, and then joined"
+    if kind == ALLREDUCE.kind and not first.labels.is_whole() and rank.last_cut(layer) == f", axis={show_axis(axis)}":
+        cuts = f"await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
+        if _stays_in_a_node(rank, left[0], axis):
+            first_one = "The one that cuts comes first, and stays inside"
+            both = f"both calls are over {_axes(done)}, and none is over {_axes(left)}, inside the node. {first_one}"
+            return f"{both}: piece = {cuts}, then this one, and the gather is over {_axes(left)}, too"
+        return f"both calls are over {_axes(done)}: this one is to be over {_axes(left)}, {_sum_over(layer, left[0])}"
     verb = kind if first.labels.is_whole() else ALLREDUCE.kind
     return f"{fix}in which every rank takes part: await model.{verb}(grad, {layer}, axis={show_axis(left[0])})"
 
@@ -401,13 +427,42 @@ def _gathered(
         by_rank = dict(zip(ranks, sums, strict=True))
         some = [one for one in rank.mesh.axes if 0 < sum(one in own for own in by_rank.values()) < len(by_rank)]
         if not some:
-            return ""
+            return _piece_left(layer, axis, over, done) if all(one.labels.is_whole() for one in brought) else ""
         only = [one for one, own in by_rank.items() if some[0] in own]
         return f"only {numbered('rank', only)} took part in the sum over {_axes(some)}: let every rank do so"
     if not over or over == f", axis={show_axis(axis)}":
         return ""
     cut = f"scatterreduce has cut the gradient{over.replace(', ', ' over ')}, so these ranks hold the same piece"
+    crossed = next((one for one in rank.mesh.axes if over == f", axis={show_axis(one)}"), None)
+    if axis in done and crossed is not None and _stays_in_a_node(rank, cast(str, axis), crossed):
+        cuts = f"piece = await model.scatterreduce(grad, {layer}, axis={show_axis(axis)}) inside the node"
+        return (
+            f"{cut}. Exchange the axes of the two sums: {cuts}, then {_sum_over(layer, crossed, 'piece')} between nodes"
+        )
     return f"{cut}: gather it over the same axis, await model.allgather(grad, {layer}{over})"
+
+
+def _piece_left(layer: int, axis: object, over: str, done: Collection[object]) -> str:
+    """Return what to do about whole gradients that are gathered over an axis over which another call has cut them, the
+    piece of which was left out of the sum over the other axis; or an empty text."""
+    others = [one for one in done if one not in (None, axis)]
+    if not axis or over != f", axis={show_axis(axis)}" or len(others) != 1:
+        return ""
+    cuts = f"piece = await model.scatterreduce(grad, {layer}{over})"
+    said = f"these are whole gradients, summed over {_axes(others)} only, and what model.scatterreduce gave is not in "
+    said += f"them: let each call take what the one before it gives, {cuts}, then piece = "
+    return f"{said}{_sum_over(layer, others[0], 'piece')}, and then this gather"
+
+
+def _sum_over(layer: int, axis: object, what: str = "grad") -> str:
+    return f"await model.allreduce({what}, {layer}, axis={show_axis(axis)})"
+
+
+def _stays_in_a_node(rank: RankState, axis: Axis, other: Axis) -> bool:
+    """Return whether a collective of a rank along one axis stays inside its node, where one along the ``other`` does
+    not."""
+    inside, across = (rank.mesh.group(rank.rank, one) for one in (axis, other))
+    return across.across and not inside.across
 
 
 def _axes(names: Iterable[object]) -> str:

@@ -32,6 +32,11 @@ class Asked(SumsMade):
         own = self.loaded_piece(weight.layer, weight.adapter)
         return own is not None and within(own, weight) and not same_pieces(own, weight)
 
+    def has_called_gather(self, layer: int) -> bool:
+        """Return whether this rank has brought a weight of a layer to a gather."""
+        calls = [one for one in self.log if one.kind == ALLGATHER.kind and one.layer == layer]
+        return any(one.labels is not None and one.labels.kind == "Weight" for one in calls)
+
     def loaded_piece(self, layer: int, adapter: bool = False) -> Labels | None:
         """Return the first piece of a layer's weight that this rank has taken."""
         taken = self.taken.get(("Weight", layer, adapter))

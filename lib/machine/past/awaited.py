@@ -58,7 +58,15 @@ class Unawaited:
         own = own or ("the last one" if len(self.left) == 1 else f"the last {len(self.left)}")
         in_turn = self.taken[self.done[0]] <= self.left[-1]
         where = " after the loop, and go on with it as with the others" if in_turn else ", too"
-        return f"await {own}{where}: {self.awaited}"
+        return f"await {own}{where}: {self.awaited}{self._others_left() * in_turn}"
+
+    def _others_left(self) -> str:
+        """Return, as a sentence, which other call is not awaited either, after the last that is; or an empty text."""
+        for at, one in enumerate(self.log):
+            call = getattr(one, "group", None) is not None and at not in self.taken and at not in self.left
+            if call and at > self.done[-1] and one.layer is not None:
+                return f". {show_call(one.kind, one.layer)} is not awaited either: does the loop take too few turns?"
+        return ""
 
     def _once_too_often(self) -> str:
         """Return that a rank makes such a collective more often for this layer than for others, or an empty text."""

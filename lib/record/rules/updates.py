@@ -165,6 +165,11 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
         fix = f"update the piece that this rank has loaded, and not what was gathered: model.update({layer}, grad, "
         return f"{fix}{own}, model.opt_states[{layer}]), with that piece still in {own}"
     if within(opt_state, weight) and weight.is_whole() and rank.owns_piece(opt_state):
+        if rank.has_called_gather(layer):
+            fix = f"gather this weight after its update, and not before: model.update({layer}, grad, piece, ...) with "
+            return (
+                f"{fix}the piece that this rank had, as its state is one, and then model.allgather of what that gives"
+            )
         fix = "update the piece of the weight whose state this rank has, "
         return f"{fix}model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
     if within(weight, opt_state) and opt_state.is_whole() and rank.has_copy(layer):
