@@ -473,7 +473,7 @@ def sums_later(fix: str, source: str) -> str:
     >>> sums_later(f"{SUM_FIRST}: ...", "async def ddp(model):\\n    g = await model.allreduce(g, 0)")[:47]
     'model.allreduce(g, 0) stands in this program: l'
     """
-    tree = _parsed(source if fix.startswith(SUM_FIRST) else "")
+    tree = parsed(source if fix.startswith(SUM_FIRST) else "")
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_verb(node, {*SUMS})]
     if not calls:
         return fix
