@@ -128,7 +128,7 @@ ROWS = [
         )
         for word, alone in (("", f"{ALONE}\n    if mb > 0:\n        first = last = -9"), (", by its rank", "first, last = (stage * share, (stage + 1) * share - 1) if model.rank < stages else (-9, -9)"))
     ],
-    Row(changed("fsdp", "a break before the update", ("        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n        if layer == 0:\n            break\n" + UPDATES + "\n"), ("    for layer in range(model.LAYERS):\n" + UPDATES + "\n", "")), ("Or does its turn end before that, as with `break`?",)),
+    Row(changed("fsdp", "a break before the update", ("        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n        if layer == 0:\n            break\n" + UPDATES + "\n"), ("    for layer in range(model.LAYERS):\n" + UPDATES + "\n", "")), ("or a loop end early, as with `break`?",)),
     Row(changed("sequence_parallel", "a partial sum is cut", ("await model.scatterreduce(out, layer + 1)", "out.shard(model.rank, model.RANKS)")), ("Were they cut by .shard(...)? That sums nothing",)),
 ]  # fmt: skip
 AHEAD = "    last = model.LAYERS - 1\n    ahead = model.allgather(model.activations.pop(last), last)\n    for layer in reversed(range(model.LAYERS)):\n        inp = await ahead\n"

@@ -25,7 +25,7 @@ UNDER_ITS_LAYER = "under its layer"
 def say_where_kept(error: PuzzleError, stores: Iterable[Any]) -> None:
     """Let an error of an operation that got a tensor of another layer say where its rank keeps the right one."""
     stores = [*stores]
-    if error.problem == CUT_APART:
+    if getattr(error, "problem", "") == CUT_APART:  # a learner's own kind of error may have none
         _say_what_is_lost(error, stores)
     if error.sought is None:
         return

@@ -386,7 +386,7 @@ def where_it_waits(task: asyncio.Task[object], started: Sequence[asyncio.Task[ob
             said = said.replace(TASK + within, TASK + within + OWN, 1) if _waits_for_its_own(one) else said
         else:
             said += TASK + within + OWN * _waits_for_its_own(one)
-    return said if said == line else same_spot(line, said)
+    return line if said == line else same_spot(line, said)
 
 
 def _waits_for_its_own(task: asyncio.Task[object]) -> bool:
