@@ -146,7 +146,8 @@ def _check_complete(
                 fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
                 fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
             elif _has_gradient(states, holder, layer):
-                fix += ". Its gradient is still stored: does an `if` take one where several are left, or a loop end early, as with `break`?"
+                fix += ". Its gradient is still stored: does an `if` take one where several are left, or a loop end "
+                fix += "early, as with `break`?"
             elif layer == 0:
                 fix += ". Does a loop of updates that goes down from the last layer end before it? reversed(range("
                 fix += "model.LAYERS)) has it. Or are updates one turn late? Then that of layer 0 comes after the loop"
