@@ -300,7 +300,7 @@ def _explained(error: BaseException, model: Model) -> BaseException:
     problem = problem or f"the function raised {type(error).__name__}{_says(error)}"
     line = show_line(*lines[-1]) if lines else ""
     of_share = isinstance(error, (IndexError, KeyError, StopIteration, UnboundLocalError))
-    if str(error).startswith("pop from") or isinstance(error, StopIteration):
+    if _says(error).startswith(": pop from") or isinstance(error, StopIteration):
         fix = f"{done}{fix[:1].upper()}{fix[1:]}" if (done := _all_done(model)) else fix
     own = partial(_without_work, model, fix) if of_share else fix
     explained = PuzzleError(problem, where=Place(model._rank, tick=model.time), fix=own, line=line)
