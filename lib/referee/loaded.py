@@ -18,6 +18,7 @@ from ..machine.check import TRAINED
 from ..machine.lives import WatchedSimulator
 from ..machine.outcome import Outcome
 from ..machine.simulator import LocalSimulator
+from ..record.rules.updates import CUT_APART
 from ..recording.of_few import ReplayOfFew
 from ..recording.replay import MOST_BYTES, Replay
 from ..recording.safe import LONGEST_ERROR, LONGEST_TEXT, presentable, shown, unpack_error
@@ -335,7 +336,9 @@ class Loaded:
             first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
             if error.problem == first.problem:
                 first.line = error.line
-                if first.sought is not None:  # only the worker knows under which keys its ranks keep tensors
+                if (
+                    first.sought is not None or first.problem == CUT_APART
+                ):  # only the worker knows under which keys its ranks keep tensors
                     first.fix, first.fix_for = error.fix, error.fix_for
             error = presentable(first)
         about = self.notes.about(lacking=bool(LACKING.search(error.problem)))
