@@ -111,6 +111,22 @@ ROWS = [
         )
         for condition, word in (("layer % model.RANKS == model.rank", '"full"'), ("model.rank == 0", '"whole", layer'))
     ],
+    *[
+        Row(
+            changed(puzzle, "the key of the layer above, of two parts", *[(old, old.replace("activations[layer", "activations['in', layer").replace("activations[0]", "activations['in', 0]").replace("activations.pop(layer)", "activations.pop(('in', layer + 1))").replace("activations.pop(model.LAYERS)", "activations.pop(('in', model.LAYERS))")) for old in edits]),
+            ("it is the output of the last layer, which nothing else reads", "is the layer in this key one too high?"),
+            ("without pop keeps it",),
+        )
+        for puzzle, edits in (
+            ("fsdp", ("    model.activations[0] = model", "        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)\n", "model.loss(model.activations.pop(model.LAYERS))", "model.activations.pop(layer), model.grad")),
+            ("wsdp", ("    model.activations[0] = model", "        model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)\n", "model.loss(model.activations.pop(model.LAYERS))", "model.activations.pop(layer), model.grad")),
+        )
+    ],
+    Row(
+        changed("pipeline_fsdp", "one's own gradient is reduced, and then a zero one on every rank", ("grad_out, weight)\n        model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n", "grad_out, weight)\n            model.grad_weights[layer] = await model.scatterreduce(grad, layer)\n        model.grad_weights['none'] = await model.scatterreduce(model.fake_grad(layer, []), layer)\n")),
+        ("call scatterreduce(layer 3) a second time, and every rank has called it once",),
+        ("go past it",),
+    ),
 ]  # fmt: skip
 AT_A_SHELL_TODAY = examples(ROWS, "course", 4)
 

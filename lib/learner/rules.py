@@ -320,6 +320,12 @@ class Rules(Origins):
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         if key in self._cleared:
             return f"{there} by model.{self._name}.clear(): take out what is used last, and nothing else"
+        last = rank.layers
+        read = labels.batches <= simulator.has_run(rank, LOSS.kind, last)
+        if (labels.kind, labels.layer) == ("Activation", last) and labels.batches and read:
+            output = f"{there} for model.loss: it is the output of the last layer, which nothing else reads"
+            wants = f"What backward({last - 1}, ...) reads is the input of layer {last - 1}"
+            return f"{output}. {wants}: is the layer in this key one too high?"
         to, verb = simulator.sent_to(rank, *which, labels.batches), simulator.met_by(rank, *which)
         went = f" when it was brought to {verb}" if verb else ""
         if to is not None:

@@ -29,6 +29,10 @@ WHOLE_ALREADY = {
 """What to do about a gather in which a piece comes twice, and of whole weights by the layout of a puzzle."""
 
 
+CALLED_ONCE = (
+    "and every rank has called it once: each brings one gradient of a layer, its own or, where it has run none, "
+    "model.fake_grad(layer, []), with an `else` between the two"
+)
 OF_QUERIES = ("Attended", "AttendedGrad")
 OF_ATTENTION = (*OF_QUERIES, "KeysValues", "KeysValuesGrad")
 """The tensors between the steps of attention."""
@@ -553,6 +557,12 @@ def _gone_past(calls: Sequence[InFlight]) -> str:
             goes = "goes" if len(past) == 1 else "go"
             last = ", each at its own last micro-batch" * (done[1] > 1)
             who, others = numbered("rank", alone), numbered("rank", past)
+            if (
+                first is ahead[0]
+                and done[1] == 1
+                and all(one.rank.met_by("WeightGrad", ahead[0].layer) for one in calls)
+            ):
+                return f"{who} call{'s' * (len(alone) == 1)} {show_call(*first.what)} a second time, {CALLED_ONCE}"
             empty = "; one that has not run the layer brings model.fake_grad(layer, [])" * (first is ahead[0])
             away = [one for rank, one in call.rank.ranks.items() if rank not in (*alone, *past)]
             only = not any(one.has_run(FORWARD.kind, ahead[0].layer) for one in away)  # or else these may call it, too
