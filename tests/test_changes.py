@@ -233,8 +233,20 @@ def attempt(text: str, name: str) -> ShownVerdict:
 WRONG = slipped("p02_ddp", "await model.allreduce(", "model.allreduce(")
 
 
-def test_without_time_nothing_is_tried() -> None:
-    assert tried.SECONDS == 0 and attempt(WRONG, "ddp").one_change == ""
+def test_without_time_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tried, "_run")
+    monkeypatch.delattr(tried, "edits")
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    verdict = attempt(WRONG, "ddp")
+    assert tried.SECONDS == 0 and verdict.status == FAIL and verdict.one_change == ""
+
+
+@pytest.mark.usefixtures("searching")
+def test_a_verdict_stands_whatever_goes_wrong_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tried, "edits")
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
+    verdict = attempt(WRONG, "ddp")
+    assert verdict.status == FAIL and verdict.one_change == ""
 
 
 @pytest.mark.usefixtures("searching")

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -136,9 +137,11 @@ def grade(
 
 def _one_change(fn: Callable[[Any], object], verdict: Verdict, size: Size) -> str:
     """Return the small change with which a wrong function is right, or an empty text where none is found."""
-    program = Program.of(fn, getattr(fn, "__globals__", {}))
-    line = str(verdict.error and verdict.error.line)
-    return one_change(program, verdict.puzzle, size, line) if program is not None else ""
+    with suppress(Exception):  # it is advice: the verdict stands, whatever a text brings about
+        program = Program.of(fn, getattr(fn, "__globals__", {}))
+        line = str(verdict.error and verdict.error.line)
+        return one_change(program, verdict.puzzle, size, line) if program is not None else ""
+    return ""
 
 
 def _with_help(verdict: Verdict, fn: Callable[[Any], object]) -> Verdict:

@@ -168,7 +168,7 @@ class Loaded:
             return outcome
 
     def one_change(self, name: str, size: Size, line: str) -> str:
-        """Return what a worker says of the small change with which a function is right that is wrong at a size, or an
+        """Return what a worker says of the small change with which a function passes that is wrong at a size, or an
         empty text. It is advice, and decides nothing."""
         search = tried.SECONDS
         if self.worker is None or not search:

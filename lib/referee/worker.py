@@ -133,7 +133,7 @@ def _lines(runs: Sequence[Mapping[int, Model]], run: int, rank: int) -> list[str
 
 
 def _one_change(names: dict[str, Any], asked: dict[str, Any]) -> str:
-    """Return the small change with which a function is right that is wrong at a size, or an empty text."""
+    """Return the small change with which a function passes that is wrong at a size, or an empty text."""
     _limit_next(asked["timeout"])
     program = Program.of(names.get(asked["wrong"]), names)
     if program is None:

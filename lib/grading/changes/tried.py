@@ -63,9 +63,9 @@ def may_be_one_change(verdict: Verdict) -> bool:
 def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds: float | None = None) -> str:
     """Return in a sentence the change with which a wrong program passes, or an empty text if none is found in time. It
     is wrong at this ``size``, and its error is about this ``line``. ``seconds``: of processor time, if not SECONDS."""
-    if not has_timers():  # nobody would end a trial that never ends
-        return ""
     seconds = SECONDS if seconds is None else seconds
+    if not seconds or not has_timers():  # nobody would end a trial that never ends
+        return ""
     near = [int(number) for number in LINE.findall(line)[:1]]
     judged, end, latest = 0, time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
     try:
