@@ -321,6 +321,17 @@ def test_a_text_that_is_not_what_ran_is_let_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("says", ["'x' * 10**7", "7", "__import__('os')._exit(3)"])
+def test_what_a_worker_says_of_a_change_can_only_be_left_out(says: str, tmp_path: Path) -> None:
+    tampers = f"\nimport lib.referee.worker as worker\nworker._one_change = lambda *_: {says}\n"
+    (tmp_path / "p02_ddp.py").write_text(WRONG + tampers, encoding="utf-8")
+    command = [sys.executable, "-m", "lib", "grade", str(tmp_path / "p02_ddp.py")]
+    environment = os.environ | {tried.VARIABLE: "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "did you forget `await`?" in done.stdout and "one change" not in done.stdout
+
+
+@pytest.mark.process
 def test_a_shell_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "p02_ddp.py").write_text(WRONG, encoding="utf-8")
     told = tmp_path / "out.json"

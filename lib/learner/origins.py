@@ -140,7 +140,7 @@ class Origins(dict[Hashable, Any]):
 
     def _of_key(self, key: Hashable) -> tuple[int, frozenset[int]] | None:
         """Return the layer and the micro-batches that a key usually means: a layer, or a layer and a micro-batch, in
-        the order in which this learner writes them; None where it cannot be told."""
+        the order in which this learner writes them; None where that is not known."""
         if self._by_batch is None:
             return None
         if type(key) is int and self._by_batch:

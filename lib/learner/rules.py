@@ -285,7 +285,7 @@ class Rules(Origins):
         return self._simulator.loss_elsewhere(self._rank) if self._name == "grad_activations" else ""
 
     def _of_any_layer(self, sought: Sought) -> str:
-        """Where it cannot be told which gradient is looked for, and none is here: from where the next one comes."""
+        """Where it is not known which gradient is looked for, and none is here: from where the next one comes."""
         if self._name != "grad_activations" or self:
             return ""
         if self._by_batch is None:
@@ -296,7 +296,7 @@ class Rules(Origins):
         return self._simulator.gradient_to_come(self._rank) if named else ""
 
     def _input_to_come(self, sought: Sought) -> str:
-        """Where it cannot be told which input is looked for, under a name: from where the next one comes, if this rank
+        """Where it is not known which input is looked for, under a name: from where the next one comes, if this rank
         has received none."""
         named = isinstance(sought.key, str) and self._name == "activations" and sought.key not in self._gone
         if not named or self._of_key(sought.key) is not None or sought.heard[Rules._left_lying]:

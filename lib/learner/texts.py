@@ -23,7 +23,7 @@ NOT_IN = re.compile(r"\((?P<one>-?\d+), (?P<two>-?\d+)\) not in model\.(?P<name>
 def form_of(key: Hashable) -> Form | None:
     """Return what a text has around its numbers, if it has one or two of them."""
     parts = tuple(re.split(r"\d+", key)) if isinstance(key, str) else ()
-    filled = isinstance(key, str) and re.search(r"(?<!\d)0\d", key)  # 07 cannot be told from 7 by its number
+    filled = isinstance(key, str) and re.search(r"(?<!\d)0\d", key)  # by its number 07 is 7
     return parts if len(parts) - 1 in NUMBERS and not filled else None
 
 

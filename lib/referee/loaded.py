@@ -174,7 +174,7 @@ class Loaded:
         if self.worker is None or not search:
             return ""
         seconds = 2 * search + self._seconds(size)
-        with self._timed(name), suppress(PuzzleError):
+        with suppress(PuzzleError), self._timed(name):
             self._hear_ahead(seconds)
             self._send({"wrong": name, "size": size, "line": line, "seconds": search, "timeout": seconds})
             said = parse(self._answer(name, seconds, time.monotonic() + seconds + GRACE, LONGEST_LOADED))
