@@ -77,8 +77,9 @@ def test_a_change_is_of_one_place_and_moves_no_other_line(file: str) -> None:
     assert len(found) > 50
     assert len({edit.of(source) for edit in found} | {source}) > 0.8 * len(found)
     for edit in found:
-        assert 0 <= edit.start < edit.end <= len(source)
-        assert not edit.words or edit.of(source).count(b"\n") == source.count(b"\n"), edit
+        assert 0 <= edit.start <= edit.end <= len(source)
+        added = edit.start == edit.end  # a line that is lacking
+        assert not edit.words or edit.of(source).count(b"\n") == source.count(b"\n") + added, edit
     some = found[:: len(found) // 40]
     assert sum(_compiles(edit.of(source)) for edit in some) > 0.9 * len(some)
 
@@ -160,6 +161,78 @@ def followed(text: str, said: str) -> str:
     assert second == f"in place of: {old.strip()}"
     rows[int(number) - 1] = old[: len(old) - len(old.lstrip())] + new
     return "\n".join(rows)
+
+
+PARTS = """
+from lib import Model
+
+
+class Trainer:
+    def __init__(self, model):
+        self.m = model
+
+    def load(self, layer):
+        self.m.weights[layer], self.m.opt_states[layer] = self.m.load_weights(layer)
+
+    def up(self, layer):
+        m = self.m
+        m.activations["out", layer + 1] = m.forward(layer, m.activations["out", layer], m.weights[layer])
+
+    def down(self, layer):
+        m = self.m
+        grad = m.grad_activations.pop(("out", layer + 1))
+        m.grad_weights[layer], m.grad_activations["out", layer] = m.backward(
+            layer, m.activations.pop(("out", layer)), grad, m.weights[layer]
+        )
+
+    async def step(self, layer=None):
+        m = self.m
+        for layer in range(m.LAYERS):
+            grad = await m.allreduce(m.grad_weights.pop(layer), layer)
+            m.weights[layer], m.opt_states[layer] = m.update(layer, grad, m.weights[layer], m.opt_states[layer])
+            m.set_final_weight(layer, m.weights[layer])
+
+
+async def ddp(model: Model) -> Model:
+    layers, t = [*range(model.LAYERS)], Trainer(model)
+    done = 0
+    while done < model.LAYERS:
+        t.load(done)
+        done += 1
+    model.activations["out", 0] = model.get_activation([model.rank])
+    for layer in range(0, model.LAYERS):
+        t.up(layer)
+    model.grad_activations["out", done] = model.loss(model.activations.pop(("out", done)))
+
+    def all_down():
+        for layer in layers[::-1]:
+            t.down(layer)
+
+    all_down()
+    await t.step()
+    return model
+"""
+SLIPS_IN_PARTS = [
+    ("layers[::-1]:", "layers:", "[*reversed(range(model.LAYERS))]"),
+    ("range(0, model.LAYERS)", "range(1, done)", "for layer in range(0, done):"),
+    ("    await t.step()\n", "", "nobody calls `t.step`: write `await t.step()` behind line 46, `all_down()`"),
+    ("    await t.step()", "    t.step", "await t.step()"),
+    ("\n    all_down()\n", "\n", "nobody calls `all_down`: write `all_down()` behind line 42"),
+    ("        done += 1\n", "", "write `done += 1` behind line 35, `t.load(done)`"),
+    ('pop(("out", layer + 1))', 'pop(("out", layer))', 'grad = m.grad_activations.pop(("out", layer + 1))'),
+    ('pop(("out", done))', 'pop(("out", done - 1))', 'pop(("out", done))'),
+    ("await m.allreduce(m.grad_weights.pop(layer), layer)", "m.grad_weights.pop(layer)", "await m.allreduce("),
+    ("m.update(layer, grad,", "m.update(layer, await m.allreduce(grad, layer),", "m.update(layer, grad,"),
+    ('m.activations["out", layer], m', 'm.grad_activations["out", layer], m', 'm.activations["out", layer], m'),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "says"), SLIPS_IN_PARTS, ids=[slip[2] for slip in SLIPS_IN_PARTS])
+@pytest.mark.usefixtures("searching")
+def test_a_slip_in_a_program_of_several_parts_is_found(right: str, wrong: str, says: str) -> None:
+    assert attempt(PARTS, "ddp").status == PASS and PARTS.count(right) == 1
+    verdict = attempt(PARTS.replace(right, wrong), "ddp")
+    assert verdict.right is False and says in verdict.one_change
 
 
 SHARED = """

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..submission import EXPERIMENTS
-from .edits import DEFINITIONS, Edit
+from .edits import Edit
+from .text import DEFINITIONS
 
 
 class Cell(NamedTuple):

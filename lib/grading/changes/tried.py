@@ -5,15 +5,19 @@ program that is wrong by an idea, and not by a slip, has no such change. Nothing
 is a program of its own, in names of its own.
 """
 
+import gc
+import math
 import os
 import re
+import sys
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 
 from ...course.layouts import Size
+from ...course.outlines import figures_elsewhere
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
 from ...running.limits import has_timers
@@ -51,6 +55,8 @@ SHORT = 0.5
 FEW = 3
 """So many changes with which it is right at its own size are judged at all sizes, at most."""
 LINE = re.compile(r"\bline (\d+)\b")
+Made = Callable[[], Callable[..., object]]
+"""Gives a learner's function, with a change or without, in names of its own."""
 
 
 def may_be_one_change(verdict: Verdict) -> bool:
@@ -67,22 +73,23 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
     if not seconds or not has_timers():  # nobody would end a trial that never ends
         return ""
     near = [int(number) for number in LINE.findall(line)[:1]]
-    judged, end, latest = 0, time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
+    left, judged = _Left(seconds), 0
     try:
-        with redirect_stdout(Nowhere()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
-            if _is_right_at(program.function, puzzle, size) and _judged(program.function, puzzle).right:
+        with _quietly():
+            smallest = _smallest(program.function, puzzle, size, left)
+            sizes = [smallest, *(one for one in (puzzle.size, size) if one != smallest)]
+            if _is_right_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
-                if time.process_time() > end or time.monotonic() > latest or judged >= FEW:
+                if not left or judged >= FEW:
                     break
                 made = partial(program.function, cell, edit)
-                if not _is_right_at(made, puzzle, size):
+                if not _is_right_at(made, puzzle, sizes):
                     continue
-                begun, judged = time.process_time(), judged + 1
-                passes = _judged(made, puzzle).status == PASS
-                end += time.process_time() - begun
+                judged += 1
+                with left.stopped():
+                    passes = _judged(made, puzzle).status == PASS
                 if passes:
                     return _in_words(cell.source, edit)
     except KeyboardInterrupt:
@@ -90,23 +97,68 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
     return ""
 
 
-def _is_right_at(made: Callable[[], Callable[..., object]], puzzle: Puzzle, size: Size) -> bool:
-    """Return whether the function that ``made`` gives is within the target at the puzzle's own size, and then right at
-    this one, too."""
+class _Left:
+    """The time that a search has left; false when there is none."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end, self.latest = time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
+
+    def __bool__(self) -> bool:
+        return time.process_time() < self.end and time.monotonic() < self.latest
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Count no processor time while this lasts."""
+        begun = time.process_time()
+        yield
+        self.end += time.process_time() - begun
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Say nothing of what trials print, nor of coroutines that a change leaves without their await."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        with redirect_stdout(Nowhere()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()  # a coroutine in a cycle would be told of later
+    finally:
+        sys.unraisablehook = hook
+
+
+def _smallest(made: Made, puzzle: Puzzle, size: Size, left: _Left) -> Size:
+    """Return the smallest size at which a program is wrong, as it is at this one: there a trial takes the least."""
+    smaller = [there.size for there in figures_elsewhere(puzzle) if _work(there.size) < _work(size)]
+    for one in sorted(smaller, key=_work):
+        if not left:
+            break
+        if not _is_right_at(made, puzzle, [one]):
+            return one
+    return size
+
+
+def _work(size: Size) -> int:
+    return math.prod(int(size[part]) for part in ("ranks", "layers", "batches"))
+
+
+def _is_right_at(made: Made, puzzle: Puzzle, sizes: Sequence[Size]) -> bool:
+    """Return whether the function that ``made`` gives is right at all these sizes, and within the target at the
+    puzzle's own: a change that takes long is often an odd one, which hides what was meant."""
     try:
         function = made()
-        outcome = _run(function, puzzle, puzzle.size, SHORT)
-        check(outcome, puzzle, puzzle.size)
-        if over_target(outcome, puzzle):  # often an odd change that hides what was meant
-            return False
-        if size != puzzle.size:
-            check(_run(function, puzzle, size, SHORT), puzzle, size)
+        for size in sizes:
+            outcome = _run(function, puzzle, size, SHORT)
+            check(outcome, puzzle, size)
+            if size == puzzle.size and over_target(outcome, puzzle):
+                return False
     except (Exception, SystemExit):  # of any kind: it is a program that nobody has written
         return False
     return True
 
 
-def _judged(made: Callable[[], Callable[..., object]], puzzle: Puzzle) -> Verdict:
+def _judged(made: Made, puzzle: Puzzle) -> Verdict:
     function = made()
     return judge(puzzle, lambda size: _run(function, puzzle, size, 4 * SHORT))
 

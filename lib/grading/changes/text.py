@@ -1,0 +1,138 @@
+"""A definition of a program as text: where each of its expressions and statements stands, and what is around it."""
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+class Text:
+    """The text of a program, and one definition ``top`` in it, beside its ``others``."""
+
+    def __init__(self, source: bytes, top: Definition, others: Sequence[Definition] = ()) -> None:
+        self.source, self.top, self.others = source, top, others
+        self.lines = [0]  # the byte at which each line begins
+        for line in source.splitlines(keepends=True):
+            self.lines.append(self.lines[-1] + len(line))
+        self.parents = {child: node for node in ast.walk(top) for child in ast.iter_child_nodes(node)}
+        self.all_roles = dict(_roles(top))
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Return the bytes at which an expression or a statement begins and ends."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.lines[node.lineno - 1] + node.col_offset, self.lines[node.end_lineno - 1] + node.end_col_offset
+
+    def of(self, node: ast.expr | ast.stmt) -> str:
+        """Return how an expression or a statement is written."""
+        start, end = self.span(node)
+        return self.source[start:end].decode()
+
+    def replaced(self, whole: ast.expr | ast.stmt, parts: Iterable[ast.expr], new: str) -> str:
+        """Return how an expression or a statement is written with something else in place of these parts of it."""
+        (at, end), written = self.span(whole), b""
+        for start, stop in sorted(map(self.span, parts)):
+            written, at = written + self.source[at:start] + new.encode(), stop
+        return (written + self.source[at:end]).decode()
+
+    def rows(self, first: ast.stmt, last: ast.stmt | None = None) -> tuple[int, int]:
+        """Return the bytes at which the lines of a statement, or from one to another, begin and end."""
+        end = (last or first).end_lineno
+        assert end is not None
+        return self.lines[first.lineno - 1], self.lines[end]
+
+    def shifted(self, statements: Sequence[ast.stmt], by: int) -> str:
+        """Return the lines of statements, moved to the right or to the left."""
+        start, end = self.rows(statements[0], statements[-1])
+        rows = self.source[start:end].decode().splitlines(keepends=True)
+        return "".join(" " * by + row if by > 0 else row[min(-by, len(row) - len(row.lstrip(" "))) :] for row in rows)
+
+    def named(self, statement: ast.stmt) -> str:
+        """Return the words that name a statement: its lines, and how it begins."""
+        first = self.of(statement).partition("\n")[0]
+        if hasattr(statement, "body"):
+            return f"line {statement.lineno}, `{first}` with what is below it"
+        last = statement.end_lineno or statement.lineno
+        which = f"line {last}" if last == statement.lineno else f"lines {statement.lineno} to {last}"
+        return f"{which}, `{first}`"
+
+    def function(self, node: ast.AST) -> Function | None:
+        """Return the innermost function around an expression or a statement."""
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, FUNCTIONS):
+                return node
+        return None
+
+    # -- what stands in the same place elsewhere ------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> dict[str, list[str]]:
+        """The keys under which each dictionary of a model is used, as text."""
+        keys: dict[str, dict[str, None]] = {}
+        for node in ast.walk(self.top):
+            match node:
+                case ast.Subscript(value=ast.Attribute(attr=store), slice=key):
+                    keys.setdefault(store, {})[self.of(key)] = None
+                case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store), attr="pop"), args=[key, *_]):
+                    keys.setdefault(store, {})[self.of(key)] = None
+        return {store: [*texts] for store, texts in keys.items()}
+
+    def role(self, node: ast.expr) -> object:
+        """Return what an expression is there for, or None."""
+        return self.all_roles.get(node)
+
+    @cached_property
+    def roles(self) -> dict[object, list[str]]:
+        """What is written in each role: as the condition, say, or as the second argument of ``forward``."""
+        roles: dict[object, dict[str, None]] = {}
+        for node, role in self.all_roles.items():
+            roles.setdefault(role, {})[self.of(node)] = None
+        return {role: [*texts] for role, texts in roles.items()}
+
+    @cached_property
+    def methods(self) -> set[ast.stmt]:
+        """All that the classes of a program define."""
+        classes = (node for one in (self.top, *self.others) for node in ast.walk(one) if isinstance(node, ast.ClassDef))
+        return {statement for one in classes for statement in one.body}
+
+    @cached_property
+    def uncalled(self) -> list[Function]:
+        """The functions and methods of a program that nobody names."""
+        all_of_it = [node for one in (self.top, *self.others) for node in ast.walk(one)]
+        named = {last_name(node) for node in all_of_it if isinstance(node, (ast.Name, ast.Attribute))}
+        inner = [node for node in all_of_it if isinstance(node, FUNCTIONS) and node not in (self.top, *self.others)]
+        return [one for one in inner if one.name not in named and not one.name.startswith("__")]
+
+
+def _roles(top: ast.AST) -> Iterator[tuple[ast.expr, object]]:
+    """Yield expressions that may be taken for others, each with what it is there for."""
+    for node in ast.walk(top):
+        match node:
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+                yield test, "condition"
+            case ast.BoolOp(values=values):
+                yield from ((value, "condition") for value in values)
+            case ast.For(iter=one) | ast.comprehension(iter=one):
+                yield one, "loop"
+            case ast.Call(args=arguments, keywords=keywords):
+                name = called(node)
+                yield from ((argument, (name, at)) for at, argument in enumerate(arguments))
+                yield from ((keyword.value, (name, keyword.arg)) for keyword in keywords)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield value, name
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                yield from ((v, n.id) for n, v in zip(names, values, strict=True) if isinstance(n, ast.Name))
+
+
+def called(node: ast.Call) -> str:
+    """Return the last name of what is called."""
+    return last_name(node.func)
+
+
+def last_name(node: ast.expr) -> str:
+    """Return a name, or what stands behind its last dot."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
