@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from .text import Function, Text, called
@@ -161,8 +162,11 @@ def _other_names(text: Text, node: ast.Name) -> Iterator[tuple[int, str]]:
 
 
 def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
-    if isinstance(text.parents[node], TRUTHS):
-        return
+    match text.parents[node]:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
+            return  # another number is meant there, and tried
+        case parent if isinstance(parent, TRUTHS):
+            return
     for sign in "+-":
         more = f"{text.of(node)} {sign} 1"
         yield SIMPLE, f"({more})" if isinstance(text.parents[node], (ast.BinOp, ast.UnaryOp)) else more
@@ -179,6 +183,7 @@ def _is_of_sleep(text: Text, node: ast.expr) -> bool:
 # -- names ----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=32)
 def counted(function: ast.AST) -> list[str]:
     """Return the names of a function that count: of loops, and of arithmetic."""
     found: dict[str, None] = {}
@@ -195,6 +200,7 @@ def counted(function: ast.AST) -> list[str]:
     return [*found]
 
 
+@lru_cache(maxsize=32)
 def _assigned(function: Function) -> list[str]:
     """Return the names to which a function assigns something."""
     targets = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))

@@ -46,7 +46,7 @@ def _seconds(said: str | None, otherwise: float) -> float:
 
 
 MOST_SECONDS = 60.0
-SECONDS = _seconds(os.environ.get(VARIABLE), 2.0)
+SECONDS = _seconds(os.environ.get(VARIABLE), 3.0)
 """Of processor time that a search may take, at most, beside the judging of what it finds."""
 PATIENCE = 4
 """So many times as long on the clock, on a busy machine, or where a program sleeps."""
