@@ -1,0 +1,139 @@
+"""What mistakes are told of outputs under a name and a micro-batch, of functions that nobody calls, of conditions that
+are true of every layer of a rank, and of work that is done once too often: rows as in ``test_fixes``."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import grade
+from lib.grading.verdict import PASS
+from tests.corpus import changed, whole
+from tests.test_corpus import function
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+from tests.test_fixes_sums import COUNTED, edited
+
+LISTS = """
+async def interleaved(model: Model) -> Model:
+    R, r, L, M = model.RANKS, model.rank, model.LAYERS, model.BATCHES
+    left, right = (r - 1) % R, (r + 1) % R
+    chunks = [l for l in range(L) if l % R == r]
+    for l in chunks:
+        model.weights[l], model.opt_states[l] = model.load_weights(l)
+    async def fwd(l, b):
+        x = model.get_activation([b]) if l == 0 else await model.receive(src=left)
+        model.activations[l, b] = x
+        y = model.forward(l, x, model.weights[l])
+        if l == L - 1:
+            model.activations["last", b] = y
+        else:
+            await model.pass_to(right, y)
+    async def bwd(l, b):
+        g = model.loss(model.activations.pop(("last", b))) if l == L - 1 else await model.receive(src=right)
+        gw, gx = model.backward(l, model.activations.pop((l, b)), g, model.weights[l])
+        model.grad_weights[l] = model.grad_weights[l] + gw if l in model.grad_weights else gw
+        if l > 0:
+            await model.pass_to(left, gx)
+    F, B = [], []
+    for start in range(0, M, R):
+        for l in chunks:
+            F += [(l, b) for b in range(start, start + R)]
+        for l in chunks[::-1]:
+            B += [(l, b) for b in range(start, start + R)]
+    warm = 2 * (R - 1 - r) + (len(chunks) - 1) * R + 1
+    f = 0
+    while f < warm and f < len(F):
+        await fwd(*F[f])
+        f += 1
+    for job in B:
+        await bwd(*job)
+        if f < len(F):
+            await fwd(*F[f])
+            f += 1
+    for l in chunks:
+        g, w, s = model.grad_weights.pop(l), model.weights[l], model.opt_states[l]
+        model.weights[l], model.opt_states[l] = model.update(l, g, w, s)
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
+STAGES = """
+class Stage:
+    def __init__(self, m, layer):
+        self.m, self.layer = m, layer
+        self.prev, self.next = (m.rank - 1) % m.RANKS, (m.rank + 1) % m.RANKS
+        self.first, self.last = layer == 0, layer == m.LAYERS - 1
+        m.weights[layer], m.opt_states[layer] = m.load_weights(layer)
+    async def F(self, mb):
+        m, key = self.m, (self.layer, mb)
+        m.activations[key] = m.get_activation([mb]) if self.first else await m.receive(src=self.prev)
+        m.activations["out", mb] = m.forward(self.layer, m.activations[key], m.weights[self.layer])
+        if not self.last:
+            await m.pass_to(self.next, m.activations.pop(("out", mb)))
+    async def B(self, mb):
+        m, key = self.m, (self.layer, mb)
+        if self.last:
+            m.grad_activations["in", mb] = m.loss(m.activations.pop(("out", mb)))
+        else:
+            m.grad_activations["in", mb] = await m.receive(src=self.next)
+        g, d = m.backward(self.layer, m.activations.pop(key), m.grad_activations.pop(("in", mb)), m.weights[self.layer])
+        old = m.grad_weights.pop(self.layer, None)
+        m.grad_weights[self.layer] = g if old is None else old + g
+        if not self.first:
+            await m.pass_to(self.prev, d)
+    def step(self):
+        m, n = self.m, self.layer
+        m.weights[n], m.opt_states[n] = m.update(n, m.grad_weights.pop(n), m.weights[n], m.opt_states[n])
+        m.set_final_weight(n, m.weights[n])
+
+async def interleaved(model: Model) -> Model:
+    n = model.RANKS
+    stages = [Stage(model, layer) for layer in range(model.rank, model.LAYERS, n)]
+    groups = [list(range(a, a + n)) for a in range(0, model.BATCHES, n)]
+    forwards = [(s, mb) for group in groups for s in stages for mb in group]
+    backwards = [(s, mb) for group in groups for s in reversed(stages) for mb in group]
+    early = 2 * (n - 1 - model.rank) + n * (len(stages) - 1) + 1
+    for s, mb in forwards[:early]:
+        await s.F(mb)
+    rest = iter(forwards[early:])
+    for s, mb in backwards:
+        await s.B(mb)
+        if (job := next(rest, None)) is not None:
+            await job[0].F(job[1])
+    for s in stages:
+        s.step()
+    return model
+"""
+TOO_SOON = "rank 3 begins its first backward after 1 forward, which is too soon"
+ONE_LAYER_BACK = "rank 3 has taken 4 micro-batches back through layer 7, and none through layer 3"
+NOT_TO_KEEP = "without pop", "under another key"
+TWICE = "where that of micro-batch 1 was before: does a count not go on, as without += 1?"
+OF_LAYER = (
+    "layer 4 is on rank 0, and gradients come from there",
+    "Only the gradient for layer 7 comes from the loss",
+    "layer == model.LAYERS - 1",
+)
+LOOPS = ("loop above it",)
+ROWS = [
+    Row(edited("interleaved", "the warm-up of 1F1B", LISTS, ("warm = 2 * (R - 1 - r) + (len(chunks) - 1) * R + 1", "warm = R - r")), (TOO_SOON,), NOT_TO_KEEP),
+    Row(edited("interleaved", "the warm-up of 1F1B in a class", STAGES, ("early = 2 * (n - 1 - model.rank) + n * (len(stages) - 1) + 1", "early = n - model.rank")), (TOO_SOON,), NOT_TO_KEEP),
+    Row(edited("interleaved", "backwards without rounds in a class", STAGES, ("for group in groups for s in reversed(stages) for mb", "for s in reversed(stages) for group in groups for mb")), (ONE_LAYER_BACK,), NOT_TO_KEEP),
+    Row(edited("interleaved", "backwards without rounds", LISTS, ("    warm = ", "    B = [(l, b) for l in chunks[::-1] for b in range(M)]\n    warm = ")), (ONE_LAYER_BACK,), NOT_TO_KEEP),
+    Row(edited("interleaved", "a count stays after the warm-up", LISTS, ("            await fwd(*F[f])\n            f += 1\n", "            await fwd(*F[f])\n")), (TWICE, "model.activations['last', 1]"), ("store it as",)),
+    Row(changed("interleaved", "the first forward after the warm-up again", ("await forward(*forwards[turn])", "await forward(*forwards[ahead])")), (TWICE, "model.activations[8, 1]"), ("store it as",)),
+    Row(edited("interleaved", "a method without its brackets", STAGES, ("        s.step()", "        s.step")), ("`s.step` alone names a function and does not call it: s.step()",), LOOPS),
+    Row(edited("interleaved", "a method that is never called", STAGES, ("    for s in stages:\n        s.step()\n", "")), ("it is in step, which is never called: step() where that is due",), LOOPS),
+    Row(changed("fsdp", "the last step is in a function of its own", ("        model.weights[layer], model.opt_states[layer] = model.update(", "        async def step(l, grad):\n            model.weights[l], model.opt_states[l] = model.update(l, grad, model.weights[l], model.opt_states[l])\n        continue\n        model.weights[layer], model.opt_states[layer] = model.no_update(")), ("it is in step, which is never called: await step(l, grad) where that is due",), LOOPS),
+    Row(edited("interleaved", "the update is two functions away", STAGES, ("    def step(self):", "    def end(self):\n        self.step()\n    def step(self):"), ("        s.step()\n    return", "        s.end\n    return")), ("`s.end` alone names a function and does not call it: s.end()",), LOOPS),
+    Row(edited("interleaved", "the loss for each layer of the last rank", COUNTED, ("pop(mb) if layer + 1 == model.LAYERS else", "pop(mb) if r == p - 1 else")), OF_LAYER, ("is to be stored here",)),
+    Row(edited("interleaved", "the loss for each layer of the last rank in a class", STAGES, ('            m.grad_activations["in", mb] = m.loss(m.activations.pop(("out", mb)))\n        else:', '            m.grad_activations["in", mb] = m.loss(m.activations.pop(("out", mb)))\n        elif m.rank < m.RANKS - 1:')), OF_LAYER, ("is to be stored here",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_names_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+@pytest.mark.parametrize("source", [LISTS, STAGES])
+def test_the_programs_with_these_mistakes_are_right_without_them(source: str) -> None:
+    assert grade(function(whole("interleaved", "right", source)), "interleaved").verdict.status == PASS  # type: ignore[arg-type]
