@@ -103,6 +103,104 @@ async def interleaved(model: Model) -> Model:
         s.step()
     return model
 """
+PLAN = """
+import asyncio
+async def interleaved(model: Model) -> Model:
+    n, me = model.RANKS, model.rank
+    layers = list(range(me, model.LAYERS, n))
+    for k in layers:
+        model.weights[k], model.opt_states[k] = model.load_weights(k)
+    def order(chunks):
+        todo = []
+        mb = 0
+        while mb < model.BATCHES:
+            todo += [(k, b) for k in chunks for b in range(mb, min(mb + n, model.BATCHES))]
+            mb += n
+        return todo
+    ups, downs = order(layers), order(list(reversed(layers)))
+    start = START
+    plan = [("F", *x) for x in ups[:start]]
+    rest = ups[start:]
+    for x in downs:
+        plan.append(("B", *x))
+        if rest:
+            plan.append(("F", *rest.pop(0)))
+    sends = []
+    left = {k: model.BATCHES for k in layers}
+    for what, k, b in plan:
+        if what == "F":
+            inp = model.get_activation([b]) if k == 0 else await model.receive(src=(me - 1) % n)
+            model.activations[k, b] = inp
+            model.activations["o"] = model.forward(k, inp, model.weights[k])
+            if k < model.LAYERS - 1:
+                sends.append(asyncio.create_task(model.pass_to((me + 1) % n, model.activations.pop("o"))))
+            else:
+                model.grad_activations["l", b] = model.loss(model.activations.pop("o"))
+        else:
+            if k < model.LAYERS - 1:
+                model.grad_activations["l", b] = await model.receive(src=(me + 1) % n)
+            gw, gi = model.backward(k, model.activations.pop((k, b)), model.grad_activations.pop(("l", b)), model.weights[k])
+            model.grad_weights[k] = gw if k not in model.grad_weights else model.grad_weights[k] + gw
+            left[k] -= 1
+            if k > 0:
+                sends.append(asyncio.create_task(model.pass_to((me - 1) % n, gi)))
+            if left[k] == 0:
+                model.weights[k], model.opt_states[k] = model.update(k, model.grad_weights.pop(k), model.weights[k], model.opt_states[k])
+                model.set_final_weight(k, model.weights[k])
+    await asyncio.gather(*sends)
+    return model
+"""
+PAIRS = """
+import asyncio
+
+async def interleaved(model: Model) -> Model:
+    n, me, top = model.RANKS, model.rank, model.LAYERS - 1
+    chunks = [me + n * c for c in range(model.LAYERS // n)]
+    for c in chunks:
+        model.weights[c], model.opt_states[c] = model.load_weights(c)
+    F = [(c, g * n + j) for g in range(model.BATCHES // n) for c in chunks for j in range(n)]
+    B = [(c, g * n + j) for g in range(model.BATCHES // n) for c in reversed(chunks) for j in range(n)]
+    warm = min(len(F), (len(chunks) - 1) * n + 2 * (n - 1 - me))
+    turns = [(f, None) for f in F[:warm]]
+    rest, k, v = F[warm:], 0, len(chunks)
+    while k < len(B):
+        turns += [(f, None) for f in rest[k : k + v]] + [(None, b) for b in B[k : k + v]]
+        k += v
+    count = dict.fromkeys(chunks, 0)
+    for f, b in turns:
+        if f:
+            c, mb = f
+            key = (c, mb)
+            if c:
+                model.activations[key] = await model.receive(src=(me + n - 1) % n)
+            else:
+                model.activations[key] = model.get_activation([mb])
+            model.activations["out"] = model.forward(c, model.activations[key], model.weights[c])
+            if c == top:
+                model.grad_activations[key] = model.loss(model.activations.pop("out"))
+            else:
+                await model.pass_to((me + 1) % n, model.activations.pop("out"))
+        if b:
+            c, mb = b
+            if c < top:
+                model.grad_activations[b] = await model.receive(src=(me + 1) % n)
+            w, model.grad_activations["dx"] = model.backward(
+                c, model.activations.pop(b), model.grad_activations.pop(b), model.weights[c]
+            )
+            model.grad_weights[c] = w if count[c] == 0 else model.grad_weights[c] + w
+            count[c] += 1
+            if c:
+                await model.pass_to((me - 1) % n, model.grad_activations.pop("dx"))
+            else:
+                del model.grad_activations["dx"]
+    for c in chunks:
+        model.weights[c], model.opt_states[c] = model.update(
+            c, model.grad_weights.pop(c), model.weights[c], model.opt_states[c]
+        )
+        model.set_final_weight(c, model.weights[c])
+    return model
+"""
+FIVE_FIRST = ("rank 0 begins its first backward after 4 forwards, and 5 come first",)
 TOO_SOON = "rank 3 begins its first backward after 1 forward, which is too soon"
 ONE_LAYER_BACK = "rank 3 has taken 4 micro-batches back through layer 7, and none through layer 3"
 NOT_TO_KEEP = "without pop", "under another key"
@@ -111,6 +209,49 @@ OF_LAYER = (
     "layer 4 is on rank 0, and gradients come from there",
     "Only the gradient for layer 7 comes from the loss",
     "layer == model.LAYERS - 1",
+)
+BY_ONE = """    f = b = 0
+    while b < total:
+        if f < total and f - b <= ahead:
+            await do_forward(f)
+            f += 1
+        else:
+            await do_backward(b)
+            b += 1
+"""
+BY_TWO = """    for k in range(ahead):
+        await do_forward(k)
+    for k in range(0, total - ahead, 2):
+        await do_forward(ahead + k)
+        await do_forward(ahead + k + 1)
+        await do_backward(k)
+        await do_backward(k + 1)
+    for k in range(total - ahead, total):
+        await do_backward(k)
+"""
+IN_TWOS = """    async def two(work, k):
+        for one in (k, k + 1):
+            await work(one)
+    f = b = 0
+    while f < ahead:
+        await do_forward(f)
+        f += 1
+    while f < total:
+        await two(do_forward, f)
+        await two(do_backward, b)
+        f, b = f + 2, b + 2
+    while b < total:
+        await do_backward(b)
+        b += 1
+"""
+ONE_MORE = (
+    "rank 1 has done all of its 6 forwards, of layers 1, 4, and waits for the input of one more",
+    "as long as one is left",
+)
+LOAD = "        m.weights[layer], m.opt_states[layer] = m.load_weights(layer)\n"
+DEALT = (
+    "rank 0 has loaded layers 0-7, and layers are dealt like cards here",
+    "mine = range(model.rank, model.LAYERS, model.RANKS)",
 )
 LOOPS = ("loop above it",)
 ROWS = [
@@ -126,6 +267,14 @@ ROWS = [
     Row(edited("interleaved", "the update is two functions away", STAGES, ("    def step(self):", "    def end(self):\n        self.step()\n    def step(self):"), ("        s.step()\n    return", "        s.end\n    return")), ("`s.end` alone names a function and does not call it: s.end()",), LOOPS),
     Row(edited("interleaved", "the loss for each layer of the last rank", COUNTED, ("pop(mb) if layer + 1 == model.LAYERS else", "pop(mb) if r == p - 1 else")), OF_LAYER, ("is to be stored here",)),
     Row(edited("interleaved", "the loss for each layer of the last rank in a class", STAGES, ('            m.grad_activations["in", mb] = m.loss(m.activations.pop(("out", mb)))\n        else:', '            m.grad_activations["in", mb] = m.loss(m.activations.pop(("out", mb)))\n        elif m.rank < m.RANKS - 1:')), OF_LAYER, ("is to be stored here",)),
+    Row(edited("interleaved", "two forwards and two backwards by turns", COUNTED, (BY_ONE, BY_TWO)), ONE_MORE, ("two forwards more",)),
+    Row(edited("interleaved", "two and two by turns, in a function", COUNTED, (BY_ONE, IN_TWOS)), ONE_MORE, ("two forwards more",)),
+    Row(edited("interleaved", "each stage loads every layer", STAGES, (LOAD, f"        for every in range(m.LAYERS):\n    {LOAD.replace('layer', 'every')}")), DEALT, ("call this once",)),
+    Row(edited("interleaved", "every layer is loaded again for the next one", COUNTED, ("    for c in range(v):\n", "    for layer in [l for _ in range(v) for l in range(model.LAYERS)]:\n"), ("        layer = c * p + r\n", "")), DEALT, ("call this once",)),
+    Row(edited("interleaved", "the second round goes back on no layer", LISTS, ("B += [(l, b) for b in range(start, start + R)]", "B += [(l, b) for b in range(start, R)]")), ("So far this rank has done 13 forwards and 8 backwards, and 16 of each are due",)),
+    Row(edited("interleaved", "as many as there are micro-batches", COUNTED, ("total = v * model.BATCHES", "total = model.BATCHES")), ("So far this rank has done 8 forwards and 8 backwards, and 16 of each are due",)),
+    Row(whole("interleaved", "a warm-up that falls by one", PLAN.replace("START", "n * len(layers) - me")), FIVE_FIRST, ("so does what is wanted",)),
+    Row(whole("interleaved", "two and two by turns, with keys of micro-batches", PAIRS), ("does backwards one after the other while it has forwards left",), ("so does what is wanted",)),
 ]  # fmt: skip
 
 
