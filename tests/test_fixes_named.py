@@ -200,6 +200,64 @@ async def interleaved(model: Model) -> Model:
         model.set_final_weight(c, model.weights[c])
     return model
 """
+WEIGHTS = """
+async def wsdp(model: Model) -> Model:
+    async def whole(k):
+        return await model.allgather(model.weights[k], k)
+    async def up(i):
+        w = await whole(i)
+        model.activations[i + 1] = model.forward(i, model.activations[i], w)
+    async def back(i):
+        w = await whole(i)
+        g, model.grad_activations["g"] = model.backward(i, model.activations.pop(i), model.grad_activations.pop("g"), w)
+        model.grad_weights[i] = await model.allreduce(g, i)
+        model.weights[i], model.opt_states[i] = model.update(i, model.grad_weights.pop(i), model.weights[i], model.opt_states[i])
+        model.set_final_weight(i, model.weights[i])
+    for i in range(model.LAYERS):
+        model.weights[i], model.opt_states[i] = model.load_weights(i, model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([model.rank])
+    i = 0
+    while i < model.LAYERS:
+        await up(i)
+        i += 1
+    model.grad_activations["g"] = model.loss(model.activations.pop(model.LAYERS))
+{}
+    return model
+"""
+GATHERED = """
+async def wsdp(model: Model) -> Model:
+    top = model.LAYERS
+    for k in range(top):
+        model.weights[k], model.opt_states[k] = model.load_weights(k, model.rank, model.RANKS)
+    model.activations[0] = model.get_activation([model.rank])
+    coming = model.allgather(model.weights[0], 0)
+    for k in range(top):
+        model.weights["use"] = await coming
+        if k + 1 < top:
+            coming = model.allgather(model.weights[FORTH], FORTH)
+        model.activations[k + 1] = model.forward(k, model.activations[k], model.weights["use"])
+    model.grad_activations["g"] = model.loss(model.activations.pop(top))
+    coming = model.allgather(model.weights[top - 1], top - 1)
+    for k in reversed(range(top)):
+        model.weights["use"] = await coming
+        if MORE:
+            coming = model.allgather(model.weights[BACK], BACK)
+        g, model.grad_activations["g"] = model.backward(k, model.activations.pop(k), model.grad_activations.pop("g"), model.weights.pop("use"))
+        model.grad_weights["g"] = await model.allreduce(g, k)
+        model.weights[k], model.opt_states[k] = model.update(k, model.grad_weights.pop("g"), model.weights[k], model.opt_states[k])
+        model.set_final_weight(k, model.weights[k])
+    return model
+"""
+COUNT_DOWN = (
+    "after layer 5 comes layer 4",
+    "does a count begin at model.LAYERS?",
+    "before the work of its turn, so that layer 5 comes first",
+)
+NOT_CALLED = (
+    "no allgather(layer 1) has been awaited here before this, and allgather(layer 0) has",
+    "let the call that the turn of layer 1 awaits be this one",
+)
+BEHIND = "there is no layer -1", "Then only where there is one more turn, if layer > 0"
 FIVE_FIRST = ("rank 0 begins its first backward after 4 forwards, and 5 come first",)
 TOO_SOON = "rank 3 begins its first backward after 1 forward, which is too soon"
 ONE_LAYER_BACK = "rank 3 has taken 4 micro-batches back through layer 7, and none through layer 3"
@@ -273,6 +331,12 @@ ROWS = [
     Row(edited("interleaved", "every layer is loaded again for the next one", COUNTED, ("    for c in range(v):\n", "    for layer in [l for _ in range(v) for l in range(model.LAYERS)]:\n"), ("        layer = c * p + r\n", "")), DEALT, ("call this once",)),
     Row(edited("interleaved", "the second round goes back on no layer", LISTS, ("B += [(l, b) for b in range(start, start + R)]", "B += [(l, b) for b in range(start, R)]")), ("So far this rank has done 13 forwards and 8 backwards, and 16 of each are due",)),
     Row(edited("interleaved", "as many as there are micro-batches", COUNTED, ("total = v * model.BATCHES", "total = model.BATCHES")), ("So far this rank has done 8 forwards and 8 backwards, and 16 of each are due",)),
+    Row(whole("wsdp", "a count that begins at model.LAYERS", WEIGHTS.format("    while i > 0:\n        await back(i)\n        i -= 1")), COUNT_DOWN, ("one turn ahead",)),
+    Row(whole("wsdp", "a range that begins at model.LAYERS", WEIGHTS.format("    for i in range(model.LAYERS, 0, -1):\n        await back(i)")), COUNT_DOWN, ("one turn ahead",)),
+    Row(whole("wsdp", "the weight of this turn is gathered ahead again", GATHERED.replace("FORTH", "k").replace("BACK", "k - 1").replace("MORE", "k")), NOT_CALLED),
+    Row(whole("wsdp", "a list of gathers of the last layer", WEIGHTS.format("    calls = [lambda: model.allgather(model.weights[k], k) for k in range(model.LAYERS)]\n    for k in reversed(range(model.LAYERS)):\n        await back(k)").replace("await whole(i)\n        model.activations", "await calls[i]()\n        model.activations").replace("    i = 0\n", "    i = 0\n    calls = [lambda: whole(k) for k in range(model.LAYERS)]\n", 1)), ("no allgather(layer 0) has been awaited here before this, and allgather(layer 5) has",), ("make the first call before the loop",)),
+    Row(whole("wsdp", "gathered ahead in the last turn of the backward, too", GATHERED.replace("FORTH", "k + 1").replace("BACK", "k - 1").replace("MORE", "True")), BEHIND),
+    Row(whole("wsdp", "a gather ahead after layer 0, with keys", GATHERED.replace("FORTH", "k + 1").replace("BACK", "k - 1").replace("MORE", "True").replace("for k in reversed(range(top)):", "for k in list(range(top))[::-1]:")), BEHIND),
     Row(whole("interleaved", "a warm-up that falls by one", PLAN.replace("START", "n * len(layers) - me")), FIVE_FIRST, ("so does what is wanted",)),
     Row(whole("interleaved", "two and two by turns, with keys of micro-batches", PAIRS), ("does backwards one after the other while it has forwards left",), ("so does what is wanted",)),
 ]  # fmt: skip

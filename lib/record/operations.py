@@ -261,6 +261,9 @@ class Rank(Protocol):
     def has_called_gather(self, layer: int) -> bool:
         """Return whether this rank has brought a weight of a layer to a gather."""
 
+    def has_awaited_gather(self, layer: int) -> bool:
+        """Return whether this rank has called a gather of a layer, and awaited it."""
+
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
 
