@@ -31,8 +31,9 @@ OPERATORS: dict[type[ast.operator], tuple[str, ...]] = {
 SIZES = ("RANKS", "LAYERS", "BATCHES")
 REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
 """Names of a model that are taken for one another."""
-SIMPLE, CALLS, STATEMENTS, NAMES = range(4)
-"""How likely a change is: numbers, comparisons and keys first, then calls, statements, and any other name."""
+ORDERS, SIMPLE, CALLS, STATEMENTS, NAMES = range(5)
+"""How likely a change is: the order of two calls, or from which end a list is taken, comes first, as it is no accident
+where that passes; then numbers, comparisons and keys, calls, statements, and any other name."""
 TRUTHS = (ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 """What asks whether a name is true: one more or less of it is not what anybody means."""
 BLOCK = "    "
@@ -128,6 +129,8 @@ class Editor:
                     yield CALLS, f"{self._text(store)}.pop({self._text(key)})"
             case ast.Tuple(elts=[first, second]) if self.source[self._span(node)[0] :].startswith(b"("):
                 yield CALLS, f"({self._text(second)}, {self._text(first)})"
+            case ast.Tuple(elts=[ast.Call() as first, ast.Call() as second], ctx=ast.Load()):
+                yield ORDERS, f"{self._text(second)}, {self._text(first)}"
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 yield from ((SIMPLE, self._text(one)) for one in (body, orelse))
                 yield SIMPLE, f"{self._text(orelse)} if {self._text(test)} else {self._text(body)}"
@@ -147,6 +150,8 @@ class Editor:
                 yield CALLS, f"{self._text(place)}[{self._text(key)}]"
                 more = "".join(f", {self._text(one)}" for one in rest)
                 yield from ((SIMPLE, f"{self._text(place)}.pop({one}{more})") for one in self.keys.get(store, ()))
+            case ast.Call(func=ast.Attribute(value=place, attr="pop"), args=[]):
+                yield from ((ORDERS, f"{self._text(place)}.{one}") for one in ("popleft()", "pop(0)"))
         if isinstance(function, ast.AsyncFunctionDef) and not awaits:
             yield CALLS, f"await {self._text(node)}"
         for first, second in pairwise(node.args):
@@ -213,7 +218,8 @@ class Editor:
         (start, middle), (begin, end) = self._rows(first), self._rows(second)
         text = (self.source[begin:end] + self.source[middle:begin] + self.source[start:middle]).decode()
         words = f"exchange {self._named(first)} and {self._named(second)}"
-        return Edit(self.top.name, CALLS, first.lineno, start, end, text, words)
+        likely = ORDERS if _is_call(first) and _is_call(second) else CALLS
+        return Edit(self.top.name, likely, first.lineno, start, end, text, words)
 
     def _out_and_in(self, node: ast.stmt, block: Sequence[ast.stmt]) -> Iterator[Edit]:
         """Yield the last statement of a block moved out of it, and the one behind the block moved in."""
@@ -284,6 +290,14 @@ class Editor:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store), attr="pop"), args=[key, *_]):
                     keys.setdefault(store, {})[self._text(key)] = None
         return {store: [*texts] for store, texts in keys.items()}
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    """Return whether a statement is a call, awaited or not, of which nothing is kept."""
+    match statement:
+        case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())):
+            return True
+    return False
 
 
 def _counts(function: ast.AST) -> list[str]:
