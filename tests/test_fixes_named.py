@@ -258,6 +258,13 @@ NOT_CALLED = (
     "let the call that the turn of layer 1 awaits be this one",
 )
 BEHIND = "there is no layer -1", "Then only where there is one more turn, if layer > 0"
+LOSS_SENT = (
+    ('model.activations["last", b] = y', "await model.pass_to(0, model.loss(y))"),
+    ('model.loss(model.activations.pop(("last", b)))', "model.grad_activations.pop((l, b))"),
+)
+SENT_AWAY = (
+    "model.loss has made the gradient of the output of layer 7 here, for micro-batch 0, and it was sent to rank 0"
+)
 FIVE_FIRST = ("rank 0 begins its first backward after 4 forwards, and 5 come first",)
 TOO_SOON = "rank 3 begins its first backward after 1 forward, which is too soon"
 ONE_LAYER_BACK = "rank 3 has taken 4 micro-batches back through layer 7, and none through layer 3"
@@ -337,6 +344,10 @@ ROWS = [
     Row(whole("wsdp", "a list of gathers of the last layer", WEIGHTS.format("    calls = [lambda: model.allgather(model.weights[k], k) for k in range(model.LAYERS)]\n    for k in reversed(range(model.LAYERS)):\n        await back(k)").replace("await whole(i)\n        model.activations", "await calls[i]()\n        model.activations").replace("    i = 0\n", "    i = 0\n    calls = [lambda: whole(k) for k in range(model.LAYERS)]\n", 1)), ("no allgather(layer 0) has been awaited here before this, and allgather(layer 5) has",), ("make the first call before the loop",)),
     Row(whole("wsdp", "gathered ahead in the last turn of the backward, too", GATHERED.replace("FORTH", "k + 1").replace("BACK", "k - 1").replace("MORE", "True")), BEHIND),
     Row(whole("wsdp", "a gather ahead after layer 0, with keys", GATHERED.replace("FORTH", "k + 1").replace("BACK", "k - 1").replace("MORE", "True").replace("for k in reversed(range(top)):", "for k in list(range(top))[::-1]:")), BEHIND),
+    Row(edited("interleaved", "the gradient of the loss is sent to rank 0", LISTS, *LOSS_SENT), (SENT_AWAY,), ("was it stored under this key",)),
+    Row(edited("interleaved", "the gradient of the loss is sent to rank 0, with texts as keys", LISTS, *LOSS_SENT, ("[l, b]", '[f"{l}/{b}"]'), ("pop((l, b))", 'pop(f"{l}/{b}")')), (SENT_AWAY,), ("was it stored under this key",)),
+    Row(edited("interleaved", "no backwards at all", LISTS, ("    for job in B:", "    for job in B[:0]:")), ("So far this rank has done 5 forwards and 0 backwards, and 16 of each are due",)),
+    Row(edited("interleaved", "no backwards of the second layer", STAGES, ("    for s, mb in backwards:", "    for s, mb in backwards[:model.BATCHES // 2]:")), ("and 4 backwards, and 16 of each are due",)),
     Row(whole("interleaved", "a warm-up that falls by one", PLAN.replace("START", "n * len(layers) - me")), FIVE_FIRST, ("so does what is wanted",)),
     Row(whole("interleaved", "two and two by turns, with keys of micro-batches", PAIRS), ("does backwards one after the other while it has forwards left",), ("so does what is wanted",)),
 ]  # fmt: skip

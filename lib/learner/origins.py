@@ -184,7 +184,7 @@ class Origins(dict[Hashable, Any]):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             gives = f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
-            return f"{gives}{self._only_other()}"
+            return f"{gives}{simulator.so_far(rank) or self._only_other()}"
         return ""
 
     def _no_layer(self, layer: int) -> str:
@@ -499,6 +499,8 @@ class Origins(dict[Hashable, Any]):
         one that it reads, from the loss, or the one that it gives."""
         own = f"If this is what backward({layer}, ...) gives, that comes first"
         if batches <= self._simulator.has_run(self._rank, "loss", layer + 1):
+            if self._simulator.sent_to(self._rank, "ActivationGrad", layer, batches) is not None:
+                return self._simulator.gradient_to_come(self._rank)
             return f"model.loss gave the gradient of the output of layer {layer}: was it stored under this key? {own}"
         key = self._first_key(layer, batches)
         return f"model.loss makes the first gradient: model.{self._name}[{key}] = model.loss(output). {own}"

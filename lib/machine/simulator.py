@@ -406,6 +406,7 @@ class LocalSimulator:
         return not_by_turns(rank.ranks)
 
     has_run = staticmethod(RankState.has_run)
+    so_far = staticmethod(RankState.so_far)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)

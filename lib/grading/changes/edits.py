@@ -145,7 +145,7 @@ class Editor:
             case ast.Call(func=ast.Name(id="reversed"), args=[argument]):
                 yield SIMPLE, self._text(argument)
             case ast.Call(func=ast.Name(id="range")):
-                yield SIMPLE, f"reversed({self._text(node)})"
+                yield CALLS, f"reversed({self._text(node)})"
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store) as place, attr="pop"), args=[key, *rest]):
                 yield CALLS, f"{self._text(place)}[{self._text(key)}]"
                 more = "".join(f", {self._text(one)}" for one in rest)
@@ -171,7 +171,10 @@ class Editor:
         elif not isinstance(self.parents[node], (ast.Attribute, ast.Call)) or node in getattr(
             self.parents[node], "args", ()
         ):
-            yield from ((NAMES, name) for name in _assigned(function) if name not in counts)
+            of = [one.value for one in ast.walk(function) if isinstance(one, ast.Attribute)]
+            things = {one.id for one in of if isinstance(one, ast.Name)}
+            alike = (name for name in _assigned(function) if (name in things) == (node.id in things))
+            yield from ((NAMES, name) for name in alike if name not in counts)
 
     def _one_off(self, node: ast.expr) -> Iterator[tuple[int, str]]:
         if isinstance(self.parents[node], TRUTHS):

@@ -475,10 +475,12 @@ class WorkDone:
         own, due = self.layers_loaded(), len(self.layers_loaded()) * self.batches
         forwards, backwards = len(self.forwards()), len(self.backwards())
         others = set[int]().union(*[one.layers_loaded() for one in self.ranks.values() if one is not self])
-        if own & others or len(own) == self.layers or self.experts or not 0 < backwards < due:
+        halves = any(self.has_run(BACKWARD_INPUT.kind, layer) for layer in own)
+        if own & others or len(own) == self.layers or self.experts or halves or not forwards or backwards >= due:
             return ""
         done = f". So far this rank has done {forwards} forwards and {backwards} backwards, and {due} of each are due"
-        return f"{done}: does a list or a loop of its work end too soon, or does this update come too soon?"
+        soon = "or does a condition let this update come before the last of them?"
+        return f"{done}: does a list or a loop of its work end too soon, {soon}"
 
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
