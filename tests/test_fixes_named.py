@@ -10,7 +10,7 @@ from lib.grading.verdict import PASS
 from tests.corpus import changed, whole
 from tests.test_corpus import function
 from tests.test_fixes import Row
-from tests.test_fixes_later import check_words
+from tests.test_fixes_later import check_at_a_shell, check_words
 from tests.test_fixes_sums import COUNTED, edited
 
 LISTS = """
@@ -361,3 +361,8 @@ def test_words_on_names_lead_to_the_fix(row: Row) -> None:
 @pytest.mark.parametrize("source", [LISTS, STAGES])
 def test_the_programs_with_these_mistakes_are_right_without_them(source: str) -> None:
     assert grade(function(whole("interleaved", "right", source)), "interleaved").verdict.status == PASS  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", [ROWS[0], ROWS[4], *ROWS[-4:]], ids=lambda row: row.program.name)
+def test_a_shell_says_the_same(row: Row) -> None:
+    check_at_a_shell(row, check_words(row))

@@ -184,7 +184,7 @@ class Origins(dict[Hashable, Any]):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             gives = f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
-            return f"{gives}{simulator.so_far(rank) or self._only_other()}"
+            return f"{gives}{simulator.left_undone(rank) or self._only_other()}"
         return ""
 
     def _no_layer(self, layer: int) -> str:

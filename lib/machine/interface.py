@@ -248,7 +248,7 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
         work departs from rounds, or an empty text."""
 
-    def so_far(self, rank: R) -> str:
+    def left_undone(self, rank: R) -> str:
         """Return, as the end of a sentence, how many forwards and backwards of its layers a rank has done, if it is a
         stage and has not done all, or an empty text."""
 

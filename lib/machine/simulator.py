@@ -406,7 +406,7 @@ class LocalSimulator:
         return not_by_turns(rank.ranks)
 
     has_run = staticmethod(RankState.has_run)
-    so_far = staticmethod(RankState.so_far)
+    left_undone = staticmethod(RankState.left_undone)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)

@@ -270,7 +270,7 @@ class Rank(Protocol):
     def stages_in_a_row(self) -> str:
         """Return, as a sentence, which stage a rank is, where only the first ranks have run layers, as a pipeline."""
 
-    def so_far(self) -> str:
+    def left_undone(self) -> str:
         """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, if it is
         a stage and has not done all, or an empty text."""
 

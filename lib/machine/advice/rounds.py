@@ -145,7 +145,7 @@ def not_by_turns(ranks: Mapping[int, Asked]) -> str:
             return f"{said}(len(mine) - 1) * model.RANKS + 1 on the last rank, and on each rank before it two more"
         left = len(before) + then.count("f") < chunks * one.batches
         by_turns = begun + (then if left else then[: then.rfind("f") + 1])
-        if chunks > 1 and ("ff" in by_turns or "bb" in by_turns):
+        if chunks > 1 and not one.has_tasks() and ("ff" in by_turns or "bb" in by_turns):
             row = "backwards" if "bb" in by_turns else "forwards"
             said = (
                 f"rank {one.rank} does {row} one after the other while it has forwards left: after its first backward "

@@ -469,7 +469,7 @@ class WorkDone:
         """Return the layers through which this rank has carried a micro-batch forward."""
         return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
 
-    def so_far(self) -> str:
+    def left_undone(self) -> str:
         """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, where it
         is a stage of the only pipeline and has not done all; or an empty text."""
         own, due = self.layers_loaded(), len(self.layers_loaded()) * self.batches
