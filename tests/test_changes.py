@@ -100,6 +100,14 @@ def test_lines_near_the_error_come_first() -> None:
     assert any(near) and near == sorted(near, reverse=True)
 
 
+def test_the_order_of_two_calls_comes_before_any_number() -> None:
+    text = "async def f(model):\n    a, b = up(1), down(2)\n    await up(a)\n    await down(b)\n    return a.pop()\n"
+    found = sorted(edits(text.encode(), ["f"]), key=lambda edit: edit.order([]))
+    said = [edit.words or edit.text for edit in found]
+    exchanged = "exchange line 3, `await up(a)` and line 4, `await down(b)`"
+    assert said[:4] == ["down(2), up(1)", exchanged, "a.popleft()", "a.pop(0)"]
+
+
 def test_letters_of_several_bytes_are_no_trouble() -> None:
     text = 'async def f(model):\n    print("größer", model.rank - 1)  # ö\n    return 2\n'
     texts = {edit.of(text.encode()).decode() for edit in edits(text.encode(), ["f"])}
@@ -213,7 +221,7 @@ async def ddp(model: Model) -> Model:
     return model
 """
 SLIPS_IN_PARTS = [
-    ("layers[::-1]:", "layers:", "[*reversed(range(model.LAYERS))]"),
+    ("layers[::-1]:", "layers:", "for layer in list(layers)[::-1]:"),
     ("range(0, model.LAYERS)", "range(1, done)", "for layer in range(0, done):"),
     ("    await t.step()\n", "", "nobody calls `t.step`: write `await t.step()` behind line 46, `all_down()`"),
     ("    await t.step()", "    t.step", "await t.step()"),

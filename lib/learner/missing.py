@@ -288,9 +288,16 @@ class Missing(Rules):
         return not done
 
     def _is_to_come(self, key: Hashable) -> bool:
-        """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet."""
+        """Return whether an activation is one of a layer and a micro-batch whose forward this rank has not run yet; or,
+        under a name and a micro-batch, on a rank with the last layer, which has not run on that one."""
         meant, rank = self._of_key(key), self._rank
-        if self._name != "activations" or meant is None or not meant[1]:
+        if self._name != "activations":
+            return False
+        if meant is None and isinstance(key, tuple) and words_of(key) and self._layers_run():
+            own, top = {one for one in key if type(one) is int}, rank.layers - 1
+            last = self._simulator.has_loaded(rank, top) and len(own) == 1
+            return last and own <= {*range(rank.batches)} - self._simulator.has_run(rank, FORWARD.kind, top)
+        if meant is None or not meant[1]:
             return False
         layer, batches = meant
         verbs = [(FORWARD.kind, one) for one in (layer - 1, layer) if 0 <= one < rank.layers]

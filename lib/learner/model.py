@@ -497,7 +497,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
             return ""
         if isinstance(operand, Activation) and self._simulator.nobodys(self._handle, operand.layer):
             return ""
-        return self._simulator.against_rounds(self._handle, False)
+        return self._simulator.against_rounds(self._handle, False) or self._simulator.not_by_turns(self._handle)
 
     def _whence(self, row: Computation, layer: object, operand: object, wanted: str) -> str:
         """Return from which rank an operand of another kind than is wanted has come, and where the right one is; an

@@ -17,6 +17,7 @@ from .tensors import FIRST
 
 ACTIVATIONS = {KINDS[kind].store: kind for kind in ("Activation", "ActivationGrad")}
 """What is usually stored under its layer, for a layer more than there are."""
+AHEAD = ". Is it gathered one turn ahead? Then only where there is one more turn, if "
 MOST_LAYERS = 4  # of what a rank has run, how many layers an error lists
 NO_KEYS: frozenset[Hashable] = frozenset()
 Ask = Callable[[Any, "Sought"], str]
@@ -183,7 +184,7 @@ class Origins(dict[Hashable, Any]):
                 half = f"the weight's half of the backward of layer {layer} was never done: for each micro-batch "
                 return f"{half}model.{BACKWARD_WEIGHT.kind}({layer}, ...) gives a gradient, and the sum goes here"
             gives = f"model.grad_weights[{layer}], ... = model.backward({layer}, ...) before that"
-            return f"{gives}{self._only_other()}"
+            return f"{gives}{simulator.left_undone(rank) or self._only_other()}"
         return ""
 
     def _no_layer(self, layer: int) -> str:
@@ -193,14 +194,24 @@ class Origins(dict[Hashable, Any]):
             none = f"there is no layer {layer}: the first one is layer 0, and layers go up to {top}"
             ends = f"{BACKWARD.kind}(0, ...) has run here, and nothing comes before layer 0: leave this out in its turn"
             last = layer == -1 and self._simulator.has_run(self._rank, BACKWARD.kind, 0) != NONE
-            return f"{none}. {ends}" if last and self._rank.batches == 1 else none
+            ahead = f"{none}{AHEAD}layer > 0" if self._name == "weights" and layer == -1 and self._is_at(1, 0) else none
+            return f"{none}. {ends}" if last and self._rank.batches == 1 else ahead
         none = f"there is no layer {layer}: LAYERS is {top + 1}, and the last layer is {top}"
         back = layer == top + 1 > 1 and self._simulator.has_run(self._rank, LOSS.kind, layer) != NONE
         down = f". The backward pass goes down: after layer {top} comes layer {top - 1}"
+        if back and self._simulator.has_run(self._rank, BACKWARD.kind, top) == NONE:
+            down += ". None has run yet: does a count begin at model.LAYERS? Then let it go down, as with i -= 1, "
+            down += f"before the work of its turn, so that layer {top} comes first"
         before, last = (bool(self._simulator.has_run(self._rank, FORWARD.kind, one)) for one in (top - 1, top))
-        ahead = ". Is it gathered one turn ahead? Then only where there is one more turn, if layer < model.LAYERS - 1"
+        ahead = f"{AHEAD}layer < model.LAYERS - 1"
         of_weight = down if back else ahead * (layer == top + 1 and before and not last)
         return none + of_weight * (self._name == "weights")
+
+    def _is_at(self, above: int, layer: int) -> bool:
+        """Return whether the backward of the layer ``above`` has run here, or that is the last one, and not that of a
+        ``layer``."""
+        ran = [bool(self._simulator.has_run(self._rank, BACKWARD.kind, one)) for one in (above, layer)]
+        return (ran[0] or above == self._rank.layers) and not ran[1]
 
     def _to_be_sent(self, batches: frozenset[int]) -> str:
         """Return, as the end of a sentence, which gradient of these micro-batches is stored here and is read by a layer
@@ -488,6 +499,8 @@ class Origins(dict[Hashable, Any]):
         one that it reads, from the loss, or the one that it gives."""
         own = f"If this is what backward({layer}, ...) gives, that comes first"
         if batches <= self._simulator.has_run(self._rank, "loss", layer + 1):
+            if self._simulator.sent_to(self._rank, "ActivationGrad", layer, batches) is not None:
+                return self._simulator.gradient_to_come(self._rank)
             return f"model.loss gave the gradient of the output of layer {layer}: was it stored under this key? {own}"
         key = self._first_key(layer, batches)
         return f"model.loss makes the first gradient: model.{self._name}[{key}] = model.loss(output). {own}"

@@ -173,7 +173,8 @@ class Rules(Origins):
                 what = f"that of layer {labels.layer}" + f", {numbered('micro-batch', batches)}," * (meant[1] != NONE)
                 there = f"{what} is there under another key, model.{self._name}[{written(other)}]"
                 if named and meant[1] != NONE and NONE != named[1] != batches:
-                    return f"{there}: that is not its number, so count the micro-batch right where it is stored"
+                    right = "that is not its number, so count the micro-batch right where it is stored"
+                    return f"{there}{self._twice_there(other, labels) or f': {right}'}"
                 return self._a_summand(key, other, labels) or f"{there}: store it where it is looked for"
         return ""
 
@@ -290,10 +291,21 @@ class Rules(Origins):
             return ""
         if self._by_batch is None:
             return self._simulator.gradient_from(self._rank)
+        if (labels := self._gone.get(sought.key)) is not None and self._is_read_for_another(labels):
+            which = f"{BACKWARD.kind}({labels.layer}, ...) of {numbered('micro-batch', labels.batches)}"
+            lower = self._simulator.gradient_to_come(self._rank)
+            return lower and f"{which} has read the one that was there. {lower}"
         named = (
             self._of_key(sought.key) is None and sought.key not in self._gone and not sought.heard[Rules._left_lying]
         )
         return self._simulator.gradient_to_come(self._rank) if named else ""
+
+    def _is_read_for_another(self, labels: Labels) -> bool:
+        """Return whether the backward of a layer has read a gradient, and gives one that is for another rank."""
+        lower = labels.layer > 0 and not self._simulator.has_loaded(self._rank, labels.layer - 1)
+        halves = (BACKWARD.kind, BACKWARD_INPUT.kind)
+        read = any(self._has_gone_back(one, labels.layer, labels.batches) for one in halves)
+        return labels.kind == "ActivationGrad" and lower and read
 
     def _input_to_come(self, sought: Sought) -> str:
         """Where it is not known which input is looked for, under a name: from where the next one comes, if this rank
@@ -448,6 +460,8 @@ class Rules(Origins):
         its place."""
         there = f"{with_an(labels.kind)} of layer {labels.layer} was there and was taken out"
         read = f"{there}, and the backward of that layer has read it"
+        if self._is_read_for_another(labels):
+            return f"{read}, and what that gives is for layer {labels.layer - 1}, which another rank has"
         return f"{read}: what it gives is to be stored here, and was not. Is a condition above that line false?"
 
     def _was_replaced(self, key: Hashable, layer: int) -> str:
@@ -510,8 +524,20 @@ class Rules(Origins):
             labels = tensor._token.labels
             if (labels.kind, labels.layer) == ("Activation", top + 1) and labels.batches <= parts:
                 output = f"the output of layer {top}, {numbered('micro-batch', labels.batches)}, is under another key"
-                return f"{output}, model.{self._name}[{written(other)}]: store it as [{written(key)}]"
+                own = self._twice_there(other, labels) or f": store it as [{written(key)}]"
+                return f"{output}, model.{self._name}[{written(other)}]{own}"
         return ""
+
+    def _twice_there(self, key: Hashable, labels: Labels) -> str:
+        """Return, as the end of a sentence on what is stored under a key, that the same layer's tensor of the
+        micro-batch of this key was there before; or an empty text."""
+        before: Labels | None = self._gone.get(key)
+        if before is None or before.batches == labels.batches or not isinstance(key, tuple):
+            return ""
+        if (before.kind, before.layer) != (labels.kind, labels.layer) or not before.batches <= {*key}:
+            return ""
+        was = f", where that of {numbered('micro-batch', before.batches)} was before"
+        return f"{was}: does a count not go on, as without += 1?"
 
     def _adapter_there(self, sought: Sought) -> str:
         """Where the adapter of a layer is stored under the layer alone, and has another key: that it is there."""

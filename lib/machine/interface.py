@@ -248,6 +248,14 @@ class Simulator(Protocol[R, T, C]):
         """Return, for an error of a rank that reads what is not there yet, as for a ``backward``, in what the order of
         work departs from rounds, or an empty text."""
 
+    def left_undone(self, rank: R) -> str:
+        """Return, as the end of a sentence, how many forwards and backwards of its layers a rank has done, if it is a
+        stage and has not done all, or an empty text."""
+
+    def not_by_turns(self, rank: R) -> str:
+        """Return, for an error of a rank that reads a message of another kind, which one does its forwards and its
+        backwards at other times than in interleaved 1F1B, or an empty text."""
+
     def dealt_otherwise(self, rank: R) -> str:
         """Return, for an error, which rank has other layers than it is dealt like cards, or an empty text."""
 

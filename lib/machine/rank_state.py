@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NO_OTHERS, NOWHERE, Fix, Place, PuzzleError, numbered, show_call
+from ..basics.errors import NOWHERE, Fix, Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, SizeUnit
 from ..record.attention import BACKWARD_PROJECT, PROJECT
 from ..record.causal import NOTHING, Slices, both
@@ -573,7 +573,9 @@ class RankState(Asked):
             gather = f"{keep}, without pop, until its update{again}"
         else:
             gather = f"leave this load out: this rank keeps its piece, and gets all of it from the others: {gather}"
-        got, fix_for = f"{labels} after {other}", {"sharded": gather} if labels.kind == "Weight" else NO_OTHERS
+        got, fix_for = f"{labels} after {other}", dict[str, Fix]({"sharded": gather} if labels.kind == "Weight" else {})
+        plain = fix
+        fix_for[DEALT] = lambda: self.dealt_otherwise() or plain
         return PuzzleError(problem, where=where, expected=expected, got=got, fix=fix, fix_for=fix_for)
 
     def _input_taken_before(self, labels: Labels, batch: int, other: Labels) -> PuzzleError:

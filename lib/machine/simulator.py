@@ -32,7 +32,7 @@ from ..record.table import collective, computation, sums
 from ..record.training import BACKWARD, LOSS, OVERLAPPED, UPDATE
 from . import deferred_memory
 from .advice.ring import back_to_first, not_received, not_replaced, once_more_round, other_way, too_few_received
-from .advice.rounds import against_rounds, of_its_pipeline
+from .advice.rounds import against_rounds, not_by_turns, of_its_pipeline
 from .advice.sought import Sought, sought_before
 from .advice.stages import (
     BOTH_ENDS,
@@ -402,7 +402,11 @@ class LocalSimulator:
         own = of_its_pipeline(rank) if backward else ""
         return own or against_rounds(rank.ranks, {rank.rank: None} if backward else {})
 
+    def not_by_turns(self, rank: RankState) -> str:
+        return not_by_turns(rank.ranks)
+
     has_run = staticmethod(RankState.has_run)
+    left_undone = staticmethod(RankState.left_undone)
     has_loaded = staticmethod(RankState.has_loaded)
     sent_to = staticmethod(RankState.sent_to)
     summed_by = staticmethod(RankState.summed_by)

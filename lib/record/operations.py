@@ -261,11 +261,18 @@ class Rank(Protocol):
     def has_called_gather(self, layer: int) -> bool:
         """Return whether this rank has brought a weight of a layer to a gather."""
 
+    def has_awaited_gather(self, layer: int) -> bool:
+        """Return whether this rank has called a gather of a layer, and awaited it."""
+
     def has_gathered(self, weight: Labels) -> bool:
         """Return whether this rank has loaded only a part of what it has here of a weight."""
 
     def stages_in_a_row(self) -> str:
         """Return, as a sentence, which stage a rank is, where only the first ranks have run layers, as a pipeline."""
+
+    def left_undone(self) -> str:
+        """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, if it is
+        a stage and has not done all, or an empty text."""
 
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""

@@ -521,15 +521,36 @@ def _calls(body: Sequence[ast.stmt], verb: str) -> bool:
 def not_reached(problem: str, source: str) -> str:
     """Return what to do about an operation that comes next, as a problem says, and that stands in a program, so that it
     was not reached; or an empty text."""
+    tree = parsed(source)
     for verb in in_stream("compute"):
-        called = [node.func for node in ast.walk(parsed(source)) if isinstance(node, ast.Call)]
-        if f"comes model.{verb}(" in problem and any(
-            isinstance(one, ast.Attribute) and one.attr == verb for one in called
-        ):
-            empty = (
-                f"model.{verb} stands in the program, and is not reached: is what the loop above it goes through empty?"
-            )
-            return (
-                f"{empty} A list that is cleared is empty wherever it is kept; one that waits to be full may never be"
-            )
+        calls = [node for node in ast.walk(tree) if _is_verb(node, {verb})]
+        if calls and f"comes model.{verb}(" in problem:
+            stands = f"model.{verb} stands in the program, and is not reached: "
+            empty = "A list that is cleared is empty wherever it is kept; one that waits to be full may never be"
+            return f"{stands}{_never_called(tree, calls) or f'is what the loop above it goes through empty? {empty}'}"
     return ""
+
+
+def _never_called(tree: ast.Module, calls: Sequence[ast.AST], seen: Sequence[str] = ()) -> str:
+    """Return that the function in which all of these calls stand is never called, or the one in which its own calls do;
+    or an empty text."""
+    around = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    inner = [[node for node in around if call in ast.walk(node)][-1:] for call in calls]  # those within come last
+    if not inner or not all(inner) or len({node.name for [node] in inner}) > 1 or inner[0][0].name in seen:
+        return ""
+    [own] = inner[0]
+    arguments = [one.arg for one in own.args.args if one.arg != "self"]
+    if own in tree.body and len(arguments) == 1:
+        return ""  # it may be the one that is graded
+    named = [node for node in ast.walk(tree) if last_name(node) == own.name and isinstance(node, ast.expr)]
+    called = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and last_name(node.func) == own.name]
+    alone = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and node.value in named]
+    waits = "await " * isinstance(own, ast.AsyncFunctionDef)
+    if alone and len(alone) == len(named):
+        text = ast.unparse(alone[0])
+        return f"`{text}` alone names a function and does not call it: {waits}{text}({', '.join(arguments)})"
+    if not named:
+        return (
+            f"it is in {own.name}, which is never called: {waits}{own.name}({', '.join(arguments)}) where that is due"
+        )
+    return _never_called(tree, called, (*seen, own.name)) if len(called) == len(named) else ""

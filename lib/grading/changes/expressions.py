@@ -30,9 +30,10 @@ SIZES = ("RANKS", "LAYERS", "BATCHES")
 REDUCTIONS = ("allreduce", "scatterreduce", "allgather")
 STORES = ("weights", "opt_states", "activations", "grad_activations", "grad_weights")
 """Names of a model that are taken for one another."""
-SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(5)
-"""How likely a change is: numbers, comparisons and keys first, then calls, statements, any other name, and what takes
-a statement far away."""
+ORDERS, SIMPLE, CALLS, STATEMENTS, NAMES, FAR = range(6)
+"""How likely a change is: the order of two calls, or from which end a list is taken, comes first, as it is no accident
+where that passes; then numbers, comparisons and keys, calls, statements, any other name, and what takes a statement far
+away."""
 TRUTHS = (ast.BoolOp, ast.UnaryOp, ast.If, ast.While, ast.IfExp)
 """What asks whether a name is true: one more or less of it is not what anybody means."""
 
@@ -73,7 +74,8 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
             if isinstance(node.ctx, ast.Load):
                 yield CALLS, f"{of(store)}.pop({of(key)})"
         case ast.Tuple(elts=[first, second]):
-            yield CALLS, _exchanged(text, node, first, second)
+            calls = isinstance(first, ast.Call) and isinstance(second, ast.Call)
+            yield ORDERS if calls else CALLS, _exchanged(text, node, first, second)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             yield from ((SIMPLE, of(one)) for one in (body, orelse))
             yield SIMPLE, f"{of(orelse)} if {of(test)} else {of(body)}"
@@ -112,7 +114,9 @@ def _called_otherwise(text: Text, node: ast.Call) -> Iterator[tuple[int, str]]:
         case ast.Call(func=ast.Name(id="reversed"), args=[argument]):
             yield SIMPLE, of(argument)
         case ast.Call(func=ast.Name(id="range")):
-            yield SIMPLE, f"reversed({of(node)})"
+            yield CALLS, f"reversed({of(node)})"
+        case ast.Call(func=ast.Attribute(value=place, attr="pop"), args=[]):
+            yield from ((ORDERS, f"{of(place)}.{one}") for one in ("popleft()", "pop(0)"))
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store) as place, attr="pop"), args=[key, *rest]):
             yield CALLS, f"{of(place)}[{of(key)}]"
             more = "".join(f", {of(one)}" for one in rest)
@@ -158,7 +162,10 @@ def _other_names(text: Text, node: ast.Name) -> Iterator[tuple[int, str]]:
         yield from _one_off(text, node)
         yield from ((SIMPLE, name) for name in counts)
     elif not isinstance(parent, (ast.Attribute, ast.Call)) or node in getattr(parent, "args", ()):
-        yield from ((NAMES, name) for name in _assigned(function) if name not in counts)
+        of = [one.value for one in ast.walk(function) if isinstance(one, ast.Attribute)]
+        things = {one.id for one in of if isinstance(one, ast.Name)}
+        alike = (name for name in _assigned(function) if (name in things) == (node.id in things))
+        yield from ((NAMES, name) for name in alike if name not in counts)
 
 
 def _one_off(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .expressions import CALLS, FAR, SIMPLE, STATEMENTS, counted, instead
+from .expressions import CALLS, FAR, ORDERS, SIMPLE, STATEMENTS, counted, instead
 from .text import DEFINITIONS, FUNCTIONS, Function, Text
 
 BLOCK = "    "
@@ -59,7 +59,16 @@ def _exchanged(text: Text, first: ast.stmt, second: ast.stmt) -> Otherwise:
     (start, middle), (begin, end) = text.rows(first), text.rows(second)
     source = text.source
     new = (source[begin:end] + source[middle:begin] + source[start:middle]).decode()
-    return Otherwise(CALLS, first.lineno, start, end, new, f"exchange {text.named(first)} and {text.named(second)}")
+    likely = ORDERS if _is_call(first) and _is_call(second) else CALLS
+    return Otherwise(likely, first.lineno, start, end, new, f"exchange {text.named(first)} and {text.named(second)}")
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    """Return whether a statement is a call, awaited or not, of which nothing is kept."""
+    match statement:
+        case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())):
+            return True
+    return False
 
 
 def _farther(text: Text, block: Sequence[ast.stmt]) -> Iterator[Otherwise]:

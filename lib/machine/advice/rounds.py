@@ -132,11 +132,41 @@ def _too_many(ranks: Mapping[int, Asked]) -> str:
     return ""
 
 
+def not_by_turns(ranks: Mapping[int, Asked]) -> str:
+    """Return which rank begins its backwards after fewer forwards than in interleaved 1F1B, or does two of a kind one
+    after the other from then on, so that messages come in another order than they are read; or an empty text."""
+    size = len(ranks)
+    for stage, one in sorted(ranks.items()):
+        chunks, letters = one.layers // size, {FORWARD.kind: "f", BACKWARD.kind: "b"}
+        before, begun, then = "".join(letters.get(step.kind, "") for step in one.log).partition("b")
+        enough = min((chunks - 1) * size + 1 + 2 * (size - 1 - stage), chunks * one.batches)
+        if chunks > 1 and begun and len(before) < enough:
+            said = f"rank {one.rank} begins its first backward after {len(before)} forwards, and {enough} come first: "
+            return f"{said}(len(mine) - 1) * model.RANKS + 1 on the last rank, and on each rank before it two more"
+        left = len(before) + then.count("f") < chunks * one.batches
+        by_turns = begun + (then if left else then[: then.rfind("f") + 1])
+        if chunks > 1 and not one.has_tasks() and ("ff" in by_turns or "bb" in by_turns):
+            row = "backwards" if "bb" in by_turns else "forwards"
+            said = (
+                f"rank {one.rank} does {row} one after the other while it has forwards left: after its first backward "
+            )
+            return f"{said}each rank does one forward and one backward by turns"
+    return ""
+
+
 def _too_few(ranks: Mapping[int, Asked], waiting: Mapping[int, int | None]) -> str:
     """Return which rank begins its backward after too few forwards."""
     size = len(ranks)
     if any(peer == (rank + 1) % size and not ranks[rank].forwards() for rank, peer in waiting.items() if size > 2):
         return ""  # who has run nothing wants no gradient, and asks the wrong neighbor
+    for rank, peer in sorted(waiting.items()):
+        done = len(ranks[rank].forwards())
+        if peer == (rank - 1) % size and size > 2 and done == ranks[rank].layers // size * ranks[rank].batches:
+            said = (
+                f"rank {rank} has done all of its {done} forwards, of {numbered('layer', ranks[rank].layers_run())}, "
+            )
+            said += "and waits for the input of one more: do a forward only as long as one is left, and then backwards "
+            return f"{said}alone"
     for rank, peer in sorted(waiting.items()):
         one = ranks[rank]
         chunks, done = one.layers // size, len(one.forwards())

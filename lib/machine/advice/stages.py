@@ -164,7 +164,9 @@ def gradient_to_come(rank: Asked) -> str:
         came = any((one.kind, one.layer) == ("ActivationGrad", layer) for one in rank.came())
         if left and not came and not rank.has_run(FORWARD.kind, layer + 1):
             there = rank.comes_from("ActivationGrad", layer + 1, frozenset({min(left)}))
-            return there and f"Is this the gradient for layer {layer}? Then {there}"
+            only = f". Only the gradient for layer {last} comes from the loss: does a condition leave that receive out "
+            only += "for all layers of this rank? It is to ask for the layer, layer == model.LAYERS - 1, not for a rank"
+            return there and f"Is this the gradient for layer {layer}? Then {there}{only * rank.has_loaded(last)}"
     return ""
 
 

@@ -37,6 +37,11 @@ class Asked(SumsMade):
         calls = [one for one in self.log if one.kind == ALLGATHER.kind and one.layer == layer]
         return any(one.labels is not None and one.labels.kind == "Weight" for one in calls)
 
+    def has_awaited_gather(self, layer: int) -> bool:
+        """Return whether this rank has called a gather of a layer, and awaited it."""
+        calls = [one for one in self.log if one.kind == ALLGATHER.kind and one.layer == layer]
+        return any(getattr(one, "awaited", True) for one in calls)
+
     def loaded_piece(self, layer: int, adapter: bool = False) -> Labels | None:
         """Return the first piece of a layer's weight that this rank has taken."""
         taken = self.taken.get(("Weight", layer, adapter))

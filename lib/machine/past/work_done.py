@@ -469,6 +469,19 @@ class WorkDone:
         """Return the layers through which this rank has carried a micro-batch forward."""
         return {layer for verb, layer in self._past().ran if verb == FORWARD.kind and layer is not None}
 
+    def left_undone(self) -> str:
+        """Return, as the end of a sentence, how many forwards and backwards of its layers this rank has done, where it
+        is a stage of the only pipeline and has not done all; or an empty text."""
+        own, due = self.layers_loaded(), len(self.layers_loaded()) * self.batches
+        forwards, backwards = len(self.forwards()), len(self.backwards())
+        others = set[int]().union(*[one.layers_loaded() for one in self.ranks.values() if one is not self])
+        halves = any(self.has_run(BACKWARD_INPUT.kind, layer) for layer in own)
+        if own & others or len(own) == self.layers or self.experts or halves or not forwards or backwards >= due:
+            return ""
+        done = f". So far this rank has done {forwards} forwards and {backwards} backwards, and {due} of each are due"
+        soon = "or does a condition let this update come before the last of them?"
+        return f"{done}: does a list or a loop of its work end too soon, {soon}"
+
     def ran_nothing(self) -> str:
         """Return which ranks have run no layer at all, as the beginning of a sentence, or an empty text."""
         idle = [rank for rank, one in sorted(self.ranks.items()) if not one.is_host and not one.layers_run()]

@@ -107,7 +107,7 @@ def _backward_to_come(lack: Lack) -> str:
     half = "the weight's half of the backward" if halves else "the backward"
     then = "then one update, with the sum of all gradients" if rank.with_gradients(layer) else "and then the update"
     what = f"{half} of {numbered('micro-batch', halves or undone)}"
-    left = _backwards_left(rank) if verb == "backward" else ""
+    left = (_backwards_left(rank) or rank.left_undone()) if verb == "backward" else ""
     return f"{what} was never done for layer {layer} before this: model.{verb}({layer}, ...), {then}{left}"
 
 
@@ -151,7 +151,7 @@ def _run_by_nobody(lack: Lack) -> str:
     ran = f"layer {layer} has not run on {numbered('micro-batch', none)} by then"
     if not rank.others_have(layer):
         early = ". Does a condition let this update come before the last of them?"
-        return f"{ran}: {SUM_FIRST}{early * (len(lack.grad.batches) > 1)}"
+        return f"{ran}: {SUM_FIRST}{rank.left_undone() or early * (len(lack.grad.batches) > 1)}"
     if fewest := rank.has_fewest(none):
         return f"{ran}, on any rank; {fewest}"
     if idle := rank.ran_nothing():

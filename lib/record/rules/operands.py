@@ -142,10 +142,13 @@ def _gathered_ahead(rank: Rank, weight: Labels, layer: int) -> str:
     gather = rank.whole_weight(layer)
     if not gather or not weight.is_whole() or not rank.has_gathered(weight):
         return gather
+    one, other = f"the call that the turn of layer {layer} awaits", f"allgather(layer {weight.layer})"
     if rank.not_gathered_again(layer):
         since = f"allgather(layer {layer}) has not been called here since forward({layer}, ...): {gather}"
-        one, other = f"the call that the turn of layer {layer} awaits", f"allgather(layer {weight.layer})"
         return f"{since}. If it is called one turn ahead, let {one} be this one, and not {other}"
+    if not rank.has_awaited_gather(layer):
+        never = f"no allgather(layer {layer}) has been awaited here before this, and {other} has: {gather}"
+        return f"{never}. If it is called one turn ahead, let {one} be this one, as with layer + 1"
     ahead = "to gather one turn ahead, make the first call before the loop, and await each before you make the next one"
     ahead += ", which the next turn awaits"
     return f"{gather}; or {ahead}"
