@@ -674,19 +674,15 @@ class Excess:
         return "use each gradient as soon as it is there, before the next layer's backward."
 
     def _called_late(self) -> str:
-        """Return, as a sentence, in which order gradients are summed that are held, where that is not the order of the
-        backwards or comes after all of these; or an empty text."""
-        rows = [(held.following, held.made, held.labels.layer) for held in self.rows if held.following and held.labels]
-        if len(rows) < 2:
-            return ""
-        read, made = sorted(rows), sorted(rows, key=lambda row: row[1])
-        if made == read[::-1]:
-            order = f"These are summed from layer {read[0][2]} on, and their backwards go the other way"
-            return f" {order}: take the layers in the order of the backwards."
+        """Return, as a sentence, that gradients which are held are brought to their next call only after the last
+        backward, and where; or an empty text."""
+        following = sorted(held.following for held in self.rows if held.following)
         back = max((one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)), default=0.0)
-        if self.events[read[0][0]].issued < back:
+        if len(following) < 2 or self.events[following[0]].issued < back:
             return ""
-        return " If a task does that: it goes on only while the function that has made it awaits something."
+        there = f" ({line})" if (line := _line(self.peak, following[0])) else ""
+        said = f" Here these calls come after the last backward{there}. If a task makes them: it goes on only while"
+        return f"{said} the function that has made it awaits something."
 
 
 def _whole_of(piece: Held, peak: Peak) -> Held | None:

@@ -212,7 +212,8 @@ def _never_summed(lack: Lack) -> str:
         call = f"grad = await model.allreduce(grad, {layer}), where `not model.experts(layer)`"
         return f"{dense}, {call}; those of experts need no sum"
     add = f"add up the gradients of all ranks before the update: grad = await model.{lack.sum_by[0]}(grad, {layer})"
-    return add + ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
+    add += ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
+    return add + rank.axis_by_axis(layer) + rank.updates_alone(layer)
 
 
 CAUSES = (
