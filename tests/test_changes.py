@@ -134,6 +134,8 @@ SLIPS = [  # file of the solution, what stands there, what a learner wrote, and 
     ("p05_pipeline", "model.rank + 1", "model.rank - 1", "model.rank + 1"),
     ("p06_gpipe", "reversed(range(first, end))", "range(first, end)", "reversed(range(first, end))"),
     ("p02_ddp", "await model.allreduce(", "model.allreduce(", "await model.allreduce("),
+    ("p10_zero2", "].shard(model.rank", "].shard(layer % model.RANKS", "].shard(model.rank, model.RANKS)"),
+    ("p09_zero1", "].shard(model.rank", "].shard(layer % model.RANKS", "].shard(model.rank, model.RANKS)"),
 ]
 
 
@@ -160,6 +162,16 @@ def followed(text: str, said: str) -> str:
     assert second == f"in place of: {old.strip()}"
     rows[int(number) - 1] = old[: len(old) - len(old.lstrip())] + new
     return "\n".join(rows)
+
+
+@pytest.mark.parametrize("file", ["p09_zero1", "p10_zero2"])
+@pytest.mark.usefixtures("searching")
+def test_of_several_changes_of_a_line_the_one_that_costs_least_is_told(file: str, tmp_path: Path) -> None:
+    call = next(row for row in source_of(file).split("\n") if "await model.scatterreduce(" in row)
+    name = call.strip().partition(" = ")[0]
+    again = f"{call}\n{call.partition(name)[0]}{name} = await model.allreduce({name}, layer)"
+    verdict = grade(getattr(module_of(tmp_path, slipped(file, call, again)), file.partition("_")[2]))
+    assert "leave out line" in verdict.one_change, verdict.one_change  # to gather it would be right, too
 
 
 SHARED = """
@@ -279,7 +291,7 @@ def test_who_interrupts_a_search_has_the_verdict(monkeypatch: pytest.MonkeyPatch
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tried, "_is_right_at", interrupted)
+    monkeypatch.setattr(tried, "_costs_at", interrupted)
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     verdict = attempt(WRONG, "ddp")
     assert verdict.status == FAIL and verdict.one_change == ""

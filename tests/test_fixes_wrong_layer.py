@@ -50,7 +50,35 @@ ON_ALL = "Ranks 1-15 have gone on without update(7, ...): every rank makes that 
 NO_GATHER = "leave out model.allgather of that, and gather the weight that update gives"
 ORDER = "allgather was called for layer {} first and for layer {} last, and a list of what they give has this order"
 CALLS = "    calls = {}\n"
+PIECES_DO, WAS_CUT = (
+    "leave out that gather: to add up, pieces are enough",
+    "and only then cut this layer, model.weights[",
+)
+WENT, ONE = (
+    "it went, or was cut, after backward(layer 5) of micro-batch 0, and this rank's micro-batch 4 comes later",
+    "are one and the same here: `",
+)
+GATHERED_SUM = "            grad = await model.scatterreduce(grad, layer)\n", "            if layer in model.grad_weights:\n                grad = await model.allgather(model.grad_weights.pop(layer), layer) + grad\n            grad = await model.scatterreduce(grad, layer)\n"  # fmt: skip
+CUT_BELOW = "                piece = model.weights[layer].shard(model.rank, model.RANKS)\n                model.weights[layer] = piece\n"
+CUT_AT_ONCE = "            grad = await model.scatterreduce(grad, layer)\n", "            model.weights[layer] = model.weights[layer].shard(model.rank, model.RANKS)\n            grad = await model.scatterreduce(grad, layer)\n"  # fmt: skip
+GATHER_AGAIN = "        model.activations[0] =", "        for layer in range(model.LAYERS if mb != mine[0] else 0):\n            model.weights[layer] = await model.allgather(model.weights[layer], layer)\n        model.activations[0] ="  # fmt: skip
+STAGES = (
+    "    inside = across = {}\n",
+    "inside[k] = model.scatterreduce(back(k), k, axis='shard')",
+    "for j in [*across]:",
+    "    step(j, await model.allgather(await across.pop(j), j, axis='shard'))",
+    "for j in [*inside]:",
+    "    across[j] = model.allreduce(await inside.pop(j), j, axis='replica')",
+)
 ROWS = [
+    Row(pieces("the sum so far is gathered", "g = back(k)", "if k in D:", "    g = await model.allgather(D.pop(k), k) + g", "D[k] = await model.scatterreduce(g, k)"), (PIECES_DO,), ("store it to keep it",)),
+    Row(changed("zero2", "the sum so far is gathered", GATHERED_SUM, ("            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad", "            model.grad_weights[layer] = grad")), (PIECES_DO,), ("store it to keep it",)),
+    Row(changed("zero2", "the layer below is cut", (CUT_BELOW, CUT_BELOW.replace("[layer]", "[layer - 1]").replace("                ", "                if layer:\n                    ", 1).replace("\n                model", "\n                    model")), base="zero2_overlap"), (WAS_CUT,)),
+    Row(pieces("the layer below is cut", "keep(k, await model.scatterreduce(back(k), k))", "if b == mine[-1] and k:", "    W[k - 1] = W[k - 1].shard(r, n)"), (WAS_CUT,)),
+    Row(changed("zero2", "weights are cut after each backward", CUT_AT_ONCE, GATHER_AGAIN, ("piece = model.weights[layer].shard(model.rank, model.RANKS)", "piece = model.weights[layer]")), (WENT,)),
+    Row(pieces("weights are cut, and gathered when they are read", "g = back(k)", "W[k] = W[k].shard(r, n)", "keep(k, await model.scatterreduce(g, k))", "if b != mine[-1]:", "    W[k] = await model.allgather(W[k], k)", after=UPDATES.replace("await step(k)", "W[k], S[k] = model.update(k, D.pop(k), W[k], S[k])\n        W[k] = await model.allgather(W[k], k)\n        model.set_final_weight(k, W[k])")), (WENT,)),
+    Row(nodes("one dictionary for two stages", *STAGES[1:], before=STAGES[0]), ("inside and across " + ONE,)),
+    Row(nodes("one dictionary in a list of stages", *[line.replace("inside", "stages[0]").replace("across", "stages[1]") for line in STAGES[1:]], before="    stages = [{}] * 2\n"), ("all entries of stages " + ONE,)),
     Row(nodes("sums across are asked for a layer too low", SUM, 'calls[k] = model.allreduce(p, k, axis="replica")', "j = max(k - 1, 0)", "if j in calls:", '    step(j, await model.allgather(await calls.pop(j), j, axis="shard"))', before=CALLS), ("await those of layers 1-7, too, which all come before", NOT_THERE)),
     Row(nodes("only the last task is awaited", 'calls[k] = model.allreduce(await model.scatterreduce(back(k), k, axis="shard"), k, axis="replica")', 'for j in [j for j in calls if j < 1]:', '    step(j, await model.allgather(await calls[j], j, axis="shard"))', before=CALLS), ("await those of layers 1-7, too, which all come before", NOT_THERE)),
     Row(changed("zero2", "each sum is fetched for a layer too low", FETCH, NO_FETCH, ("    for layer in reversed(range(model.LAYERS)):\n        grad", "    await fetch(0)\n    for layer in range(1, model.LAYERS):\n        grad"), base="zero2_overlap"), (ALL_BUT_0, NOT_THERE)),

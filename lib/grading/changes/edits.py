@@ -110,6 +110,8 @@ class Editor:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield SIMPLE, self._text(operand)
             case ast.BinOp(left=left, op=op, right=right):
+                if isinstance(op, ast.Mod) and isinstance(right, ast.Attribute) and right.attr == "RANKS":
+                    yield SIMPLE, f"{self._text(right.value)}.rank"
                 for sign in OPERATORS.get(type(op), ()):
                     yield SIMPLE, f"{self._text(left)} {sign} {self._text(right)}"
                 yield SIMPLE, self._text(left)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 
+from ...basics.units import Elements
 from ...course.layouts import Size
 from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
@@ -22,7 +23,7 @@ from ..judge import check, judge, over_target
 from ..submission import Nowhere
 from ..verdict import PASS, Verdict
 from .edits import Edit, edits
-from .program import Program
+from .program import Cell, Program
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -67,43 +68,46 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
     if not seconds or not has_timers():  # nobody would end a trial that never ends
         return ""
     near = [int(number) for number in LINE.findall(line)[:1]]
+    best: tuple[tuple[float, Elements], Cell, Edit] | None = None  # what costs least in a line
     judged, end, latest = 0, time.process_time() + seconds, time.monotonic() + PATIENCE * seconds
     try:
         with redirect_stdout(Nowhere()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of coroutines that a change leaves without their await
-            if _is_right_at(program.function, puzzle, size) and _judged(program.function, puzzle).right:
+            if _costs_at(program.function, puzzle, size) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
                 if time.process_time() > end or time.monotonic() > latest or judged >= FEW:
                     break
+                if best and edit.line != best[-1].line:
+                    break
                 made = partial(program.function, cell, edit)
-                if not _is_right_at(made, puzzle, size):
+                costs = _costs_at(made, puzzle, size)
+                if costs is None or (best and costs >= best[0]):
                     continue
                 begun, judged = time.process_time(), judged + 1
-                passes = _judged(made, puzzle).status == PASS
+                if _judged(made, puzzle).status == PASS:
+                    best = costs, cell, edit
                 end += time.process_time() - begun
-                if passes:
-                    return _in_words(cell.source, edit)
     except KeyboardInterrupt:
         pass  # who does not want to wait has the verdict all the same
-    return ""
+    return _in_words(best[1].source, best[2]) if best else ""
 
 
-def _is_right_at(made: Callable[[], Callable[..., object]], puzzle: Puzzle, size: Size) -> bool:
-    """Return whether the function that ``made`` gives is within the target at the puzzle's own size, and then right at
-    this one, too."""
+def _costs_at(made: Callable[[], Callable[..., object]], puzzle: Puzzle, size: Size) -> tuple[float, Elements] | None:
+    """Return the time and the memory of the function that ``made`` gives at the puzzle's own size, if it is within the
+    target there, and then right at this one, too."""
     try:
         function = made()
         outcome = _run(function, puzzle, puzzle.size, SHORT)
         check(outcome, puzzle, puzzle.size)
         if over_target(outcome, puzzle):  # often an odd change that hides what was meant
-            return False
+            return None
         if size != puzzle.size:
             check(_run(function, puzzle, size, SHORT), puzzle, size)
     except (Exception, SystemExit):  # of any kind: it is a program that nobody has written
-        return False
-    return True
+        return None
+    return outcome.time, outcome.memory
 
 
 def _judged(made: Callable[[], Callable[..., object]], puzzle: Puzzle) -> Verdict:

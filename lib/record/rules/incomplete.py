@@ -157,7 +157,8 @@ def _run_by_nobody(lack: Lack) -> str:
     if idle := rank.ran_nothing():
         never = f"{ran}, on any rank, and {idle} run no layer: is the condition under which a rank runs a layer ever "
         return f"{never}true there? {rank.stages_in_a_row() or rank.dealt()}"
-    train = "train on all of them, and update after the last one. Is a loop too short?"
+    train = "train on all of them, and update after the last one. Is a loop too short? Or does "
+    train += "a condition let this update come too early?"
     return f"{ran}, on any rank: {train} Else {rank.dealt()}"
 
 
