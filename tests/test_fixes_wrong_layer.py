@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.corpus import changed
+from tests.corpus import changed, whole
 from tests.test_fixes import Row
-from tests.test_fixes_awaited import STEP, SUM, UPDATES, nodes, pieces
+from tests.test_fixes_awaited import EACH, NODES, PIECES, STEP, SUM, UPDATES, nodes, pieces
 from tests.test_fixes_later import check_words
 
 FETCH = "            await fetch(layer + 1)\n", "            await fetch(layer - 1)\n"
@@ -62,6 +62,10 @@ GATHERED_SUM = "            grad = await model.scatterreduce(grad, layer)\n", " 
 CUT_BELOW = "                piece = model.weights[layer].shard(model.rank, model.RANKS)\n                model.weights[layer] = piece\n"
 CUT_AT_ONCE = "            grad = await model.scatterreduce(grad, layer)\n", "            model.weights[layer] = model.weights[layer].shard(model.rank, model.RANKS)\n            grad = await model.scatterreduce(grad, layer)\n"  # fmt: skip
 GATHER_AGAIN = "        model.activations[0] =", "        for layer in range(model.LAYERS if mb != mine[0] else 0):\n            model.weights[layer] = await model.allgather(model.weights[layer], layer)\n        model.activations[0] ="  # fmt: skip
+FIRST_WHOLE = "        if b == mine[0]:\n            G.clear()\n            for k in reversed(range(L)):\n                keep(k, await model.scatterreduce(D.pop(('first', k)), k))\n"
+ADDS_UP = "Call scatterreduce for each layer right after its backward, and add up what the calls of a layer give"
+LOWERED = "A loop that begins at {0} lowers it first, layer -= 1"
+DOWN = "    k = L\n    while k:\n        step(k, back(k))\n        k -= 1\n    return model\n"
 STAGES = (
     "    inside = across = {}\n",
     "inside[k] = model.scatterreduce(back(k), k, axis='shard')",
@@ -77,6 +81,10 @@ ROWS = [
     Row(pieces("the layer below is cut", "keep(k, await model.scatterreduce(back(k), k))", "if b == mine[-1] and k:", "    W[k - 1] = W[k - 1].shard(r, n)"), (WAS_CUT,)),
     Row(changed("zero2", "weights are cut after each backward", CUT_AT_ONCE, GATHER_AGAIN, ("piece = model.weights[layer].shard(model.rank, model.RANKS)", "piece = model.weights[layer]")), (WENT,)),
     Row(pieces("weights are cut, and gathered when they are read", "g = back(k)", "W[k] = W[k].shard(r, n)", "keep(k, await model.scatterreduce(g, k))", "if b != mine[-1]:", "    W[k] = await model.allgather(W[k], k)", after=UPDATES.replace("await step(k)", "W[k], S[k] = model.update(k, D.pop(k), W[k], S[k])\n        W[k] = await model.allgather(W[k], k)\n        model.set_final_weight(k, W[k])")), (WENT,)),
+    Row(whole("zero2", "the first gradients wait as a whole", PIECES + EACH + "            if b == mine[0]:\n                D['first', k] = back(k)\n            else:\n                g = back(k)\n                if not k:\n                    G.clear()\n                keep(k, await model.scatterreduce(g, k))\n                await step(k)\n" + FIRST_WHOLE + "    return model\n"), (ADDS_UP,), ("and update it",)),
+    Row(changed("zero2", "whole gradients of all micro-batches but the last", ("            grad = await model.scatterreduce(grad, layer)\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n        del model.grad_activations[0]\n", "            if not layer:\n                del model.grad_activations[0]\n            if mb == mine[-1]:\n                grad = await model.scatterreduce(grad, layer)\n                grad = grad + model.grad_weights.pop(layer) if layer in model.grad_weights else grad\n            model.grad_weights[layer] = grad\n        for layer in range(model.LAYERS if mb != mine[-1] else 0):\n            model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer)\n")), (ADDS_UP,), ("and update it",)),
+    Row(whole("hierarchical", "a number is lowered after the backward", NODES.replace("A[k] = x", "A['x', k] = x").replace('G["g"] = model.loss(x)', "A['x', L] = x\n    G['g'] = model.loss(A.pop(('x', L)))").replace("A.pop(k)", "A.pop(('x', k))") + DOWN), (LOWERED.format(8),), ("without pop keeps it",)),
+    Row(whole("zero2", "a number is lowered after the backward", PIECES.replace("A[k] = x", "A['x', k] = x").replace('G["g"] = model.loss(x)', "A['x', L] = x\n        G['g'] = model.loss(A.pop(('x', L)))").replace("A.pop(k)", "A.pop(('x', k))") + "    for b in mine:\n        forth(b)\n        k = L\n        while k:\n            keep(k, await model.scatterreduce(back(k), k))\n            k -= 1\n    return model\n"), (LOWERED.format(6),), ("without pop keeps it",)),
     Row(nodes("one dictionary for two stages", *STAGES[1:], before=STAGES[0]), ("inside and across " + ONE,)),
     Row(nodes("one dictionary in a list of stages", *[line.replace("inside", "stages[0]").replace("across", "stages[1]") for line in STAGES[1:]], before="    stages = [{}] * 2\n"), ("all entries of stages " + ONE,)),
     Row(nodes("sums across are asked for a layer too low", SUM, 'calls[k] = model.allreduce(p, k, axis="replica")', "j = max(k - 1, 0)", "if j in calls:", '    step(j, await model.allgather(await calls.pop(j), j, axis="shard"))', before=CALLS), ("await those of layers 1-7, too, which all come before", NOT_THERE)),

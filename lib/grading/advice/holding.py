@@ -670,7 +670,10 @@ class Excess:
         if following == UPDATE.kind:
             return "update each layer as soon as its gradient is complete, before the next layer's backward."
         if stream_of(following) == "collective":
-            return f"call {following} for each layer right after its backward, and update it.{self._called_late()}"
+            layer, backs = held.labels and held.labels.layer, (BACKWARD.kind, BACKWARD_WEIGHT.kind)
+            more = any(one.kind in backs and one.layer == layer for one in self.events[held.following or 0 :])
+            then = "add up what the calls of a layer give" if more else "update it"
+            return f"call {following} for each layer right after its backward, and {then}.{self._called_late()}"
         return "use each gradient as soon as it is there, before the next layer's backward."
 
     def _called_late(self) -> str:
