@@ -525,10 +525,12 @@ def one_for_several(fix: str, source: str) -> str:
     'inside and across are one and the same here: `inside = acros'
     >>> one_for_several("...", "calls = [[]] * 3")[:60]
     'all entries of calls are one and the same here: `calls = [[]'
-    >>> one_for_several("...", "inside, across = {}, {}")
-    '...'
+    >>> one_for_several("...", "inside, across = {}, {}"), one_for_several("...", "a = b = []\\na = [1]")
+    ('...', '...')
     """
-    for node in ast.walk(parsed(source)):
+    tree = parsed(source)
+    stored = [one.id for one in _names_in(tree) if isinstance(one.ctx, ast.Store)]
+    for node in ast.walk(tree):
         names = [ast.unparse(one) for one in node.targets] if isinstance(node, ast.Assign) else []
         match node:
             case ast.Assign(targets=[_, _, *_], value=ast.Dict() | ast.List() | ast.Set()):
@@ -537,6 +539,8 @@ def one_for_several(fix: str, source: str) -> str:
                 several = f"all entries of {names[0]}"
             case _:
                 continue
+        if any(stored.count(name) > 1 for name in names):
+            continue
         shown = f"`{ast.unparse(node)}` makes one only, and what is stored in it under one name is there under all"
         return f"{several} are one and the same here: {shown}. Make one for each. Else {fix}"
     return fix
