@@ -126,6 +126,14 @@ def test_nobody_means_an_odd_change() -> None:
     assert any("return n <= 1" in one for one in texts)
 
 
+@pytest.mark.parametrize("starts", ["calls.append(model.allreduce(g, 0))", "calls[i] = model.scatterreduce(g, i)"])
+def test_nobody_means_to_await_a_call_as_soon_as_it_is_made(starts: str) -> None:
+    text = f"async def f(model, g, calls):\n    for i in range(9):\n        await settle()\n        {starts}\n"
+    assert not any("exchange" in edit.words for edit in edits(text.encode(), ["f"]))
+    text = text.replace("model.", "await model.")
+    assert any("exchange" in edit.words for edit in edits(text.encode(), ["f"]))
+
+
 # -- what is found ------------------------------------------------------------------------------------
 
 SLIPS = [  # file of the solution, what stands there, what a learner wrote, and what the verdict then says

@@ -195,7 +195,8 @@ class Editor:
                 if not isinstance(statement, (*DEFINITIONS, ast.Pass, ast.Return)):
                     yield from self._left_out(statement)
             for first, second in pairwise(block):
-                if not isinstance(first, DEFINITIONS) and not isinstance(second, (*DEFINITIONS, ast.Return)):
+                defines = isinstance(first, DEFINITIONS) or isinstance(second, (*DEFINITIONS, ast.Return))
+                if not defines and not (_awaits(first) and self._starts(second)):
                     yield self._exchanged(first, second)
             if isinstance(node, (ast.For, ast.If, ast.While)) and not node.orelse:
                 yield from self._out_and_in(node, block)
@@ -210,6 +211,16 @@ class Editor:
             text = "\n" * (statement.body[0].lineno - begin) + inner
             words = f"leave out `if {self._text(statement.test)}:`, and do what is below it in any case"
             yield Edit(self.top.name, STATEMENTS, begin, start, end, text, words)
+
+    def _starts(self, statement: ast.stmt) -> bool:
+        """Return whether a statement starts a call that is awaited later: not to await it at once is meant."""
+        calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call)]
+        return any(
+            isinstance(one.func, ast.Attribute)
+            and one.func.attr in REDUCTIONS
+            and not isinstance(self.parents[one], ast.Await)
+            for one in calls
+        )
 
     def _exchanged(self, first: ast.stmt, second: ast.stmt) -> Edit:
         (start, middle), (begin, end) = self._rows(first), self._rows(second)
@@ -286,6 +297,11 @@ class Editor:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=store), attr="pop"), args=[key, *_]):
                     keys.setdefault(store, {})[self._text(key)] = None
         return {store: [*texts] for store, texts in keys.items()}
+
+
+def _awaits(statement: ast.stmt) -> bool:
+    """Return whether a statement awaits something, and no more."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Await)
 
 
 def _counts(function: ast.AST) -> list[str]:
