@@ -270,7 +270,7 @@ SLOW = [
     (pieces("gathers after all updates", *OLDEST[:2], "    await add(*calls.pop(0))", before="    calls = []\n", after=AT_THE_END), "start it right after update(layer 5), before update(layer 4)"),
     (nodes("sums across after the last backward", "calls.append((k, model.scatterreduce(back(k), k, axis='shard')))", "if not k:", "    G.clear()", "    while calls:", "        j, call = calls.pop(0)", "        await chain(j, call)", "        step(j, D.pop(j))", before="    calls = []\n"), "rank 0 calls allreduce of layers 1-7 only after its last backward: call each as soon as what it reads is there"),
     (nodes("a task for each layer, awaited a turn later", "D['new', k] = back(k)", "tasks.append(asyncio.create_task(whole_way(k)))", "if k < L - 1:", "    await tasks[-2]", before='    async def whole_way(k):\n        await chain(k, model.scatterreduce(D.pop(("new", k)), k, axis="shard"))\n        step(k, D.pop(k))\n    tasks = []\n'), "If a task is to do that: it goes on only while"),
-    (nodes("sums from layer 0 on", "D[k] = back(k)", "for j in range(L) if not k else ():", '    await chain(j, model.scatterreduce(D.pop(j), j, axis="shard"))', "    step(j, D.pop(j))"), "Here these calls come after the last backward (line 31 of "),
+    (nodes("sums from layer 0 on", "D[k] = back(k)", "for j in range(L) if not k else ():", '    await chain(j, model.scatterreduce(D.pop(j), j, axis="shard"))', "    step(j, D.pop(j))"), "Here these calls come after the last backward (line "),
 ]  # fmt: skip
 
 
