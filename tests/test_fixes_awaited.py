@@ -257,7 +257,11 @@ FIRST_ACROSS = TURN.replace(
     'allreduce(await node.pop(k + 1), k + 1, axis="replica")',
     'scatterreduce(await node.pop(k + 1), k + 1, axis="shard")',
 )
+FIRST_WHOLE = "        for k in range(L if b == mine[0] else 0):\n            keep(k, await model.scatterreduce(D.pop(('first', k)), k))\n"
+LAST_SUMS = "            if b == mine[0]:\n                D['first', k] = back(k)\n            else:\n                keep(k, await model.scatterreduce(back(k), k))\n                await step(k)\n"
 SLOW = [
+    (whole("zero2", "the first gradients wait as a whole", PIECES + EACH + LAST_SUMS + FIRST_WHOLE + "    return model\n"), "Keep only this rank's piece, right after each backward"),
+    (changed("zero2", "gradients are summed after each micro-batch", ("            grad = await model.scatterreduce(grad, layer)\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n", "            model.grad_weights['new', layer] = grad\n        for layer in range(model.LAYERS):\n            grad = await model.scatterreduce(model.grad_weights.pop(('new', layer)), layer)\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n")), "right after each backward"),
     (cut_late("sums in tasks", CUT_LATE + "            calls.append(asyncio.create_task(add(k, call)))\n            await asyncio.sleep(0)\n", "        await asyncio.gather(*calls)\n"), SOON),
     (cut_late("sums in a list", CUT_LATE + "            calls.append((k, call))\n", DRAIN), SOON),
     (turns("a gather behind a sum across"), QUEUED),

@@ -29,6 +29,8 @@ WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it h
 """Where things are that no dictionary of the learner holds, in words."""
 MADE_AGAIN = "inner activations that a backward makes again"
 
+LITTLE = 4
+"""So many times as much is an excess of which nobody thinks, if what is told first is how to get below the target."""
 TASKS_GO_ON = "If tasks make these: a task goes on only while the function that has made it awaits something."
 
 
@@ -365,9 +367,11 @@ class Excess:
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def unread_alone(self, over: Elements) -> str:
-        """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``."""
+        """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``, and not
+        little beside that excess."""
         much = sum(held.elements for held in self.unread)
-        if not 0 < over <= much or any(is_unread(held, self.peak) for held in self.rows):
+        little = LITTLE * much < sum(held.elements for held in self.rows)
+        if not 0 < over <= much or little or any(is_unread(held, self.peak) for held in self.rows):
             return ""
         last = [held.last for held in self.unread if held.last is not None]
         line = next((line for place in last if (line := _line(self.peak, place))), "")
