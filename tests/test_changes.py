@@ -135,6 +135,14 @@ def test_nobody_means_an_odd_change() -> None:
     assert any("return n <= 1" in one for one in texts)
 
 
+@pytest.mark.parametrize("starts", ["calls.append(model.allreduce(g, 0))", "calls[i] = model.scatterreduce(g, i)"])
+def test_nobody_means_to_await_a_call_as_soon_as_it_is_made(starts: str) -> None:
+    text = f"async def f(model, g, calls):\n    for i in range(9):\n        await settle()\n        {starts}\n"
+    assert not any("exchange" in edit.words for edit in edits(text.encode(), ["f"]))
+    text = text.replace("model.", "await model.")
+    assert any("exchange" in edit.words for edit in edits(text.encode(), ["f"]))
+
+
 # -- what is found ------------------------------------------------------------------------------------
 
 SLIPS = [  # file of the solution, what stands there, what a learner wrote, and what the verdict then says
@@ -143,6 +151,8 @@ SLIPS = [  # file of the solution, what stands there, what a learner wrote, and 
     ("p05_pipeline", "model.rank + 1", "model.rank - 1", "model.rank + 1"),
     ("p06_gpipe", "reversed(range(first, end))", "range(first, end)", "reversed(range(first, end))"),
     ("p02_ddp", "await model.allreduce(", "model.allreduce(", "await model.allreduce("),
+    ("p10_zero2", "].shard(model.rank", "].shard(layer % model.RANKS", "].shard(model.rank, model.RANKS)"),
+    ("p09_zero1", "].shard(model.rank", "].shard(layer % model.RANKS", "].shard(model.rank, model.RANKS)"),
 ]
 
 
@@ -241,6 +251,16 @@ def test_a_slip_in_a_program_of_several_parts_is_found(right: str, wrong: str, s
     assert attempt(PARTS, "ddp").status == PASS and PARTS.count(right) == 1
     verdict = attempt(PARTS.replace(right, wrong), "ddp")
     assert verdict.right is False and says in verdict.one_change
+
+
+@pytest.mark.parametrize("file", ["p09_zero1", "p10_zero2"])
+@pytest.mark.usefixtures("searching")
+def test_of_several_changes_of_a_line_the_one_that_costs_least_is_told(file: str, tmp_path: Path) -> None:
+    call = next(row for row in source_of(file).split("\n") if "await model.scatterreduce(" in row)
+    name = call.strip().partition(" = ")[0]
+    again = f"{call}\n{call.partition(name)[0]}{name} = await model.allreduce({name}, layer)"
+    verdict = grade(getattr(module_of(tmp_path, slipped(file, call, again)), file.partition("_")[2]))
+    assert "leave out line" in verdict.one_change, verdict.one_change  # to gather it would be right, too
 
 
 SHARED = """
@@ -360,7 +380,7 @@ def test_who_interrupts_a_search_has_the_verdict(monkeypatch: pytest.MonkeyPatch
     def interrupted(*_: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tried, "_is_right_at", interrupted)
+    monkeypatch.setattr(tried, "_costs_at", interrupted)
     monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     verdict = attempt(WRONG, "ddp")
     assert verdict.status == FAIL and verdict.one_change == ""

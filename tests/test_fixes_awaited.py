@@ -257,7 +257,11 @@ FIRST_ACROSS = TURN.replace(
     'allreduce(await node.pop(k + 1), k + 1, axis="replica")',
     'scatterreduce(await node.pop(k + 1), k + 1, axis="shard")',
 )
+FIRST_WHOLE = "        for k in range(L if b == mine[0] else 0):\n            keep(k, await model.scatterreduce(D.pop(('first', k)), k))\n"
+LAST_SUMS = "            if b == mine[0]:\n                D['first', k] = back(k)\n            else:\n                keep(k, await model.scatterreduce(back(k), k))\n                await step(k)\n"
 SLOW = [
+    (whole("zero2", "the first gradients wait as a whole", PIECES + EACH + LAST_SUMS + FIRST_WHOLE + "    return model\n"), "Keep only this rank's piece, right after each backward"),
+    (changed("zero2", "gradients are summed after each micro-batch", ("            grad = await model.scatterreduce(grad, layer)\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n", "            model.grad_weights['new', layer] = grad\n        for layer in range(model.LAYERS):\n            grad = await model.scatterreduce(model.grad_weights.pop(('new', layer)), layer)\n            so_far = model.grad_weights.get(layer)\n            model.grad_weights[layer] = so_far + grad if so_far else grad\n")), "right after each backward"),
     (cut_late("sums in tasks", CUT_LATE + "            calls.append(asyncio.create_task(add(k, call)))\n            await asyncio.sleep(0)\n", "        await asyncio.gather(*calls)\n"), SOON),
     (cut_late("sums in a list", CUT_LATE + "            calls.append((k, call))\n", DRAIN), SOON),
     (turns("a gather behind a sum across"), QUEUED),
@@ -270,7 +274,7 @@ SLOW = [
     (pieces("gathers after all updates", *OLDEST[:2], "    await add(*calls.pop(0))", before="    calls = []\n", after=AT_THE_END), "start it right after update(layer 5), before update(layer 4)"),
     (nodes("sums across after the last backward", "calls.append((k, model.scatterreduce(back(k), k, axis='shard')))", "if not k:", "    G.clear()", "    while calls:", "        j, call = calls.pop(0)", "        await chain(j, call)", "        step(j, D.pop(j))", before="    calls = []\n"), "rank 0 calls allreduce of layers 1-7 only after its last backward: call each as soon as what it reads is there"),
     (nodes("a task for each layer, awaited a turn later", "D['new', k] = back(k)", "tasks.append(asyncio.create_task(whole_way(k)))", "if k < L - 1:", "    await tasks[-2]", before='    async def whole_way(k):\n        await chain(k, model.scatterreduce(D.pop(("new", k)), k, axis="shard"))\n        step(k, D.pop(k))\n    tasks = []\n'), "If a task is to do that: it goes on only while"),
-    (nodes("sums from layer 0 on", "D[k] = back(k)", "for j in range(L) if not k else ():", '    await chain(j, model.scatterreduce(D.pop(j), j, axis="shard"))', "    step(j, D.pop(j))"), "These are summed from layer 1 on, and their backwards go the other way"),
+    (nodes("sums from layer 0 on", "D[k] = back(k)", "for j in range(L) if not k else ():", '    await chain(j, model.scatterreduce(D.pop(j), j, axis="shard"))', "    step(j, D.pop(j))"), "Here these calls come after the last backward (line "),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..basics.errors import Place, PuzzleError
+from ..basics.errors import Place, PuzzleError, numbered, show_call
 from ..basics.units import Elements, at_tick
 from ..machine.interface import FinalState
 from ..machine.outcome import Outcome
@@ -17,7 +17,7 @@ from ..record.events import LOADS, MARKS, Event
 from ..record.kinds import IN_FLIGHT, INBOX, KINDS, SLOT
 from ..record.labels import ADAPTER, Labels
 from ..record.table import training
-from ..record.training import UPDATE
+from ..record.training import BACKWARD, UPDATE
 
 Whose = tuple[int | None, bool]
 """A layer, and whether it is its adapter that is meant."""
@@ -78,8 +78,19 @@ def _check(outcome: Outcome, kind: str, log: Sequence[Event], spans: Iterable[_S
             place = Place(event.rank, event.kind, event.layer, tick=event.issued, detail=at_tick(event.issued))
             problem = f"it does not hold the {word}s that it has begun with any more"
             expected = f"{show(least)}: what a rank begins with it holds, each {word} until {until}"
-            fix = f"leave it in model.{KINDS[kind].store}, as it was loaded"
+            fix = f"leave it in model.{KINDS[kind].store}, as it was loaded{_went(log, event)}"
             raise PuzzleError(problem, where=place, expected=expected, got=show(held), fix=fix, line="")
+
+
+def _went(log: Sequence[Event], event: Event) -> str:
+    """Return, as the end of a sentence, after which operation less was there than before, and until when it stays."""
+    before = [one for one in log[: log.index(event)] if one.kind not in MARKS]
+    last = [one.batches for one in log if one.kind == BACKWARD.kind]
+    if not before or before[-1].kind != BACKWARD.kind or before[-1].batches == last[-1]:
+        return ""
+    own, batch = show_call(before[-1].kind, before[-1].layer), numbered("micro-batch", before[-1].batches)
+    later = numbered("micro-batch", last[-1])
+    return f": it went, or was cut, after {own} of {batch}, and this rank's {later} comes later"
 
 
 def _spans(

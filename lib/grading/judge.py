@@ -53,6 +53,7 @@ from .advice.sources import (
     never_awaited,
     no_share,
     not_reached,
+    one_for_several,
     one_layer_only,
     stored_in_a_task,
     sums_later,
@@ -145,7 +146,7 @@ def _in_its_source(error: PuzzleError, source: str) -> str:
     if unheard := not_waited_for(problem, source):
         return unheard
     fix = sums_later(stored_in_a_task(problem, never_set(problem, error.fix, source), source), source)
-    return below_a_rank(fix, source)
+    return one_for_several(below_a_rank(fix, source), source)
 
 
 NOT_FINISHED = "the function is not finished yet"

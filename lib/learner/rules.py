@@ -337,7 +337,8 @@ class Rules(Origins):
         if (labels.kind, labels.layer) == ("Activation", last) and labels.batches and read:
             output = f"{there} for model.loss: it is the output of the last layer, which nothing else reads"
             wants = f"What backward({last - 1}, ...) reads is the input of layer {last - 1}"
-            return f"{output}. {wants}: is the layer in this key one too high?"
+            turn = f"Or in the whole turn? A loop that begins at {last} lowers it first, layer -= 1"
+            return f"{output}. {wants}: is the layer in this key one too high? {turn}"
         to, verb = simulator.sent_to(rank, *which, labels.batches), simulator.met_by(rank, *which)
         went = f" when it was brought to {verb}" if verb else ""
         if to is not None:

@@ -615,6 +615,8 @@ def _other_layer(rank: RankState, kind: str, layer: int, tensor: TensorState, pr
     fix: Fix = (
         f"name the layer of the tensor, {own}, or take the tensor of layer {layer}; or is it under another's key?"
     )
+    if kind == "set_final_weight" and (order := rank.gathered_in_turn(layer, own)):
+        fix = f"set the weight of layer {own} as that, or take that of layer {layer}: {order}"
     gathers = kind == ALLGATHER.kind and tensor.labels.kind == "Activation"
     if gathers and type(layer) is int and own == layer + 1 and rank.has_run(LOSS.kind, rank.layers):
         fix = (

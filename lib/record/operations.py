@@ -200,6 +200,12 @@ class Rank(Protocol):
     def not_theirs(self, layer: int, missing: frozenset[int]) -> str:
         """Return which ranks have brought another gradient to a sum than theirs, or an empty text."""
 
+    def axis_by_axis(self, layer: int) -> str:
+        """Return, as the end of a sentence, over which axes of a mesh ranks add up one after the other, or nothing."""
+
+    def updates_alone(self, layer: int) -> str:
+        """Return, as a sentence, which ranks have gone on without the update of a layer, or an empty text."""
+
     def over_copies(self, layer: int) -> str:
         """Return how this rank sums the gradient of experts of which other ranks have copies, or an empty text."""
 
@@ -258,8 +264,8 @@ class Rank(Protocol):
     def not_gathered_again(self, layer: int) -> bool:
         """Return whether this rank has run a layer, and has made no gather of that layer since."""
 
-    def has_called_gather(self, layer: int) -> bool:
-        """Return whether this rank has brought a weight of a layer to a gather."""
+    def has_called_gather(self, layer: int, kind: str = "Weight") -> bool:
+        """Return whether this rank has brought a weight of a layer, or a tensor of another kind, to a gather."""
 
     def has_awaited_gather(self, layer: int) -> bool:
         """Return whether this rank has called a gather of a layer, and awaited it."""

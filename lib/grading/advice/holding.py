@@ -29,6 +29,8 @@ WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it h
 """Where things are that no dictionary of the learner holds, in words."""
 MADE_AGAIN = "inner activations that a backward makes again"
 
+LITTLE = 4
+"""So many times as much is an excess of which nobody thinks, if what is told first is how to get below the target."""
 TASKS_GO_ON = "If tasks make these: a task goes on only while the function that has made it awaits something."
 
 
@@ -365,9 +367,11 @@ class Excess:
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
     def unread_alone(self, over: Elements) -> str:
-        """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``."""
+        """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``, and not
+        little beside that excess."""
         much = sum(held.elements for held in self.unread)
-        if not 0 < over <= much or any(is_unread(held, self.peak) for held in self.rows):
+        little = LITTLE * much < sum(held.elements for held in self.rows)
+        if not 0 < over <= much or little or any(is_unread(held, self.peak) for held in self.rows):
             return ""
         last = [held.last for held in self.unread if held.last is not None]
         line = next((line for place in last if (line := _line(self.peak, place))), "")
@@ -670,23 +674,22 @@ class Excess:
         if following == UPDATE.kind:
             return "update each layer as soon as its gradient is complete, before the next layer's backward."
         if stream_of(following) == "collective":
-            return f"call {following} for each layer right after its backward, and update it.{self._called_late()}"
+            layer, backs = held.labels and held.labels.layer, (BACKWARD.kind, BACKWARD_WEIGHT.kind)
+            more = any(one.kind in backs and one.layer == layer for one in self.events[held.following or 0 :])
+            then = "add up what the calls of a layer give" if more else "update it"
+            return f"call {following} for each layer right after its backward, and {then}.{self._called_late()}"
         return "use each gradient as soon as it is there, before the next layer's backward."
 
     def _called_late(self) -> str:
-        """Return, as a sentence, in which order gradients are summed that are held, where that is not the order of the
-        backwards or comes after all of these; or an empty text."""
-        rows = [(held.following, held.made, held.labels.layer) for held in self.rows if held.following and held.labels]
-        if len(rows) < 2:
-            return ""
-        read, made = sorted(rows), sorted(rows, key=lambda row: row[1])
-        if made == read[::-1]:
-            order = f"These are summed from layer {read[0][2]} on, and their backwards go the other way"
-            return f" {order}: take the layers in the order of the backwards."
+        """Return, as a sentence, that gradients which are held are brought to their next call only after the last
+        backward, and where; or an empty text."""
+        following = sorted(held.following for held in self.rows if held.following)
         back = max((one.end for one in self.events if one.kind in (BACKWARD.kind, BACKWARD_WEIGHT.kind)), default=0.0)
-        if self.events[read[0][0]].issued < back:
+        if len(following) < 2 or self.events[following[0]].issued < back:
             return ""
-        return " If a task does that: it goes on only while the function that has made it awaits something."
+        there = f" ({line})" if (line := _line(self.peak, following[0])) else ""
+        said = f" Here these calls come after the last backward{there}. If a task makes them: it goes on only while"
+        return f"{said} the function that has made it awaits something."
 
 
 def _whole_of(piece: Held, peak: Peak) -> Held | None:

@@ -515,6 +515,37 @@ def _calls(body: Sequence[ast.stmt], verb: str) -> bool:
     return any("axis" not in {word.arg for word in node.keywords} for node in found)
 
 
+# -- one list or dictionary under several names ------------------------------------------------------------------------
+
+
+def one_for_several(fix: str, source: str) -> str:
+    """Return that one list or dictionary of a program has several names, before a fix; or the fix alone.
+
+    >>> one_for_several("...", "inside = across = {}")[:60]
+    'inside and across are one and the same here: `inside = acros'
+    >>> one_for_several("...", "calls = [[]] * 3")[:60]
+    'all entries of calls are one and the same here: `calls = [[]'
+    >>> one_for_several("...", "inside, across = {}, {}"), one_for_several("...", "a = b = []\\na = [1]")
+    ('...', '...')
+    """
+    tree = parsed(source)
+    stored = [one.id for one in _names_in(tree) if isinstance(one.ctx, ast.Store)]
+    for node in ast.walk(tree):
+        names = [ast.unparse(one) for one in node.targets] if isinstance(node, ast.Assign) else []
+        match node:
+            case ast.Assign(targets=[_, _, *_], value=ast.Dict() | ast.List() | ast.Set()):
+                several = f"{', '.join(names[:-1])} and {names[-1]}"
+            case ast.Assign(value=ast.BinOp(left=ast.List(elts=[ast.Dict() | ast.List() | ast.Set()]), op=ast.Mult())):
+                several = f"all entries of {names[0]}"
+            case _:
+                continue
+        if any(stored.count(name) > 1 for name in names):
+            continue
+        shown = f"`{ast.unparse(node)}` makes one only, and what is stored in it under one name is there under all"
+        return f"{several} are one and the same here: {shown}. Make one for each. Else {fix}"
+    return fix
+
+
 # -- what is not reached -----------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,8 @@ def instead(text: Text, node: ast.expr) -> Iterator[tuple[int, str]]:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield SIMPLE, of(operand)
         case ast.BinOp(left=left, op=op, right=right):
+            if isinstance(op, ast.Mod) and isinstance(right, ast.Attribute) and right.attr == "RANKS":
+                yield SIMPLE, f"{of(right.value)}.rank"
             for sign in OPERATORS.get(type(op), ()):
                 yield SIMPLE, f"{of(left)} {sign} {of(right)}"
             yield SIMPLE, of(left)

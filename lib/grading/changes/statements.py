@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .expressions import CALLS, FAR, ORDERS, SIMPLE, STATEMENTS, counted, instead
-from .text import DEFINITIONS, FUNCTIONS, Function, Text
+from .expressions import CALLS, FAR, ORDERS, REDUCTIONS, SIMPLE, STATEMENTS, counted, instead
+from .text import DEFINITIONS, FUNCTIONS, Function, Text, called
 
 BLOCK = "    "
 
@@ -32,7 +32,8 @@ def otherwise(text: Text, node: ast.stmt) -> Iterator[Otherwise]:
             if not isinstance(statement, (*DEFINITIONS, ast.Pass, ast.Return)):
                 yield from _left_out(text, statement)
         for first, second in pairwise(block):
-            if not isinstance(first, DEFINITIONS) and not isinstance(second, (*DEFINITIONS, ast.Return)):
+            defines = isinstance(first, DEFINITIONS) or isinstance(second, (*DEFINITIONS, ast.Return))
+            if not defines and not (_awaits(first) and _starts(text, second)):
                 yield _exchanged(text, first, second)
         yield from _farther(text, block)
         if isinstance(node, (ast.For, ast.If, ast.While)):
@@ -61,6 +62,17 @@ def _exchanged(text: Text, first: ast.stmt, second: ast.stmt) -> Otherwise:
     new = (source[begin:end] + source[middle:begin] + source[start:middle]).decode()
     likely = ORDERS if _is_call(first) and _is_call(second) else CALLS
     return Otherwise(likely, first.lineno, start, end, new, f"exchange {text.named(first)} and {text.named(second)}")
+
+
+def _awaits(statement: ast.stmt) -> bool:
+    """Return whether a statement awaits something, and no more."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Await)
+
+
+def _starts(text: Text, statement: ast.stmt) -> bool:
+    """Return whether a statement starts a call that is awaited later: not to await it at once is meant."""
+    calls = [one for one in ast.walk(statement) if isinstance(one, ast.Call) and called(one) in REDUCTIONS]
+    return any(not isinstance(text.parents[one], ast.Await) for one in calls)
 
 
 def _is_call(statement: ast.stmt) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 
+from ...basics.units import Elements
 from ...course.layouts import Size
 from ...course.outlines import figures_elsewhere
 from ...course.specs import Puzzle, cost_named
@@ -26,7 +27,7 @@ from ..judge import check, judge, over_target
 from ..submission import Nowhere
 from ..verdict import PASS, Verdict
 from .edits import Edit, edits
-from .program import Program
+from .program import Cell, Program
 
 VARIABLE = "LLM_TRAINING_PUZZLES_SEARCH"
 """The environment variable that says how many seconds a search may take; 0 for none."""
@@ -57,6 +58,8 @@ FEW = 3
 LINE = re.compile(r"\bline (\d+)\b")
 Made = Callable[[], Callable[..., object]]
 """Gives a learner's function, with a change or without, in names of its own."""
+Costs = tuple[float, Elements]
+"""The time and the memory of a run."""
 
 
 def may_be_one_change(verdict: Verdict) -> bool:
@@ -74,27 +77,28 @@ def one_change(program: Program, puzzle: Puzzle, size: Size, line: str, seconds:
         return ""
     near = [int(number) for number in LINE.findall(line)[:1]]
     left, judged = _Left(seconds), 0
+    best: tuple[Costs, Cell, Edit] | None = None
     try:
         with _quietly():
             smallest = _smallest(program.function, puzzle, size, left)
             sizes = [smallest, *(one for one in (puzzle.size, size) if one != smallest)]
-            if _is_right_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
+            if _costs_at(program.function, puzzle, sizes) and _judged(program.function, puzzle).right:
                 return ""  # the text is not what has run: it was changed since, or it fails for what ran before it
             found = [(cell, edit) for cell in program.cells for edit in edits(cell.source, cell.wanted)]
             for cell, edit in sorted(found, key=lambda one: one[1].order(near)):
-                if not left or judged >= FEW:
+                if not left or judged >= FEW or (best and edit.line != best[-1].line):
                     break
                 made = partial(program.function, cell, edit)
-                if not _is_right_at(made, puzzle, sizes):
+                costs = _costs_at(made, puzzle, sizes)
+                if costs is None or (best and costs >= best[0]):
                     continue
                 judged += 1
                 with left.stopped():
-                    passes = _judged(made, puzzle).status == PASS
-                if passes:
-                    return _in_words(cell.source, edit)
+                    if _judged(made, puzzle).status == PASS:
+                        best = costs, cell, edit  # of several in a line, what costs least
     except KeyboardInterrupt:
         pass  # who does not want to wait has the verdict all the same
-    return ""
+    return _in_words(best[1].source, best[2]) if best else ""
 
 
 class _Left:
@@ -134,7 +138,7 @@ def _smallest(made: Made, puzzle: Puzzle, size: Size, left: _Left) -> Size:
     for one in sorted(smaller, key=_work):
         if not left:
             break
-        if not _is_right_at(made, puzzle, [one]):
+        if _costs_at(made, puzzle, [one]) is None:
             return one
     return size
 
@@ -143,19 +147,20 @@ def _work(size: Size) -> int:
     return math.prod(int(size[part]) for part in ("ranks", "layers", "batches"))
 
 
-def _is_right_at(made: Made, puzzle: Puzzle, sizes: Sequence[Size]) -> bool:
-    """Return whether the function that ``made`` gives is right at all these sizes, and within the target at the
-    puzzle's own: a change that takes long is often an odd one, which hides what was meant."""
+def _costs_at(made: Made, puzzle: Puzzle, sizes: Sequence[Size]) -> Costs | None:
+    """Return the time and memory of the function that ``made`` gives at the last of these sizes, if it is right at all
+    of them, and within the target at the puzzle's own: a change that takes long is often an odd one, which hides what
+    was meant."""
     try:
         function = made()
         for size in sizes:
             outcome = _run(function, puzzle, size, SHORT)
             check(outcome, puzzle, size)
             if size == puzzle.size and over_target(outcome, puzzle):
-                return False
+                return None
     except (Exception, SystemExit):  # of any kind: it is a program that nobody has written
-        return False
-    return True
+        return None
+    return outcome.time, outcome.memory
 
 
 def _judged(made: Made, puzzle: Puzzle) -> Verdict:

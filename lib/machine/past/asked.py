@@ -11,7 +11,7 @@ from ...basics.errors import show_axis, show_set
 from ...record.collectives import ALLGATHER, SCATTERREDUCE
 from ...record.labels import Labels, experts_of, same_pieces, within
 from ...record.table import sums
-from ...record.training import FORWARD
+from ...record.training import FORWARD, UPDATE
 from ..mesh import Axis
 from .sums_made import SumsMade
 
@@ -32,10 +32,21 @@ class Asked(SumsMade):
         own = self.loaded_piece(weight.layer, weight.adapter)
         return own is not None and within(own, weight) and not same_pieces(own, weight)
 
-    def has_called_gather(self, layer: int) -> bool:
-        """Return whether this rank has brought a weight of a layer to a gather."""
+    def has_called_gather(self, layer: int, kind: str = "Weight") -> bool:
+        """Return whether this rank has brought a weight of a layer, or a tensor of another kind, to a gather."""
         calls = [one for one in self.log if one.kind == ALLGATHER.kind and one.layer == layer]
-        return any(one.labels is not None and one.labels.kind == "Weight" for one in calls)
+        return any(one.labels is not None and one.labels.kind == kind for one in calls)
+
+    def gathered_in_turn(self, *layers: object) -> str:
+        """Return in which order this rank has gathered its weights after their updates, where these ``layers`` are all
+        among them, and what to ask; or an empty text."""
+        updated = [one.layer for one in self.log if one.kind == UPDATE.kind]
+        gathers = [one for one in self.log if one.kind == ALLGATHER.kind and one.layer in updated]
+        turns = [one.layer for one in gathers if one.labels is not None and one.labels.step]
+        if not {*layers} <= {*turns} or len(turns) < 2:
+            return ""
+        called = f"allgather was called for layer {turns[0]} first and for layer {turns[-1]} last, and a list of what "
+        return f"{called}they give has this order. Does a zip, or a loop, go through the layers in another?"
 
     def has_awaited_gather(self, layer: int) -> bool:
         """Return whether this rank has called a gather of a layer, and awaited it."""

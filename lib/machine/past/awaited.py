@@ -25,6 +25,8 @@ class Unawaited:
         self.left = [at for at in self.alike if at not in self.taken]
         self.done = [at for at in self.alike if at in self.taken]
 
+    LEFT_OUT = ". Does a condition leave the others out, such as `if layer in calls` of a layer that is not there yet?"
+
     def to_await(self) -> str:
         """Return what to write: which of such calls are awaited, and when, or how many are left."""
         labels = self.call.labels
@@ -48,10 +50,11 @@ class Unawaited:
         if not self.done:
             return ""
         own = self._named(self.left)
-        if not self.when:
-            return f"await {own or 'this one'}, too: {self.awaited}"
-        if self.left[-1] < self.done[0]:
-            return f"await {own or f'these {len(self.left)}'}, too, which all come before: {self.awaited}"
+        if not self.when or self.left[-1] < self.done[0]:
+            before = self.left[-1] < self.done[0]
+            which = own or ("this one" if len(self.left) == 1 else f"these {len(self.left)}")
+            said = f"await {which}, too{', which all come before' * (before and len(self.left) > 1)}: {self.awaited}"
+            return said + self.LEFT_OUT * (before and len(self.left) > 1)
         if self.left[0] < self.done[-1]:
             why = "Does the next call take its place before that, or does a condition leave it out?"
             return f"await {own or f'the other {len(self.left)}'}, too: {self.awaited}. {why}"

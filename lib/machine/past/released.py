@@ -199,6 +199,15 @@ def _added_to_what_comes(lost: Lost) -> str:
     return "it was taken out, and then the receive went on without it: first came = await model.receive(...), then add"
 
 
+def _added_to_a_gathered_sum(lost: Lost) -> str:
+    gathered = lost.rank.log[lost.at].labels if lost.verb == ALLGATHER.kind and lost.where.operation == "+" else None
+    if lost.kind != "WeightGrad" or gathered is None or gathered.kind != lost.kind or gathered.layer != lost.own:
+        return ""
+    grad, piece = f"model.grad_weights[{lost.own}]", f"piece = await model.{SCATTERREDUCE.kind}(grad, {lost.own})"
+    whole = "leave out that gather: to add up, pieces are enough"
+    return f"{whole}. Sum this gradient by itself, {piece}, and add that to the piece so far, {grad} + piece"
+
+
 def _gradient_by_messages(lost: Lost) -> str:
     if lost.kind != "WeightGrad":
         return ""
@@ -290,6 +299,7 @@ CASES = (
     _keys,
     _piece_in_place_of_a_sum,
     _added_to_what_comes,
+    _added_to_a_gathered_sum,
     _gradient_by_messages,
     _gathered_for_an_update,
     _gathered_too_soon,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import cast
 
-from ...basics.errors import numbered, show_call
+from ...basics.errors import numbered, show_axis, show_call
 from ...record.collectives import SCATTERREDUCE
 from ...record.labels import Labels
 from ...record.rules.incomplete import not_in_place
 from ...record.shards import NONE
 from ...record.table import sums
-from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, UPDATE
 from ..mesh import Axis
 from .awaited import Unawaited
 from .work_done import WorkDone
@@ -285,6 +285,7 @@ class SumsMade(WorkDone):
                 return (
                     f"{brought}, and that was not awaited by then: await it, or the task that does, before this "
                     f"update, {stored} = {stored} + piece, and update the layer once, with all of them"
+                    f"{self._left_like(own, awaited)}"
                 )
         left = {batches: verb for verb, batches, _ in self.sums_over_all(layer) if not batches & grad.batches}
         lost = NONE.union(*left)
@@ -294,8 +295,38 @@ class SumsMade(WorkDone):
         return (
             f"this rank has had the sum of {numbered('micro-batch', lost)} from model.{verb}, and it is not in this "
             f"one, as if it was replaced or cleared away: piece = await model.{verb}(grad, {layer}), and then "
-            f"{stored} = {stored} + piece"
+            f"{stored} = {stored} + piece. If a condition decides whether to add, it asks what is in model.grad_weights"
         )
+
+    def _left_like(self, batches: frozenset[int], awaited: Set[object]) -> str:
+        """Return, as sentences, of which layers the sum of such micro-batches is not awaited, while others are."""
+        same = [(layer, op in awaited) for (layer, own), (_, op, _) in self._past().reduced.items() if own == batches]
+        left, done = ([layer for layer, was in same if was is which and layer is not None] for which in (False, True))
+        if not done:
+            return ""
+        said = f". Of {numbered('micro-batch', batches)}, those of {numbered('layer', left)} are not awaited, and "
+        return f"{said}of {numbered('layer', done)} {'it is' if len(done) == 1 else 'they are'}{Unawaited.LEFT_OUT}"
+
+    def axis_by_axis(self, layer: int) -> str:
+        """Return, as the end of a sentence, over which axes of a mesh ranks that have the same layer add up, one after
+        the other; or an empty text."""
+        axes = [f"axis={show_axis(axis)}" for axis in self.mesh.axes]
+        same = len(axes) > 1 and all(one.has_copy(layer) for one in self.ranks.values())
+        return f"; on a mesh also over one axis after the other, {' and '.join(axes)}" if same else ""
+
+    def updates_alone(self, layer: int) -> str:
+        """Return, as a sentence, which ranks have gone on to the backward of the layer below without an update of this
+        layer, where this rank has not; or an empty text."""
+        went = [
+            rank
+            for rank, one in sorted(self.ranks.items())
+            if one.has_run(BACKWARD.kind, layer - 1) and all((e.kind, e.layer) != (UPDATE.kind, layer) for e in one.log)
+        ]
+        if not went or self.rank in went:
+            return ""
+        have = f"{numbered('rank', went)} {'has' if len(went) == 1 else 'have'} gone on without update({layer}, ...)"
+        every = "every rank makes that sum and that update, so neither stands below an `if` of a rank"
+        return f". {have[0].upper()}{have[1:]}: {every}"
 
     def not_theirs(self, layer: int, missing: frozenset[int]) -> str:
         """Return which ranks have computed the gradient of such micro-batches of a layer, and brought another one to

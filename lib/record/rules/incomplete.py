@@ -157,7 +157,8 @@ def _run_by_nobody(lack: Lack) -> str:
     if idle := rank.ran_nothing():
         never = f"{ran}, on any rank, and {idle} run no layer: is the condition under which a rank runs a layer ever "
         return f"{never}true there? {rank.stages_in_a_row() or rank.dealt()}"
-    train = "train on all of them, and update after the last one. Is a loop too short?"
+    train = "train on all of them, and update after the last one. Is a loop too short? Or does "
+    train += "a condition let this update come too early?"
     return f"{ran}, on any rank: {train} Else {rank.dealt()}"
 
 
@@ -212,7 +213,8 @@ def _never_summed(lack: Lack) -> str:
         call = f"grad = await model.allreduce(grad, {layer}), where `not model.experts(layer)`"
         return f"{dense}, {call}; those of experts need no sum"
     add = f"add up the gradients of all ranks before the update: grad = await model.{lack.sum_by[0]}(grad, {layer})"
-    return add + ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
+    add += ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
+    return add + rank.axis_by_axis(layer) + rank.updates_alone(layer)
 
 
 CAUSES = (

@@ -110,6 +110,9 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
             whole = f"this rank has loaded all of the weight of layer {layer}, and cut it since: keep all of it until "
             whole += "its last forward and backward, those of the rank's last micro-batch"
         fix_for |= dict.fromkeys(("whole", "stages", "states_sharded"), whole)
+        if rank.has_copy(layer):
+            then = f"and only then cut this layer, model.weights[{layer}] = model.weights[{layer}].shard(...)"
+            fix_for["states_sharded"] = f"{whole}, {then}"
         gather: Fix = functools.partial(rank.whole_from_pieces, weight)
         if experts_of(layer, rank.experts):
             gather = f"tokens go to the experts: await model.alltoall(..., {layer}), and model.expert with this piece"

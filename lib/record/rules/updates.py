@@ -171,7 +171,11 @@ def _held_alike(rank: Rank, layer: int, weight: Labels, opt_state: Labels) -> st
                 f"{fix}the piece that this rank had, as its state is one, and then model.allgather of what that gives"
             )
         fix = "update the piece of the weight whose state this rank has, "
-        return f"{fix}model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
+        fix += f"model.weights[{layer}].shard(model.rank, model.RANKS): cut both alike, with the same numbers"
+        if rank.has_called_gather(layer, "WeightGrad"):
+            fix += ". It needs no more than this rank's piece of the gradient: leave out model.allgather of that, and "
+            fix += "gather the weight that update gives"
+        return fix
     if within(weight, opt_state) and opt_state.is_whole() and rank.has_copy(layer):
         return f"cut the state as the weight is cut: opt_state.shard{rank.numbers_of(weight)}"
     if within(weight, opt_state) and opt_state.is_whole() and rank.owns_piece(weight):
