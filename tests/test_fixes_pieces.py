@@ -1,0 +1,279 @@
+"""What programs of puzzles 7 and 18 are told that mix up whose turn it is, or a piece and the whole of it: rows as in
+``test_fixes``."""
+
+from __future__ import annotations
+
+import pytest
+
+from lib import grade
+from tests.test_corpus import LONG, function
+from tests.test_fixes import Row
+from tests.test_fixes_later import check_words
+from tests.test_fixes_readers import PIPELINE_FSDP
+from tests.test_fixes_sums import edited
+
+STAGE_BY_STAGE = """
+async def pipeline_fsdp(model: Model) -> Model:
+    S = 4
+    s, mb = model.rank % S, model.rank // S
+    n = model.LAYERS // S
+    owner = {layer: layer // n for layer in range(model.LAYERS)}
+    mine = [layer for layer, who in owner.items() if who == s]
+    lo, hi = min(mine), max(mine)
+    shards = {layer: model.load_weights(layer, model.rank, model.RANKS) for layer in owner}
+    for layer, (w, o) in shards.items():
+        model.weights[layer] = w
+        model.opt_states[layer] = o
+    del shards
+
+    # forward, stage after stage
+    for st in range(S):
+        if st == s:
+            x = model.get_activation([mb]) if s == 0 else await model.receive(src=model.rank - 1)
+            model.activations[lo] = x
+        for layer in [l for l in owner if owner[l] == st]:
+            weight = await model.allgather(model.weights[layer], layer)
+            if st == s:
+                model.activations[layer + 1] = model.forward(layer, model.activations[layer], weight)
+        if st == s and s != S - 1:
+            await model.pass_to(model.rank + 1, model.activations.pop(hi + 1))
+
+    # backward, stage after stage
+    for st in reversed(range(S)):
+        if st == s:
+            dy = model.loss(model.activations.pop(hi + 1)) if s == S - 1 else await model.receive(src=model.rank + 1)
+            model.grad_activations[hi + 1] = dy
+        for layer in [l for l in reversed(owner) if owner[l] == st]:
+            weight = await model.allgather(model.weights[layer], layer)
+            if st == s:
+                dw, dx = model.backward(layer, model.activations.pop(layer), model.grad_activations.pop(layer + 1), weight)
+                model.grad_activations[layer] = dx
+            else:
+                dw = model.fake_grad(layer, [])
+            model.grad_weights[layer] = await model.scatterreduce(dw, layer)
+        if st == s and s != 0:
+            await model.pass_to(model.rank - 1, model.grad_activations.pop(lo))
+
+    for layer in owner:
+        new = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+        model.weights[layer], model.opt_states[layer] = new
+        model.set_final_weight(layer, new[0])
+    return model
+"""
+RING = """
+async def pipeline_fsdp(model: Model) -> Model:
+    # the layers go round a ring: layer l is run by stage l % 4
+    pipe, stage = divmod(model.rank, 4)
+    right = pipe * 4 + (stage + 1) % 4
+    left = pipe * 4 + (stage - 1) % 4
+    top = model.LAYERS - 1
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+
+    layer = 0
+    while layer <= top:
+        turn = layer % 4 == stage
+        if turn and layer == 0:
+            model.activations["in", 0] = model.get_activation([pipe])
+        elif turn:
+            model.activations["in", layer] = await model.receive(src=left)
+        whole = await model.allgather(model.weights[layer], layer)
+        if turn:
+            model.activations["out"] = model.forward(layer, model.activations["in", layer], whole)
+            if layer < top:
+                await model.pass_to(right, model.activations.pop("out"))
+        layer += 1
+
+    layer = top
+    while layer >= 0:
+        turn = layer % 4 == stage
+        if turn:
+            if layer == top:
+                model.grad_activations["g"] = model.loss(model.activations.pop("out"))
+            else:
+                model.grad_activations["g"] = await model.receive(src=right)
+        whole = await model.allgather(model.weights[layer], layer)
+        grad = model.fake_grad(layer, [])
+        if turn:
+            x = model.activations.pop(("in", layer))
+            grad, model.grad_activations["g"] = model.backward(layer, x, model.grad_activations.pop("g"), whole)
+        piece = await model.scatterreduce(grad, layer)
+        model.weights[layer], model.opt_states[layer] = model.update(layer, piece, model.weights[layer], model.opt_states[layer])
+        model.set_final_weight(layer, model.weights[layer])
+        if turn:
+            down = model.grad_activations.pop("g")
+            if layer > 0:
+                await model.pass_to(left, down)
+        layer -= 1
+    return model
+"""
+HELPER = """
+async def sequence_parallel(model: Model) -> Model:
+    async def whole(store, key, layer):
+        return await model.allgather(store.pop(key), layer)
+
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+
+    layer = 0
+    cur = model.get_activation([0])
+    while layer < model.LAYERS:
+        model.activations[layer] = cur.shard(model.rank, model.RANKS)
+        out = model.forward(layer, cur, model.weights[layer], partial=True)
+        cur = await model.allreduce(out, layer + 1)
+        layer += 1
+    model.grad_activations["whole"] = model.loss(cur)
+
+    while layer > 0:
+        layer -= 1
+        inp = await whole(model.activations, layer, layer)
+        dw, dx = model.backward(layer, inp, model.grad_activations.pop("whole"), model.weights[layer], partial=True)
+        model.grad_weights[layer] = dw
+        if layer:
+            model.grad_activations["piece"] = await model.scatterreduce(dx, layer - 1)
+            model.grad_activations["whole"] = await whole(model.grad_activations, "piece", layer - 1)
+        w, o = model.update(layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer])
+        model.weights[layer], model.opt_states[layer] = w, o
+        model.set_final_weight(layer, w)
+    return model
+"""
+GATHERED = """
+async def sequence_parallel(model: Model) -> Model:
+    r, n, L = model.rank, model.RANKS, model.LAYERS
+    for l in range(L):
+        model.weights[l], model.opt_states[l] = model.load_weights(l, r, n)
+    model.activations[0] = model.get_activation([0]).shard(r, n)
+    for l in range(L):
+        x = await model.allgather(model.activations[l], l)
+        y = model.forward(l, x, model.weights[l], partial=True)
+        model.activations[l + 1] = await model.scatterreduce(y, l + 1)
+    x = await model.allgather(model.activations.pop(L), L)
+    model.grad_activations[L] = model.loss(x)
+    for l in range(L - 1, -1, -1):
+        x = await model.allgather(model.activations.pop(l), l)
+        model.grad_weights[l], dx = model.backward(
+            l, x, model.grad_activations.pop(l + 1), model.weights[l], partial=True)
+        if l > 0:
+            model.grad_activations[l] = await model.allreduce(dx, l - 1)
+    for l in range(L):
+        model.weights[l], model.opt_states[l] = model.update(
+            l, model.grad_weights.pop(l), model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
+PARTS_KEPT = """
+async def sequence_parallel(model: Model) -> Model:
+    r, n, L = model.rank, model.RANKS, model.LAYERS
+    for l in range(L):
+        model.weights[l], model.opt_states[l] = model.load_weights(l, r, n)
+    model.activations["x"] = model.get_activation([0])
+    model.activations[0] = model.activations["x"].shard(r, n)
+    for l in range(L):
+        model.activations["part", l + 1] = model.forward(l, model.activations.pop("x"), model.weights[l], partial=True)
+        model.activations["x"] = await model.allreduce(model.activations["part", l + 1], l + 1)
+    model.grad_activations["g"] = model.loss(model.activations.pop("x"))
+    for l in reversed(range(L)):
+        if l:
+            model.activations["x"] = await model.allreduce(model.activations.pop(("part", l)), l)
+        else:
+            model.activations["x"] = await model.allgather(model.activations.pop(0), 0)
+        model.grad_weights[l], g = model.backward(l, model.activations.pop("x"), model.grad_activations.pop("g"), model.weights[l], partial=True)
+        if l:
+            model.grad_activations["g"] = await model.allreduce(g, l - 1)
+        model.weights[l], model.opt_states[l] = model.update(l, model.grad_weights.pop(l), model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
+LISTED = """
+async def sequence_parallel(model: Model) -> Model:
+    n = model.LAYERS
+    kept = []
+    i = 0
+    while i < n:
+        model.weights[i], model.opt_states[i] = model.load_weights(i, model.rank, model.RANKS)
+        i += 1
+    walk = [("up", k) for k in range(n)] + [("turn", n)] + [("down", k) for k in range(n - 1, -1, -1)]
+    model.activations["whole"] = model.get_activation([0])
+    kept.append(model.activations["whole"].shard(model.rank, model.RANKS))
+    while walk:
+        way, k = walk.pop(0)
+        if way == "up":
+            part = model.forward(k, model.activations.pop("whole"), model.weights[k], partial=True)
+            kept.append(await model.scatterreduce(part, k + 1))
+            model.activations["whole"] = await model.allgather(kept[-1], k + 1)
+        elif way == "turn":
+            kept.pop()
+            model.grad_activations["whole"] = model.loss(model.activations.pop("whole"))
+        else:
+            model.activations["whole"] = await model.allgather(kept.pop(), k)
+            model.grad_weights[k], part = model.backward(
+                k, model.activations.pop("whole"), model.grad_activations.pop("whole"), model.weights[k], partial=True
+            )
+            if k != 0:
+                model.grad_activations["slice"] = await model.scatterreduce(part, k - 1)
+                model.grad_activations["whole"] = await model.allgather(model.grad_activations.pop("slice"), k - 1)
+    for k in range(n):
+        model.weights[k], model.opt_states[k] = model.update(
+            k, model.grad_weights.pop(k), model.weights[k], model.opt_states[k]
+        )
+        model.set_final_weight(k, model.weights[k])
+    return model
+"""
+UPWARDS = ("[l for l in reversed(owner) if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw", "[l for l in owner if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw")  # fmt: skip
+NAMED = ("model.grad_activations[layer", 'model.grad_activations["dy", layer'), ("model.grad_activations.pop(layer + 1)", 'model.grad_activations.pop(("dy", layer + 1))'), ("model.grad_activations[hi + 1]", 'model.grad_activations["dy", hi + 1]'), ("model.grad_activations.pop(lo)", 'model.grad_activations.pop(("dy", lo))')  # fmt: skip
+ROUND = ("layer: layer // n for", "layer: layer % S for")
+IN_ITS_TURN = 'elif turn:\n            model.activations["in", layer] = await model.receive(src=left)'
+GRADIENT = '        if turn:\n            if layer == top:\n                model.grad_activations["g"] = model.loss(model.activations.pop("out"))\n            else:'
+EVERY_TURN = '        if layer == top:\n            if turn:\n                model.grad_activations["g"] = model.loss(model.activations.pop("out"))\n        else:\n            if True:'
+FIRST_TURN = "if layer == first and stage > 0:"
+ALL_WEIGHTS = ("    # forward, stage after stage\n", '    for layer in owner:\n        model.weights["w", layer] = await model.allgather(model.weights[layer], layer)\n')  # fmt: skip
+FROM_THERE = (
+    "            weight = await model.allgather(model.weights[layer], layer)\n",
+    '            weight = model.weights["w", layer]\n',
+)
+GATHERS = "        weight = await model.allgather(model.weights[layer], layer)\n"
+ALL_FIRST = ("\n    for layer in range(model.LAYERS):\n        if layer == first", '\n    whole = model.weights\n    for layer in range(model.LAYERS):\n        whole["all", layer] = await model.allgather(model.weights[layer], layer)\n    for layer in range(model.LAYERS):\n        if layer == first')  # fmt: skip
+INPUTS_FIRST = ("    for l in range(L - 1, -1, -1):\n        x = await model.allgather(model.activations.pop(l), l)\n", "    for l in range(L):\n        model.activations[l] = await model.allgather(model.activations[l], l)\n    for l in range(L - 1, -1, -1):\n        x = model.activations.pop(l)\n")  # fmt: skip
+NEXT_ONE_BACK = "is what backward(7, ...) gives, which has not run yet"
+GOES_BACK = "the layers of a stage go back from the last one down, reversed(...)"
+ITS_OWN_TURN = "receive only in the turns of its own layers, below the `if` of its {}"
+READ_BY_LOSS = (
+    "forward(7, ...) gave it, for model.loss alone, which has read it. backward(7, ...) reads the input of layer 7, "
+)
+WHERE_IT_RUNS = "o not store what this rank never reads, or del model.weights[...] at once; gather a weight where it is read, and again for its backward"
+ONE_INPUT = "ach is all of an input, which only the backward of its layer reads: keep this rank's slice, and gather it right before that backward"
+NOT_THE_PART = "eep no partial sum"
+ROWS = [
+    Row(edited("pipeline_fsdp", "a stage goes back upwards", STAGE_BY_STAGE, UPWARDS), (NEXT_ONE_BACK, GOES_BACK), ("read it there",)),
+    Row(edited("pipeline_fsdp", "a stage goes back upwards, under names", STAGE_BY_STAGE, UPWARDS, *NAMED), ("let that backward come first",), ("read it there",)),
+    Row(edited("pipeline_fsdp", "own layers upwards", PIPELINE_FSDP, ("in reversed(range(model.LAYERS)):", "in [k for s in (3, 2, 1, 0) for k in range(s * per, s * per + per)]:"), ("if layer == last and stage < 3:\n            model", "if layer == first and stage < 3:\n            model"), ("model.grad_activations[layer + 1] = await", "model.grad_activations[last + 1] = await"), ("if layer == first and stage > 0:\n            await", "if layer == last and stage > 0:\n            await")), (NEXT_ONE_BACK, GOES_BACK), ("read it there",)),
+    Row(edited("pipeline_fsdp", "blocks of a ring", STAGE_BY_STAGE, ROUND), ("no rank has run layers 1-3 yet", "model.activations[1], is still here", "in the turn of layer 4"), ("or is it under another key?",)),
+    Row(edited("pipeline_fsdp", "each stage's part of a ring at once", PIPELINE_FSDP, ("    first, last = stage * per, (stage + 1) * per - 1\n", "    first, last = stage, stage + 4 * per - 4\n    order = [k for s in range(4) for k in range(s, model.LAYERS, 4)]\n"), ("    for layer in range(model.LAYERS):\n        if", "    for layer in order:\n        if"), ("in reversed(range(model.LAYERS))", "in reversed(order)"), ("if first <= layer <= last:", "if layer % 4 == stage:")), ("no rank has run layers 1-3 yet", "model.activations[1], is still here", "in the turn of layer 4"), ("or is it under another key?",)),
+    Row(edited("pipeline_fsdp", "receives in every turn", RING, (IN_ITS_TURN, IN_ITS_TURN.replace("elif turn", "elif layer")), ), ("ank 1 has received the input of layer 1", ITS_OWN_TURN.format("forward")), ("below no `if` of a rank",)),
+    Row(edited("pipeline_fsdp", "every stage receives in the turn of layer 1", PIPELINE_FSDP, (FIRST_TURN + "\n            model", "if layer == per and stage > 0:\n            model")), (ITS_OWN_TURN.format("forward"),), ("below no `if` of a rank",)),
+    Row(edited("pipeline_fsdp", "every stage receives gradients in every turn", RING, (GRADIENT, EVERY_TURN)), ("in the turn",), ()),
+    Row(edited("sequence_parallel", "one layer too high", HELPER, ("inp = await whole(model.activations, layer, layer)", "inp = await whole(model.activations, layer + 1, layer + 1)")), (READ_BY_LOSS,), ("read it once",)),
+    Row(edited("sequence_parallel", "one too high, in a loop", GATHERED, ("    x = await model.allgather(model.activations.pop(L), L)\n", "    x = await model.allgather(model.activations[L], L)\n"), ("        x = await model.allgather(model.activations.pop(l), l)\n", "        if l < L - 1:\n            x = await model.allgather(model.activations.pop(l), l)\n        else:\n            x = await model.allgather(model.activations.pop(L), l + 1)\n")), ("the input is that of layer 8",), ()),
+    Row(edited("sequence_parallel", "slices in a list", LISTED), ("store it to keep it, in model.activations[...]",), ("is it done twice?",)),
+]  # fmt: skip
+COSTS = [
+    Row(edited("pipeline_fsdp", "all weights gathered first", STAGE_BY_STAGE, ALL_WEIGHTS, FROM_THERE, ("            if st == s:\n                dw", '            del model.weights["w", layer]\n            if st == s:\n                dw')), (WHERE_IT_RUNS,), ("othing needs them",)),
+    Row(edited("pipeline_fsdp", "all weights gathered first, in a plain loop", PIPELINE_FSDP, (GATHERS, '        weight = model.weights["all", layer]\n'), ALL_FIRST), (WHERE_IT_RUNS,), ("nothing needs them",)),
+    Row(edited("sequence_parallel", "all inputs gathered first", GATHERED, INPUTS_FIRST), (ONE_INPUT,), ()),
+    Row(edited("sequence_parallel", "all inputs gathered first, by a helper", HELPER, ("    while layer > 0:", '    for one in range(model.LAYERS):\n        model.activations["all", one] = await whole(model.activations, one, one)\n    while layer > 0:'), ("inp = await whole(model.activations, layer, layer)", 'inp = model.activations.pop(("all", layer))')), (ONE_INPUT,), ()),
+    Row(edited("sequence_parallel", "partial sums are kept", PARTS_KEPT), (NOT_THE_PART,), ("Keep only this rank's slice of each",)),
+    Row(edited("sequence_parallel", "partial sums are kept and scattered later", GATHERED, ("        model.activations[l + 1] = await model.scatterreduce(y, l + 1)\n", '        model.activations["part", l + 1] = y\n        model.activations[l + 1] = await model.scatterreduce(y, l + 1)\n'), ("        x = await model.allgather(model.activations.pop(l), l)\n", '        x = await (model.allreduce(model.activations.pop(("part", l)), l) if l else model.allgather(model.activations.pop(l), l))\n')), (NOT_THE_PART,), ("Keep only this rank's slice of each",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_words_on_turns_and_pieces_lead_to_the_fix(row: Row) -> None:
+    check_words(row)
+
+
+@pytest.mark.parametrize("row", COSTS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_holds_memory_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    said = here.costs_memory
+    assert here.right and all(words in said for words in row.says), said or here.message
+    assert not any(words in said for words in row.never), said
