@@ -219,6 +219,57 @@ async def sequence_parallel(model: Model) -> Model:
         model.set_final_weight(k, model.weights[k])
     return model
 """
+SENT_BY_HAND = """
+async def pipeline_fsdp(model: Model) -> Model:
+    L, r = model.LAYERS, model.rank
+    pipe, stage = divmod(r, 4)
+    for l in range(L):
+        model.weights[l], model.opt_states[l] = model.load_weights(l, r, 16)
+    x = {}
+    for l in range(L):
+        s = l % 4
+        model.weights["w"] = await model.allgather(model.weights[l], l)
+        if s == stage:
+            if l:
+                model.activations[l] = await model.receive(src=4 * pipe + (s - 1) % 4)
+            else:
+                model.activations[l] = model.get_activation([pipe])
+            y = model.forward(l, model.activations[l], model.weights["w"])
+            if l + 1 == L:
+                model.grad_activations["g"] = model.loss(y)
+            else:
+                await model.pass_to(4 * pipe + (s + 1) % 4, y)
+        del model.weights["w"]
+    l = L
+    while l:
+        l -= 1
+        s = l % 4
+        model.weights["w"] = await model.allgather(model.weights[l], l)
+        if s == stage:
+            if l + 1 < L:
+                model.grad_activations["g"] = await model.receive(src=4 * pipe + (s + 1) % 4)
+            model.grad_weights["g"], dx = model.backward(l, model.activations.pop(l), model.grad_activations.pop("g"), model.weights.pop("w"))
+            if l:
+                await model.pass_to(4 * pipe + (s - 1) % 4, dx)
+            for other in range(16):
+                if other != r:
+                    await model.pass_to(other, model.grad_weights["g"].shard(other, 16))
+            parts = [model.grad_weights.pop("g").shard(r, 16)]
+            model.grad_weights["mine"] = parts[0]
+        else:
+            del model.weights["w"]
+        for p in range(4):
+            src = 4 * p + s
+            if src != r:
+                model.grad_weights["in"] = await model.receive(src=src)
+                if "mine" in model.grad_weights:
+                    model.grad_weights["mine"] = model.grad_weights.pop("mine") + model.grad_weights.pop("in")
+                else:
+                    model.grad_weights["mine"] = model.grad_weights.pop("in")
+        model.weights[l], model.opt_states[l] = model.update(l, model.grad_weights.pop("mine"), model.weights[l], model.opt_states[l])
+        model.set_final_weight(l, model.weights[l])
+    return model
+"""
 UPWARDS = ("[l for l in reversed(owner) if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw", "[l for l in owner if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw")  # fmt: skip
 NAMED = ("model.grad_activations[layer", 'model.grad_activations["dy", layer'), ("model.grad_activations.pop(layer + 1)", 'model.grad_activations.pop(("dy", layer + 1))'), ("model.grad_activations[hi + 1]", 'model.grad_activations["dy", hi + 1]'), ("model.grad_activations.pop(lo)", 'model.grad_activations.pop(("dy", lo))')  # fmt: skip
 ROUND = ("layer: layer // n for", "layer: layer % S for")
@@ -243,18 +294,36 @@ READ_BY_LOSS = (
 WHERE_IT_RUNS = "o not store what this rank never reads, or del model.weights[...] at once; gather a weight where it is read, and again for its backward"
 ONE_INPUT = "ach is all of an input, which only the backward of its layer reads: keep this rank's slice, and gather it right before that backward"
 NOT_THE_PART = "eep no partial sum"
+
+BELOW_NO_IF = "below no `if` of a rank"
+NOT_LOADED = "and rank {} has not loaded layer 0: each rank loads its piece of every layer, model.load_weights(0, model.rank, model.RANKS), and every rank calls allgather for every layer"
+TAKES_IN = "        if layer == first and stage > 0:\n            model.activations[layer] = await model.receive(src=model.rank - 1)\n"
+RING_GATHERS = "        whole = await model.allgather(model.weights[layer], layer)\n"
+NO_GRADIENT = "no gradient of a weight: was it taken from another dictionary than model.grad_weights, or received in the place of one? A receive gives what its sender has sent first"
+HELD_BY_NONE = "store it, in model.grad_activations[...], as soon as it is made, and take it out after that"
+BY_A_SUM = "to be added up over the ranks by model.allreduce or model.scatterreduce"
 ROWS = [
     Row(edited("pipeline_fsdp", "a stage goes back upwards", STAGE_BY_STAGE, UPWARDS), (NEXT_ONE_BACK, GOES_BACK), ("read it there",)),
     Row(edited("pipeline_fsdp", "a stage goes back upwards, under names", STAGE_BY_STAGE, UPWARDS, *NAMED), ("let that backward come first",), ("read it there",)),
     Row(edited("pipeline_fsdp", "own layers upwards", PIPELINE_FSDP, ("in reversed(range(model.LAYERS)):", "in [k for s in (3, 2, 1, 0) for k in range(s * per, s * per + per)]:"), ("if layer == last and stage < 3:\n            model", "if layer == first and stage < 3:\n            model"), ("model.grad_activations[layer + 1] = await", "model.grad_activations[last + 1] = await"), ("if layer == first and stage > 0:\n            await", "if layer == last and stage > 0:\n            await")), (NEXT_ONE_BACK, GOES_BACK), ("read it there",)),
     Row(edited("pipeline_fsdp", "blocks of a ring", STAGE_BY_STAGE, ROUND), ("no rank has run layers 1-3 yet", "model.activations[1], is still here", "in the turn of layer 4"), ("or is it under another key?",)),
     Row(edited("pipeline_fsdp", "each stage's part of a ring at once", PIPELINE_FSDP, ("    first, last = stage * per, (stage + 1) * per - 1\n", "    first, last = stage, stage + 4 * per - 4\n    order = [k for s in range(4) for k in range(s, model.LAYERS, 4)]\n"), ("    for layer in range(model.LAYERS):\n        if", "    for layer in order:\n        if"), ("in reversed(range(model.LAYERS))", "in reversed(order)"), ("if first <= layer <= last:", "if layer % 4 == stage:")), ("no rank has run layers 1-3 yet", "model.activations[1], is still here", "in the turn of layer 4"), ("or is it under another key?",)),
-    Row(edited("pipeline_fsdp", "receives in every turn", RING, (IN_ITS_TURN, IN_ITS_TURN.replace("elif turn", "elif layer")), ), ("ank 1 has received the input of layer 1", ITS_OWN_TURN.format("forward")), ("below no `if` of a rank",)),
-    Row(edited("pipeline_fsdp", "every stage receives in the turn of layer 1", PIPELINE_FSDP, (FIRST_TURN + "\n            model", "if layer == per and stage > 0:\n            model")), (ITS_OWN_TURN.format("forward"),), ("below no `if` of a rank",)),
+    Row(edited("pipeline_fsdp", "receives in every turn", RING, (IN_ITS_TURN, IN_ITS_TURN.replace("elif turn", "elif layer")), ), ("ank 1 has received the input of layer 1", ITS_OWN_TURN.format("forward")), (BELOW_NO_IF,)),
+    Row(edited("pipeline_fsdp", "every stage receives in the turn of layer 1", PIPELINE_FSDP, (FIRST_TURN + "\n            model", "if layer == per and stage > 0:\n            model")), (ITS_OWN_TURN.format("forward"),), (BELOW_NO_IF,)),
     Row(edited("pipeline_fsdp", "every stage receives gradients in every turn", RING, (GRADIENT, EVERY_TURN)), ("in the turn",), ()),
     Row(edited("sequence_parallel", "one layer too high", HELPER, ("inp = await whole(model.activations, layer, layer)", "inp = await whole(model.activations, layer + 1, layer + 1)")), (READ_BY_LOSS,), ("read it once",)),
     Row(edited("sequence_parallel", "one too high, in a loop", GATHERED, ("    x = await model.allgather(model.activations.pop(L), L)\n", "    x = await model.allgather(model.activations[L], L)\n"), ("        x = await model.allgather(model.activations.pop(l), l)\n", "        if l < L - 1:\n            x = await model.allgather(model.activations.pop(l), l)\n        else:\n            x = await model.allgather(model.activations.pop(L), l + 1)\n")), ("the input is that of layer 8",), ()),
     Row(edited("sequence_parallel", "slices in a list", LISTED), ("store it to keep it, in model.activations[...]",), ("is it done twice?",)),
+]  # fmt: skip
+OTHERS = [
+    Row(edited("pipeline_fsdp", "own layers only, in shards of the pipelines", PIPELINE_FSDP, ("for layer in range(model.LAYERS):\n        model.weights", "for layer in range(first, last + 1):\n        model.weights"), ("for layer in range(model.LAYERS):\n        if", "for layer in range(first, last + 1):\n        if"), ("reversed(range(model.LAYERS))", "reversed(range(first, last + 1))"), (TAKES_IN, ""), ("        if first <= layer <= last:\n            model.act", TAKES_IN + "        if first <= layer <= last:\n            model.act")), (NOT_LOADED.format(1),), (BELOW_NO_IF,)),
+    Row(edited("pipeline_fsdp", "own layers of a ring only", RING, ("    for layer in range(model.LAYERS):\n", "    for layer in range(stage, model.LAYERS, 4):\n"), ("    layer = 0\n", "    layer = stage\n"), ("        layer += 1\n", "        layer += 4\n"), ("        elif " + IN_ITS_TURN[5:] + "\n" + RING_GATHERS, "        pass\n"), ("            model.activations[\"out\"] = model.forward(", "            model.activations[\"in\", layer] = model.activations[\"in\", 0] if layer == 0 else await model.receive(src=left)\n            model.activations[\"out\"] = model.forward("), ("        turn = layer % 4 == stage\n        if turn and layer", RING_GATHERS + "        turn = layer % 4 == stage\n        if turn and layer")), (NOT_LOADED.format(1),), (BELOW_NO_IF,)),
+    Row(edited("pipeline_fsdp", "gradients are sent by hand", SENT_BY_HAND), (NO_GRADIENT,), ("have a dictionary of their own",)),
+    Row(edited("pipeline_fsdp", "gradients are sent by hand, and never stored", SENT_BY_HAND, ('model.grad_weights["in"] = await', "one = await"), ('model.grad_weights.pop("mine") + model.grad_weights.pop("in")', 'one + model.grad_weights.pop("mine")'), ('model.grad_weights["mine"] = model.grad_weights.pop("in")', 'model.grad_weights["mine"] = one')), (NO_GRADIENT,), ("have a dictionary of their own",)),
+    Row(edited("pipeline_fsdp", "gradients in a dictionary of its own", PIPELINE_FSDP, ("    stage, pipe =", "    back = {}\n    stage, pipe ="), ("model.grad_activations", "back")), (HELD_BY_NONE,), ()),
+    Row(edited("pipeline_fsdp", "an input in a local variable", RING, ('model.activations["in", layer] = await model.receive(src=left)', "x = await model.receive(src=left)"), ('model.activations["in", 0] = model.get_activation([pipe])', "x = model.get_activation([pipe])"), ('model.forward(layer, model.activations["in", layer], whole)', "model.forward(layer, x, whole)")), (HELD_BY_NONE.replace("grad_", ""),), ()),
+    Row(edited("sequence_parallel", "a slice with a piece of the weight", HELPER, ("model.forward(layer, cur, model.weights[layer], partial=True)", "model.forward(layer, model.activations[layer], model.weights[layer])"), ("model.allreduce(out", "model.allgather(out")), (BY_A_SUM,), ()),
+    Row(edited("sequence_parallel", "partial=True is left out", GATHERED, ("y = model.forward(l, x, model.weights[l], partial=True)", "y = model.forward(l, x, model.weights[l])")), (BY_A_SUM,), ()),
 ]  # fmt: skip
 COSTS = [
     Row(edited("pipeline_fsdp", "all weights gathered first", STAGE_BY_STAGE, ALL_WEIGHTS, FROM_THERE, ("            if st == s:\n                dw", '            del model.weights["w", layer]\n            if st == s:\n                dw')), (WHERE_IT_RUNS,), ("othing needs them",)),
@@ -266,7 +335,7 @@ COSTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+@pytest.mark.parametrize("row", ROWS + OTHERS, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
 def test_words_on_turns_and_pieces_lead_to_the_fix(row: Row) -> None:
     check_words(row)
 

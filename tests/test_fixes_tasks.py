@@ -184,7 +184,9 @@ async def pipeline_fsdp(model: Model) -> Model:
     await asyncio.gather(collectives(), pipeline())
     return model
 """
-WHEREVER = "waits for {} in `{}`, and it is set in {}: is each one set on this rank that is waited for, and in the same order?"
+WHEREVER = (
+    "waits for {} in `{}`, and it is set in {}: is each one set on this rank that is waited for, and in the same order?"
+)
 ORDER, BELOW = "let all ranks do both in the same order", "below no `if` of a rank"
 SAME_CALLS = "call the same collectives in the same order"
 NOTHING_ELSE, EACH_OTHER = "nothing else of {} at work that could end that wait", "they wait for each other"

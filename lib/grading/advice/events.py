@@ -188,7 +188,9 @@ def _in_other_loops(events: _Events, said: str) -> str:
         if stands and wait.turns and all(turns) and wait.turns not in turns and not all(one.test for one in sets):
             where = " and ".join(f"`{one}`" for one in dict.fromkeys(turns))
             known.append(f"{wait.function}() waits for {wait.text} in `{wait.turns}`, and it is set in {where}")
-    return f"{'; '.join(known)}: is each one set on this rank that is waited for, and in the same order?" if known else ""
+    return (
+        f"{'; '.join(known)}: is each one set on this rank that is waited for, and in the same order?" if known else ""
+    )
 
 
 def _set_nowhere(wait: Use, sets: list[Use]) -> str:

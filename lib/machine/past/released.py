@@ -247,7 +247,12 @@ def _gathered_too_soon(lost: Lost) -> str:
         first = f"store what the first gather gives, {lost.store} = await model.{lost.verb}(...), and take it out for "
         return f"{first}its last use: what no dictionary holds is gone after the next call"
     if lost.just_before():
-        return f"gather first, and take this out of its dictionary, or make it, after that; or {keep(lost)}"
+        if lost.used:
+            return f"gather first, and take this out of its dictionary, or make it, after that; or {keep(lost)}"
+        held = (
+            f"no dictionary of the model holds this during {lost.ended}: store it, in {lost.store}, as soon as it is "
+        )
+        return f"{held}made, and take it out after that; or gather first, and make it after that"
     return ""
 
 
