@@ -270,6 +270,52 @@ async def pipeline_fsdp(model: Model) -> Model:
         model.set_final_weight(l, model.weights[l])
     return model
 """
+LOSS_AT_STAGE_0 = """
+async def pipeline_fsdp(model: Model) -> Model:
+    stage, pipe = model.rank % 4, model.rank // 4
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.load_weights(layer, model.rank, model.RANKS)
+    # forward
+    for layer in range(model.LAYERS):
+        model.weights["full"] = await model.allgather(model.weights[layer], layer)
+        if layer % 4 == stage:
+            if layer == 0:
+                model.activations[0] = model.get_activation([pipe])
+            else:
+                model.activations[layer] = await model.receive(src=4 * pipe + (layer - 1) % 4)
+            out = model.forward(layer, model.activations[layer], model.weights["full"])
+            if layer + 1 < model.LAYERS:
+                await model.pass_to(4 * pipe + (layer + 1) % 4, out)
+            else:
+                await model.pass_to(4 * pipe, out)
+        elif layer == model.LAYERS - 1 and stage == 0:
+            model.activations["end"] = await model.receive(src=4 * pipe + 3)
+            model.grad_activations[layer] = model.loss(model.activations.pop("end"))
+            await model.pass_to(4 * pipe + 3, model.grad_activations.pop(layer))
+        del model.weights["full"]
+    # backward
+    for layer in reversed(range(model.LAYERS)):
+        model.weights["full"] = await model.allgather(model.weights[layer], layer)
+        if layer % 4 == stage:
+            model.grad_activations[layer] = await model.receive(src=4 * pipe + (layer + 1) % 4)
+            model.grad_weights[layer], model.grad_activations["out"] = model.backward(
+                layer, model.activations.pop(layer), model.grad_activations.pop(layer), model.weights.pop("full")
+            )
+            if layer > 0:
+                await model.pass_to(4 * pipe + (layer - 1) % 4, model.grad_activations.pop("out"))
+            else:
+                del model.grad_activations["out"]
+        else:
+            del model.weights["full"]
+            model.grad_weights[layer] = model.fake_grad(layer, [])
+        model.grad_weights[layer] = await model.scatterreduce(model.grad_weights.pop(layer), layer)
+    for layer in range(model.LAYERS):
+        model.weights[layer], model.opt_states[layer] = model.update(
+            layer, model.grad_weights.pop(layer), model.weights[layer], model.opt_states[layer]
+        )
+        model.set_final_weight(layer, model.weights[layer])
+    return model
+"""
 UPWARDS = ("[l for l in reversed(owner) if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw", "[l for l in owner if owner[l] == st]:\n            weight = await model.allgather(model.weights[layer], layer)\n            if st == s:\n                dw")  # fmt: skip
 NAMED = ("model.grad_activations[layer", 'model.grad_activations["dy", layer'), ("model.grad_activations.pop(layer + 1)", 'model.grad_activations.pop(("dy", layer + 1))'), ("model.grad_activations[hi + 1]", 'model.grad_activations["dy", hi + 1]'), ("model.grad_activations.pop(lo)", 'model.grad_activations.pop(("dy", lo))')  # fmt: skip
 ROUND = ("layer: layer // n for", "layer: layer % S for")
@@ -325,6 +371,10 @@ OTHERS = [
     Row(edited("sequence_parallel", "a slice with a piece of the weight", HELPER, ("model.forward(layer, cur, model.weights[layer], partial=True)", "model.forward(layer, model.activations[layer], model.weights[layer])"), ("model.allreduce(out", "model.allgather(out")), (BY_A_SUM,), ()),
     Row(edited("sequence_parallel", "partial=True is left out", GATHERED, ("y = model.forward(l, x, model.weights[l], partial=True)", "y = model.forward(l, x, model.weights[l])")), (BY_A_SUM,), ()),
 ]  # fmt: skip
+SENT_AWAY = [
+    Row(edited("pipeline_fsdp", "the first stage takes the loss", LOSS_AT_STAGE_0), ("rank 3 sends away the output of the last layer", "calls model.loss itself"), ("keep the call, and await it after that",)),
+    Row(edited("pipeline_fsdp", "the neighbor takes the loss", PIPELINE_FSDP, ("    if stage == 3:\n        model.grad_activations[model.LAYERS] = model.loss(model.activations.pop(model.LAYERS))\n", "    if stage == 3:\n        await model.pass_to(model.rank - 1, model.activations.pop(model.LAYERS))\n        model.grad_activations[model.LAYERS] = await model.receive(src=model.rank - 1)\n    if stage == 2:\n        out = await model.receive(src=model.rank + 1)\n        await model.pass_to(model.rank + 1, model.loss(out))\n")), ("sends away the output of the last layer", "calls model.loss itself"), ("keep the call, and await it after that",)),
+]  # fmt: skip
 COSTS = [
     Row(edited("pipeline_fsdp", "all weights gathered first", STAGE_BY_STAGE, ALL_WEIGHTS, FROM_THERE, ("            if st == s:\n                dw", '            del model.weights["w", layer]\n            if st == s:\n                dw')), (WHERE_IT_RUNS,), ("othing needs them",)),
     Row(edited("pipeline_fsdp", "all weights gathered first, in a plain loop", PIPELINE_FSDP, (GATHERS, '        weight = model.weights["all", layer]\n'), ALL_FIRST), (WHERE_IT_RUNS,), ("nothing needs them",)),
@@ -344,5 +394,13 @@ def test_words_on_turns_and_pieces_lead_to_the_fix(row: Row) -> None:
 def test_what_holds_memory_leads_to_the_fix(row: Row) -> None:
     here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
     said = here.costs_memory
+    assert here.right and all(words in said for words in row.says), said or here.message
+    assert not any(words in said for words in row.never), said
+
+
+@pytest.mark.parametrize("row", SENT_AWAY, ids=lambda row: f"{row.program.puzzle}: {row.program.name}")
+def test_what_is_sent_for_the_loss_leads_to_the_fix(row: Row) -> None:
+    here = grade(function(row.program), row.program.puzzle, timeout=LONG).verdict  # type: ignore[arg-type]
+    said = here.costs_time
     assert here.right and all(words in said for words in row.says), said or here.message
     assert not any(words in said for words in row.never), said

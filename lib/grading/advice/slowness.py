@@ -406,7 +406,8 @@ class Slowness:
         """Return which calls of a verb the target's program has not, or has less often, with the lines that make them;
         or what a rank could do instead of a message. ``times``: how many calls of the verb the rank makes."""
         if kind == SEND.kind:
-            return self._own_instead()
+            sent = self._own_instead() or self._output_sent()
+            return sent and f": {sent.removeprefix(': ')}"
         known = solution_calls(self.puzzle, self.goal)
         more = {
             (tensor, layer): calls - known.get((verb, tensor, layer), 0)
@@ -728,6 +729,8 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
+        if word == MESSAGES and (needless := self._output_sent()):
+            return needless
         if word == MESSAGES:
             own = messages_in_words(self.outcome.events, self.in_order, self._line_of)
             found = [one for one in (self._late_send(), self._early_receive(), own) if one is not None]
@@ -788,6 +791,19 @@ class Slowness:
     def _line_of(self, event: Event, at: int) -> str:
         """Return the learner's line of an event, at its place in the log of its rank, or an empty text."""
         return next(iter(self.lines_at(event.rank, [at])), "")
+
+    def _output_sent(self) -> str:
+        """Return which rank sends the output of the last layer; or an empty text."""
+        for rank, own in by_rank(self.outcome.events).items():
+            sent = (SEND.kind, "Activation", self.outcome.layers)
+            at = next((at for at, one in enumerate(own) if (one.kind, one.tensor, one.layer) == sent), None)
+            if at is not None:
+                line = self._line_of(own[at], at)
+                sends = f"rank {rank} sends away the output of the last layer{f' ({line})' if line else ''}"
+                return (
+                    f"{sends}: the rank that has run that layer calls model.loss itself, and the gradient stays there"
+                )
+        return ""
 
     def _late_send(self) -> Told | None:
         """Return which send of the longest chain could be made before a computation."""
