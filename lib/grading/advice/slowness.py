@@ -308,6 +308,7 @@ class Slowness:
                         or self._of_first_input(kind)
                         or self._piece_only(kind)
                         or self._gathered_again(kind, first)
+                        or self._slices_instead(kind)
                     )
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
@@ -505,6 +506,19 @@ class Slowness:
         if (tensor, layer) == ("ActivationGrad", self.outcome.layers - 1):
             return ": every rank that has the output can call model.loss itself, which takes no time"
         return ""
+
+    def _slices_instead(self, kind: str) -> str:
+        """Return that each rank keeps a slice of an input, where the goal's program gathers these, and this one sends
+        them, or runs layers again to have them; or an empty text."""
+        gathers = any(call[:2] == (ALLGATHER.kind, "Activation") for call in solution_calls(self.puzzle, self.goal))
+        events = [one for one in self.outcome.events if one.kind == kind and one.layer is not None]
+        runs = Counter((one.rank, one.layer, one.batches) for one in events)
+        layers = {SEND.kind: {one.layer for one in events if one.tensor == "Activation"}}
+        layers[FORWARD.kind] = {layer + 1 for (_, layer, _), times in runs.items() if times > 1 and layer is not None}
+        if not gathers or not layers.get(kind):
+            return ""
+        keep = f"keep this rank's slice of the input of {numbered('layer', layers[kind])}"
+        return f": {keep}, .shard(model.rank, model.RANKS), and gather it right before its backward"
 
     def _queries_go_round(self, kind: str) -> str:
         """Return that a rank sends queries in place of keys, in puzzles in which these go round; or an empty text."""
