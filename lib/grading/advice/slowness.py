@@ -743,8 +743,8 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
-        if word == MESSAGES and (needless := self._output_sent()):
-            return needless
+        if word == MESSAGES and (sent := self._output_sent()):
+            return sent
         if word == MESSAGES:
             own = messages_in_words(self.outcome.events, self.in_order, self._line_of)
             found = [one for one in (self._late_send(), self._early_receive(), own) if one is not None]
