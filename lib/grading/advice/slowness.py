@@ -513,7 +513,7 @@ class Slowness:
         gathers = any(call[:2] == (ALLGATHER.kind, "Activation") for call in solution_calls(self.puzzle, self.goal))
         events = [one for one in self.outcome.events if one.kind == kind and one.layer is not None]
         runs = Counter((one.rank, one.layer, one.batches) for one in events)
-        layers = {SEND.kind: {one.layer for one in events if one.tensor == "Activation"}}
+        layers = {SEND.kind: {one.layer or 0 for one in events if one.tensor == "Activation"}}
         layers[FORWARD.kind] = {layer + 1 for (_, layer, _), times in runs.items() if times > 1 and layer is not None}
         if not gathers or not layers.get(kind):
             return ""
