@@ -2705,7 +2705,7 @@ ROWS += [
                 "weight = await model.allgather(model.weights[layer], layer)\n            inp = model.activations[layer]",
             ),
         ),
-        ("instead:  gather first, and take this out of its dictionary, or make it, after that",),
+        ("store it, in model.activations[...], as soon as it is made, and take it out after that; or gather first",),
     ),
     Row(
         changed(
@@ -3352,7 +3352,7 @@ ROWS += [
                 "        inp = await model.allgather(piece, layer)\n",
             ),
         ),
-        ("gather first, and take this out of its dictionary",),
+        ("store it, in model.activations[...], as soon as it is made, and take it out after that; or gather first",),
         ("what the first gather gives",),
     ),
     Row(

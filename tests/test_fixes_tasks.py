@@ -113,6 +113,80 @@ async def ddp(model: Model) -> Model:
     await asyncio.gather(worker(), train())
     return model
 """
+TABLE = """
+import asyncio
+
+async def pipeline_fsdp(model: Model) -> Model:
+    stage, pipe = model.rank % 4, model.rank // 4
+    per = model.LAYERS // 4
+    mine = [layer for layer in range(model.LAYERS) if layer // per == stage]
+    shards = {}
+    for layer in range(model.LAYERS):
+        model.weights["shard", layer], model.opt_states[layer] = model.load_weights(
+            layer, model.rank, model.RANKS
+        )
+    done = {("f", layer): asyncio.Event() for layer in range(model.LAYERS)}
+    done |= {("b", layer): asyncio.Event() for layer in range(model.LAYERS)}
+    have = {key: asyncio.Event() for key in done}
+    order = [("f", layer) for layer in range(model.LAYERS)]
+    order += [("b", layer) for layer in reversed(range(model.LAYERS))]
+
+    async def collectives():
+        for way, layer in order:
+            w = await model.allgather(model.weights["shard", layer], layer)
+            if layer in mine:
+                model.weights["whole"] = w
+                have[way, layer].set()
+            if layer in mine:
+                await done[way, layer].wait()
+            if way == "b":
+                if layer in mine:
+                    grad = model.grad_weights.pop(layer)
+                else:
+                    grad = model.fake_grad(layer, [])
+                grad = await model.scatterreduce(grad, layer)
+                model.weights["shard", layer], model.opt_states[layer] = model.update(
+                    layer, grad, model.weights["shard", layer], model.opt_states[layer]
+                )
+                model.set_final_weight(layer, model.weights["shard", layer])
+
+    async def pipeline():
+        if stage == 0:
+            model.activations[0] = model.get_activation([pipe])
+        else:
+            model.activations[mine[0]] = await model.receive(src=model.rank - 1)
+        for layer in mine:
+            await have["f", layer].wait()
+            model.activations[layer + 1] = model.forward(
+                layer, model.activations[layer], model.weights.pop("whole")
+            )
+            done["f", layer].set()
+        top = mine[-1] + 1
+        if stage < 3:
+            await model.pass_to(model.rank + 1, model.activations.pop(top))
+            model.grad_activations[top] = await model.receive(src=model.rank + 1)
+        else:
+            model.grad_activations[top] = model.loss(model.activations.pop(top))
+        for layer in mine[::-1]:
+            await have["b", layer].wait()
+            model.grad_weights[layer], model.grad_activations[layer] = model.backward(
+                layer,
+                model.activations.pop(layer),
+                model.grad_activations.pop(layer + 1),
+                model.weights.pop("whole"),
+            )
+            done["b", layer].set()
+        if stage > 0:
+            await model.pass_to(model.rank - 1, model.grad_activations.pop(mine[0]))
+        else:
+            model.grad_activations.clear()
+
+    await asyncio.gather(collectives(), pipeline())
+    return model
+"""
+WHEREVER = (
+    "waits for {} in `{}`, and it is set in {}: is each one set on this rank that is waited for, and in the same order?"
+)
 ORDER, BELOW = "let all ranks do both in the same order", "below no `if` of a rank"
 SAME_CALLS = "call the same collectives in the same order"
 NOTHING_ELSE, EACH_OTHER = "nothing else of {} at work that could end that wait", "they wait for each other"
@@ -144,6 +218,9 @@ ROWS = [
     Row(edited("pipeline_fsdp", "an event is set after the next message", EVENTS, ('            used["f", k].set()\n        for k', '        for k in mine:\n            if k < top:\n                model.grad_activations["in"] = await model.receive(src=after)\n            used["f", k].set()\n        for k')), ("await used[way, k].wait()", ON_THE_WAY), (ORDER, BELOW)),
     Row(edited("pipeline_fsdp", "the gradient is received first", EVENTS, ("        for k in mine:\n", '        if stage < 3:\n            model.grad_activations["in"] = await model.receive(src=after)\n        for k in mine:\n')), ("they wait in a circle: rank 2 waits", "a gradient is received after the forwards"), (ORDER, BELOW, "its input is no message")),
     Row(edited("pipeline_fsdp", "all weights of the way back are gathered after the sums", EVENTS, ('            await gather("b", k)\n            await reduce(k)\n', '            await used["b", k].wait() if k in mine else None\n            await reduce(k)\n        for k in reversed(range(model.LAYERS)):\n            await gather("b", k)\n')), (EACH_OTHER, 'and at line 47', 'await used["b", k].wait()'), (ORDER, BELOW)),
+    Row(edited("pipeline_fsdp", "every rank waits for every backward", TABLE, ("            if layer in mine:\n                await done[way, layer].wait()\n", "            await done[way, layer].wait()\n")), (EACH_OTHER, "collectives() " + WHEREVER.format("done[way, layer]", "for way, layer in order", "`for layer in mine` and `for layer in mine[::-1]`")), ("Let one of them",)),
+    Row(edited("pipeline_fsdp", "own layers go back upwards in their task", TABLE, ("mine[::-1]", "mine")), (EACH_OTHER, "collectives() " + WHEREVER.format("done[way, layer]", "for way, layer in order", "`for layer in mine`")), ("Let one of them",)),
+    Row(edited("pipeline_fsdp", "every rank waits until a weight is used", EVENTS, ("            del weight\n            await used[way, k].wait()\n", "            del weight\n"), ('await gather("f", k)\n', 'await gather("f", k)\n            await used["f", k].wait()\n'), ('used = {(way, k): asyncio.Event() for way in "fb" for k in mine}', 'used = {(way, k): asyncio.Event() for way in "fb" for k in range(model.LAYERS)}')), (EACH_OTHER, "meetings() " + WHEREVER.format("used['f', k]", "for k in range(model.LAYERS)", "`for k in mine` and `for k in reversed(mine)`")), ("Let one of them",)),
     Row(edited("ddp", "a future of one layer is never done", FUTURES, ("        ready[k].set_result(None)\n", "        if model.rank == 0 or k:\n            ready[k].set_result(None)\n")), (NOTHING_ELSE.format("these ranks is"), "in sums: await ready[k]"), (ORDER, SAME_CALLS)),
     Row(edited("ddp", "the task is awaited too soon", FUTURES, ("    summing = asyncio.create_task(sums())\n", "    await asyncio.create_task(sums())\n"), ("    await summing\n", "")), ("in sums: await ready[k]",), (ORDER, SAME_CALLS)),
     Row(edited("ddp", "a worker is awaited before its work", QUEUE, ("    await asyncio.gather(worker(), train())\n", "    await worker()\n    await train()\n")), ("k = await queue.get()",), (ORDER, SAME_CALLS)),

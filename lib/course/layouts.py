@@ -346,8 +346,8 @@ _LESS = {
 _MORE = {
     "Weight": "here each rank ends with its own piece only: model.set_final_weight({0}, weight) with what update gives "
     "for that piece: update the piece, and nothing that was gathered; and no gather after it",
-    "OptState": "here each rank keeps and updates its own piece of the state only: no gather after "
-    "model.update({0}, ...), and where all of it is loaded, opt_state.shard(...) before that",
+    "OptState": "here each rank keeps and updates its own piece of the state only: no gather of it, before "
+    "model.update({0}, ...) or after, and where all of it is loaded, opt_state.shard(...) before that",
 }
 _CUT_FINER = (
     "update gives a piece as small as that of the state: gather it over the axis along which the states are cut "

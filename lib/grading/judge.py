@@ -204,7 +204,7 @@ def check(outcome: Outcome, puzzle: Puzzle, size: Size, proved: bool = False, wa
     if not proved:
         try:
             train = size.get("train", TRAINED[0])
-            fitting(puzzle, check_finals)(outcome.final_states, train, layers_back=outcome.layers_back)
+            fitting(puzzle, check_finals)(outcome.final_states, train, layers_done=outcome.layers_done)
         except PuzzleError as error:
             if WRONG_VALUE in str(error):
                 error.fix = without_adapter(outcome) or error.fix

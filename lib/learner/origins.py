@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -340,10 +340,11 @@ class Origins(dict[Hashable, Any]):
                 reads = f"reads the gradient of its output, which is stored under the layer above, {other}"
                 loaded = [one for one in range(self._rank.layers) if self._simulator.has_loaded(self._rank, one)]
                 own = f"model.{self._name}[{self._first_key(layer, batches)}]"
-                if len(loaded) < self._rank.layers and {layer - 1, layer - 2} & {*loaded} == {layer - 1}:
-                    down = f"{own} is what {call} gives, for {BACKWARD.kind}({layer - 1}, ...), and that has not run "
-                    down += "yet: the layers of a stage go back from the last one down, reversed(...)"
-                    return f"{down}. Or is {call} meant here? It {reads}, and gives that of its input"
+                first = len(loaded) < self._rank.layers and {layer - 1, layer - 2} & {*loaded} == {layer - 1}
+                if first or self._took_the_input_below(layer, labels.batches):
+                    down = f"{own} is what {call} gives, which has not run yet, and {BACKWARD.kind}({layer - 1}, ...) "
+                    down += "comes after it: the layers of a stage go back from the last one down, reversed(...)"
+                    return down + f". Or is {call} meant here? It {reads}, and gives that of its input" * first
                 if layer == 0 and self._simulator.has_run(self._rank, BACKWARD.kind, 1):
                     ends = f"{own} is what {call} gives, which has not run on this rank: does the loop over the layers "
                     ends += "end before it? range(model.LAYERS - 1, -1, -1) goes down to layer 0"
@@ -351,6 +352,16 @@ class Origins(dict[Hashable, Any]):
                 meant = f"{call} {reads}. Is that meant here? Then read it there, or store it as {own}, and all others"
                 return f"{meant} likewise. If what {call} gives is meant, {call} has to run first, on this rank"
         return ""
+
+    def _took_the_input_below(self, layer: int, batches: frozenset[int]) -> bool:
+        """Return whether this rank keeps the input of a layer, and has taken out that of the layer below before the
+        backward of either: whether it is at the backward of the one below."""
+        if not self._has_gone_back(FORWARD.kind, layer - 1, batches):
+            return False
+        here = [tensor._token.labels for known in self._all if (store := known()) for tensor in store.values()]
+        inputs = {one.layer for one in here if one.kind == "Activation" and one.batches == batches}
+        gone = self._has_gone_back(BACKWARD.kind, layer - 1, batches)
+        return layer in inputs and layer - 1 not in inputs and not gone
 
     def _has_gone_back(self, verb: str, layer: int, batches: frozenset[int]) -> bool:
         """Return whether these micro-batches have gone back through a layer by an operation."""
@@ -410,6 +421,9 @@ class Origins(dict[Hashable, Any]):
             return f"{call} gave it, for model.loss alone, which has read it. {high}"
         reads = f"{BACKWARD.kind}({at}, ...) reads the input of layer {at}"
         reads += f", model.{self._name}[{self._first_key(at, batches)}]"
+        if not self._was_there(layer, batches):
+            only = f"{call} gave it, for model.loss alone, which has read it. {reads}: is the layer one too high here?"
+            return only + self._of_lower_stage(batches).removeprefix(".")
         read = f"{call} gave it, and model.loss has read it: pop takes it out, so read it once; {reads}"
         return read + self._of_lower_stage(batches)
 
@@ -701,7 +715,21 @@ class Origins(dict[Hashable, Any]):
         if too_soon and all(simulator.owner(rank, one) is None for one in range(layer)) and not own:
             empty = "no rank has run a layer yet: does the loss come before them, or is the range of the layers empty?"
             return f"{empty} A stage has model.LAYERS // stages, range(first, first + model.LAYERS // stages)"
-        return f"{first}{made} before that; or is it under another key?{up or too_soon}"
+        return self._skipped(layer, stored) or f"{first}{made} before that; or is it under another key?{up or too_soon}"
+
+    def _skipped(self, layer: int, stored: Sequence[Labels]) -> str:
+        """Return what to do in the turn of a layer where no rank has run those between it and the last one that this
+        rank has run, whose output is among what is ``stored``; or an empty text."""
+        last = max(self._layers_run(), default=self._rank.layers)
+        between = range(last + 1, layer)
+        if not between or layer >= self._rank.layers or any(self._simulator.owner(self._rank, one) for one in between):
+            return ""
+        if not any((one.kind, one.layer) == ("Activation", last + 1) for one in stored):
+            return ""
+        none = f"no rank has run {numbered('layer', between)} yet, and what forward({last}, ...) gave, "
+        none += f"model.activations[{self._first_key(last + 1, NONE)}], is still here: take the layers in their order"
+        sends = f"where layer {last + 1} is another rank's, send it there, await model.pass_to(...), and receive what "
+        return f"{none}; {sends}forward({layer - 1}, ...) gives in the turn of layer {layer}"
 
     def _loss_once(self, layer: int, begins: str = " ") -> str:
         """Return, as the end of an answer, where the loss comes, if the output of the last layer is looked for before

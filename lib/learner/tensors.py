@@ -85,6 +85,13 @@ class Tensor:
             fix = (
                 "gradients of weights have a dictionary of their own, model.grad_weights: this is another one's tensor"
             )
+        kinds = [one._token.labels.kind for one in (self, other) if isinstance(one, Tensor)]
+        if "WeightGrad" in kinds and (own := [kind for kind in kinds if KINDS[kind].by_batch]):
+            fix = f"one of these is {with_article(own[0])}, and no gradient of a weight: was it taken from another "
+            fix += (
+                "dictionary than model.grad_weights, or received in the place of one? A receive gives what its sender "
+            )
+            fix += "has sent first; a sum over ranks is one call, model.allreduce or model.scatterreduce"
         if isinstance(other, Tensor) and other._token.labels.adapter != self._token.labels.adapter:
             fix = "forward and backward take both, the weight and beside it adapter=..."
         elif type(other) is type(self):

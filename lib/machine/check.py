@@ -22,6 +22,8 @@ BRIEFLY = {
 Finals = Callable[[int, list[tuple[int, Piece]]], list[tuple[int, Piece]] | None]
 """What gives the final weights of a layer on all ranks, by those of the ranks that were run (``represent``). None where
 they are as those of a layer before: then the others are right if these are."""
+LayersDone = Callable[[], tuple[Collection[int | None], Collection[int | None]]]
+"""What gives the layers whose gradients were computed on some rank, and those that were updated there."""
 TRAINED = ("weights", "adapters")
 """What may be trained: the layers' own weights, or adapters beside weights that stay as they are."""
 
@@ -30,12 +32,12 @@ def check_finals(
     states: Sequence[FinalState],
     train: str = TRAINED[0],
     everyone: Callable[[], Finals] | None = None,
-    layers_back: Callable[[], Collection[int | None]] = frozenset,
+    layers_done: LayersDone = lambda: (frozenset(), frozenset()),
 ) -> bool:
     """Check every layer's final weights: of step 1, together complete, and right in value; or where ``train`` says
     "adapters" its final adapters, and that weights have stayed as they were. Return whether any of them is made up
     (whose value says nothing). Raise PuzzleError if anything is wrong. ``everyone`` gives the final weights of all
-    ranks where these are the states of some; ``layers_back``: the layers whose gradients were computed, for errors."""
+    ranks where these are the states of some; ``layers_done``: for errors."""
     one_of_names("train", train, TRAINED)
     adapters, of_all = train != TRAINED[0], everyone and everyone()
     layers, batches = states[0].layers, states[0].batches
@@ -46,7 +48,7 @@ def check_finals(
         finals = [(state.rank, state.finals[layer]) for state in states if layer in state.finals]
         every = finals if of_all is None else of_all(layer, finals)
         if every is not None:
-            _check_complete(layer, every, adapters, states, layers_back)
+            _check_complete(layer, every, adapters, states, layers_done)
             finals = every
         for rank, final in finals:
             made_up = made_up or final.made_up
@@ -80,7 +82,7 @@ def _check_complete(
     finals: Sequence[tuple[int, Piece]],
     adapters: bool,
     states: Sequence[FinalState],
-    layers_back: Callable[[], Collection[int | None]],
+    layers_done: LayersDone,
 ) -> None:
     """Raise PuzzleError unless these are weights of a layer, or its adapter, after one step, and together all of it."""
     for rank, final in finals:
@@ -95,6 +97,8 @@ def _check_complete(
             if labels.kind == "Weight" and labels.layer == layer and not labels.step:
                 updated = [other for other, one in finals if one.labels.step]
                 fix = f"this is the weight from before the update; hand in what the update gives: {fix}"
+                if not updated and layers_done()[0] and (never := _never_updated(states, layer, layers_done)):
+                    fix = never
                 if updated:
                     fix = f"{numbered('rank', updated)} {'has' if len(updated) == 1 else 'have'} updated it, and rank "
                     fix += f"{rank} has not: each rank updates what it has, below no `if` of a rank"
@@ -140,19 +144,35 @@ def _check_complete(
             fix = f"{again}: leave out what cuts it again, .shard(...), and set what update gives: {hand_in}"
         if some := "" if finals else next(filter(None, (_set_too_few(state, layer) for state in states)), ""):
             fix = f"{some}: model.set_final_weight(layer, weight) belongs in the loop, after each update"
-        if (holder := None if finals else _not_updated(states, layer)) is not None:
-            fix = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and {hand_in}"
-            if (back := layers_back()) and layer not in back:
-                fix = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
-                fix += "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
-            elif _has_gradient(states, holder, layer):
-                fix += ". Its gradient is still stored: does an `if` take one where several are left, or a loop end "
-                fix += "early, as with `break`?"
-            elif layer == 0:
-                fix += ". Does a loop of updates that goes down from the last layer end before it? reversed(range("
-                fix += "model.LAYERS)) has it. Or are updates one turn late? Then that of layer 0 comes after the loop"
-                fix += ". Or does its turn end before that, as with `break`? Its backward has run" * (layer in back)
+        if never := "" if finals else _never_updated(states, layer, layers_done):
+            fix = never
         raise PuzzleError(problem, where=Place(layer=layer), expected=expected, got=got, fix=fix, line="")
+
+
+def _never_updated(states: Sequence[FinalState], layer: int, layers_done: LayersDone) -> str:
+    """Return that no rank has updated a layer, and why that may be; or an empty text."""
+    holder, (back, updated) = _not_updated(states, layer), layers_done()
+    if holder is None or layer in updated:
+        return ""
+    if back and layer not in back:
+        ends = f"no rank has run the backward of layer {layer}: does a loop end too soon? range ends before its "
+        return ends + "second number, so range(model.LAYERS - 1, -1, -1) goes down to layer 0"
+    has = f"rank {holder} has layer {layer}, and has not updated it: model.update({layer}, ...), and "
+    has += f"model.set_final_weight({layer}, weight)"
+    if _has_gradient(states, holder, layer):
+        still = (
+            "Its gradient is still stored: does an `if` take one where several are left, or a loop end early, as with "
+        )
+        return f"{has}. {still}`break`?"
+    if layer:
+        return has
+    down = (
+        "Does a loop of updates that goes down from the last layer end before it? reversed(range(model.LAYERS)) has it"
+    )
+    late = "Or are updates one turn late? Then that of layer 0 comes after the loop"
+    return f"{has}. {down}. {late}" + ". Or does its turn end before that, as with `break`? Its backward has run" * (
+        layer in back
+    )
 
 
 def _set_too_few(state: FinalState, layer: int) -> str:

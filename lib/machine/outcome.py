@@ -13,7 +13,7 @@ from ..record.events import MARKS, Event
 from ..record.figures.breakdown import in_words, time_parts
 from ..record.figures.score import makespan, peak
 from ..record.table import makes_weight_grads
-from ..record.training import BESIDE
+from ..record.training import BESIDE, UPDATE
 from .check import BRIEFLY, TRAINED, check_finals
 from .cost import Shape
 from .failure import Failure
@@ -132,12 +132,14 @@ class Outcome:
         """Return ``Correct!`` if the final weights are right. Raise PuzzleError if they are not."""
         if not self.attempted:
             raise PuzzleError(f"{self.name} is not attempted yet: no operation was run", line="")
-        check_finals(self.final_states, self.train, self._finals, self.layers_back)
+        check_finals(self.final_states, self.train, self._finals, self.layers_done)
         return "Correct!"
 
-    def layers_back(self) -> set[int | None]:
-        """The layers of which some rank has computed the gradient of the weight."""
-        return {event.layer for event in self.events if makes_weight_grads(event.kind)}
+    def layers_done(self) -> tuple[set[int | None], set[int | None]]:
+        """The layers of which some rank has computed the gradient of the weight, and those that some rank has
+        updated."""
+        back = {event.layer for event in self.events if makes_weight_grads(event.kind)}
+        return back, {event.layer for event in self.events if event.kind == UPDATE.kind}
 
     def __repr__(self) -> str:
         if not self.attempted and self.failure is None:

@@ -14,6 +14,10 @@ WAITS_FOR_OWN = "a Future, an Event or a Queue of your own"
 """How the fix of a deadlock begins in which nobody waits for a call."""
 
 
+EACH_OTHER = "they wait for each other"
+"""How the fix of a deadlock goes on in which two tasks of a rank wait for what its own code does."""
+
+
 class Use(NamedTuple):
     """A line at which an event is set, or awaited."""
 
@@ -24,6 +28,7 @@ class Use(NamedTuple):
     loop: frozenset[str]  # the names that the loops around it set, in this function
     test: str  # the innermost condition above it, in this function
     line: int
+    turns: str = ""  # the innermost loop around it, in this function, as it is written
 
     @property
     def another(self) -> str:
@@ -63,9 +68,11 @@ class _Events:
             case ast.Call(func=ast.Attribute(value=on, attr=verb)) if verb in SETS and _root(on) in made:
                 self.sets.append(_use(on, node, at))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                at = at._replace(function=name, loop=frozenset(), test="")
-            case ast.For(target=target):
-                at = at._replace(loop=at.loop | {one.id for one in ast.walk(target) if isinstance(one, ast.Name)})
+                at = at._replace(function=name, loop=frozenset(), test="", turns="")
+            case ast.For(target=target, iter=over):
+                turns = f"for {ast.unparse(target)} in {ast.unparse(over)}"
+                names = {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}
+                at = at._replace(loop=at.loop | names, turns=turns.replace("for (", "for ").replace(") in", " in"))
             case ast.If(test=test):
                 at = at._replace(test=ast.unparse(test))
         match node:
@@ -144,7 +151,9 @@ def never_set(problem: str, fix: str, source: str) -> str:
     if said := _one_after_the_other(events):
         return said
     if not fix.startswith(WAITS_FOR_OWN):
-        return fix
+        said, each_other, _ = fix.partition(EACH_OTHER)
+        loops = _in_other_loops(events, said) if each_other else ""
+        return f"{said}{each_other}. {loops}" if loops else fix
     causes = (_set_nowhere, _set_once, _set_below_a_condition)
     own = {wait: [one for one in events.sets if one.event == wait.event] for wait in events.waits}
     known = (cause(wait, sets) for cause in causes for wait, sets in own.items())
@@ -167,6 +176,21 @@ def _one_after_the_other(events: _Events) -> str:
                         said += f"{names[0]}() is through: let both run side by side, await asyncio.gather({both}), "
                         return f"{said}in place of one await after the other"
     return ""
+
+
+def _in_other_loops(events: _Events, said: str) -> str:
+    """Return in which loops the events are awaited at which tasks stand, as far as that is ``said``, and in which other
+    ones they are set, and not all below a condition; or an empty text."""
+    known = list[str]()
+    for wait in events.waits:
+        sets = [one for one in events.sets if one.event == wait.event]
+        turns, stands = [one.turns for one in sets], wait.call in said.replace('"', "'")
+        if stands and wait.turns and all(turns) and wait.turns not in turns and not all(one.test for one in sets):
+            where = " and ".join(f"`{one}`" for one in dict.fromkeys(turns))
+            known.append(f"{wait.function}() waits for {wait.text} in `{wait.turns}`, and it is set in {where}")
+    return (
+        f"{'; '.join(known)}: is each one set on this rank that is waited for, and in the same order?" if known else ""
+    )
 
 
 def _set_nowhere(wait: Use, sets: list[Use]) -> str:

@@ -510,7 +510,7 @@ class Excess:
         if self.all_on_each:
             return "let each rank run its own micro-batches only."
         if kind == "Activation" and pieces:
-            return "keep only this rank's slice of each."
+            return self._slice_of_each(held, made)
         if kind == "KeysValues" and made == PROJECT.kind:
             return ""  # its own, which it needs until then
         if kind == "KeysValues":
@@ -527,6 +527,16 @@ class Excess:
         if kind == "ActivationGrad" and (first := self._other_than_this()):
             return first
         return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
+
+    def _slice_of_each(self, held: Held, made: str) -> str:
+        """Return how a rank keeps its slice of each input. ``made``: the operation that has made all of it."""
+        if held.labels is not None and held.labels.extra.of > 1:
+            add = "add each up right after its forward, await model.scatterreduce(...), and keep the slice that gives"
+            return f"keep no partial sum: {add}, until the backward gathers it."
+        if made == ALLGATHER.kind and self._next_kind(held) == BACKWARD.kind:
+            only = "each is all of an input, which only the backward of its layer reads"
+            return f"{only}: keep this rank's slice, and gather it right before that backward, in its turn."
+        return "keep only this rank's slice of each."
 
     def _uneven(self) -> str:
         """Return which ranks attend to most and to least, where that differs, so that messages wait; or nothing."""
@@ -630,10 +640,11 @@ class Excess:
         """Return what to do about what nothing reads again. ``made``: the operation that it comes from."""
         store = KINDS[kind].store
         at_once, pop = f"del model.{store}[...] at once", f"model.{store}.pop(...)."
-        if len({one.last is None for one in self.rows}) == 2:
-            said = f"do not store what this rank never reads, or {at_once}; "
-            if kind == "Weight" and stream_of(made) == "collective":
-                return f"{said}gather a weight where it is read, and again for its backward."
+        said = f"do not store what this rank never reads, or {at_once}; "
+        mixed = len({one.last is None for one in self.rows}) == 2
+        if kind == "Weight" and stream_of(made) == "collective" and (mixed or held.last is None):
+            return f"{said}gather a weight where it is read, and again for its backward."
+        if mixed:
             return f"{said}take out the others as you use them last, {pop}"
         if held.last is None:
             unread = [one for one in self.rows if is_unread(one, self.peak)]

@@ -308,6 +308,7 @@ class Slowness:
                         or self._of_first_input(kind)
                         or self._piece_only(kind)
                         or self._gathered_again(kind, first)
+                        or self._slices_instead(kind)
                     )
                 elif own.ticks > ours.ticks * (1 + LEAST):
                     each = [self.unit.brief(_rounded(one.ticks / one.times)) for one in (own, ours)]
@@ -406,7 +407,8 @@ class Slowness:
         """Return which calls of a verb the target's program has not, or has less often, with the lines that make them;
         or what a rank could do instead of a message. ``times``: how many calls of the verb the rank makes."""
         if kind == SEND.kind:
-            return self._own_instead()
+            sent = self._own_instead() or self._output_sent()
+            return sent and f": {sent.removeprefix(': ')}"
         known = solution_calls(self.puzzle, self.goal)
         more = {
             (tensor, layer): calls - known.get((verb, tensor, layer), 0)
@@ -504,6 +506,19 @@ class Slowness:
         if (tensor, layer) == ("ActivationGrad", self.outcome.layers - 1):
             return ": every rank that has the output can call model.loss itself, which takes no time"
         return ""
+
+    def _slices_instead(self, kind: str) -> str:
+        """Return that each rank keeps a slice of an input, where the goal's program gathers these, and this one sends
+        them, or runs layers again to have them; or an empty text."""
+        gathers = any(call[:2] == (ALLGATHER.kind, "Activation") for call in solution_calls(self.puzzle, self.goal))
+        events = [one for one in self.outcome.events if one.kind == kind and one.layer is not None]
+        runs = Counter((one.rank, one.layer, one.batches) for one in events)
+        layers = {SEND.kind: {one.layer or 0 for one in events if one.tensor == "Activation"}}
+        layers[FORWARD.kind] = {layer + 1 for (_, layer, _), times in runs.items() if times > 1 and layer is not None}
+        if not gathers or not layers.get(kind):
+            return ""
+        keep = f"keep this rank's slice of the input of {numbered('layer', layers[kind])}"
+        return f": {keep}, .shard(model.rank, model.RANKS), and gather it right before its backward"
 
     def _queries_go_round(self, kind: str) -> str:
         """Return that a rank sends queries in place of keys, in puzzles in which these go round; or an empty text."""
@@ -728,6 +743,8 @@ class Slowness:
         collectives = sum(event.length for event in self.events_on_chain if event.stream == "collective")
         if word == MESSAGES and self.order.ahead:
             return ""  # which order helps has been said
+        if word == MESSAGES and (sent := self._output_sent()):
+            return sent
         if word == MESSAGES:
             own = messages_in_words(self.outcome.events, self.in_order, self._line_of)
             found = [one for one in (self._late_send(), self._early_receive(), own) if one is not None]
@@ -788,6 +805,19 @@ class Slowness:
     def _line_of(self, event: Event, at: int) -> str:
         """Return the learner's line of an event, at its place in the log of its rank, or an empty text."""
         return next(iter(self.lines_at(event.rank, [at])), "")
+
+    def _output_sent(self) -> str:
+        """Return which rank sends the output of the last layer; or an empty text."""
+        for rank, own in by_rank(self.outcome.events).items():
+            sent = (SEND.kind, "Activation", self.outcome.layers)
+            at = next((at for at, one in enumerate(own) if (one.kind, one.tensor, one.layer) == sent), None)
+            if at is not None:
+                line = self._line_of(own[at], at)
+                sends = f"rank {rank} sends away the output of the last layer{f' ({line})' if line else ''}"
+                return (
+                    f"{sends}: the rank that has run that layer calls model.loss itself, and the gradient stays there"
+                )
+        return ""
 
     def _late_send(self) -> Told | None:
         """Return which send of the longest chain could be made before a computation."""

@@ -600,6 +600,8 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
         layers = " and ".join(f"layer {call.layer}, rank {call.rank.rank}" for call in alone)
         return f"each has its layer for itself ({layers}): no other rank has a gradient to add, so leave the sum out"
     if one.kind == two.kind:
+        if lacks := _not_loaded(one, two) or _not_loaded(two, one):
+            return lacks
         order = "do the layers in the same order on every rank, whatever its number, and below no `if` of a rank"
         if one.rank.layers_loaded() == two.rank.layers_loaded() == {*range(one.rank.layers)}:
             order = f"every rank goes through all layers here: {order}"
@@ -614,6 +616,19 @@ def _same_for_all(one: InFlight, two: InFlight) -> str:
             return f"{past}: is a condition above it true on some ranks only? {EACH_IN_ORDER}"
     which = f"{show_call(*one.what)}, or above {show_call(*two.what)},"
     return f"is a condition above {which} true on some ranks only? {EACH_IN_ORDER}"
+
+
+def _not_loaded(call: InFlight, other: InFlight) -> str:
+    """Return that a rank has not loaded the layer whose weight another one gathers of all ranks, in pieces; or an empty
+    text."""
+    layer, of_weight = call.layer, call.labels is not None and call.labels.kind == "Weight"
+    if layer is None or not of_weight or call.kind != ALLGATHER.kind or call.rank.mesh.axes:
+        return ""
+    if other.rank.has_loaded(layer) or not call.rank.has_loaded(layer) or call.rank.has_copy(layer):
+        return ""
+    has = f"{show_call(*call.what)} takes all ranks, and rank {other.rank.rank} has not loaded layer {layer}: each rank"
+    load = f"model.load_weights({layer}, model.rank, model.RANKS)"
+    return f"{has} loads its piece of every layer, {load}, and every rank calls {call.kind} for every layer"
 
 
 def _gather_skipped(call: InFlight, other: InFlight) -> str:

@@ -464,11 +464,32 @@ def _too_soon(call: InFlight, other: InFlight, receivers: int) -> str:
         return f". Is layer 0 the first of rank {rank.rank}? Then {first}: its input is model.get_activation(...)"
     none_taken = no_input_taken(rank) if layers and layers[0] else ""
     none_taken = none_taken[:1].upper() + none_taken[1:]
+    if own := _turn_of_another(call, other):
+        return f". {own}"
     fix = f". {none_taken}Rank {rank.rank} has not called {fix}: {joins}, also for those that it "
     fix += "does not run, so below no `if` of a rank. A message is received after the collectives that its sender "
     fix += "joins first: in a loop over all layers in the turn "
     fix += f"{'of the last layer' if rank.layers_run() else 'of the first layer'} of this rank"
     return fix
+
+
+def _turn_of_another(call: InFlight, other: InFlight) -> str:
+    """Return that a rank, which takes part in the gathers of layers that it does not run, waits for a message in the
+    turn of a layer whose input, or gradient, the ``other`` one has received; or an empty text."""
+    rank, layer = call.rank, other.layer
+    came = other.rank.past_record(other.index)
+    if layer is None or other.kind != ALLGATHER.kind or not isinstance(came, Message) or came.sends:
+        return ""
+    labels, before = came.labels, last_gathered(call)
+    if labels is None or labels.layer != layer or before is None or rank.has_run(FORWARD.kind, before):
+        return ""
+    forward = labels.kind == "Activation"
+    if before != (layer - 1 if forward else layer + 1):
+        return ""
+    what, verb = ("input", FORWARD.kind) if forward else ("gradient", BACKWARD.kind)
+    has = f"Rank {other.rank.rank} has received the {what} of layer {layer}, so that is its turn, and rank {rank.rank} "
+    has += "waits for a message in it, too: receive only in the turns of its own layers, below the `if` of its "
+    return has + verb
 
 
 def _few_begin(rank: RankState) -> str:

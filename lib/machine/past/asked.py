@@ -196,6 +196,9 @@ class Asked(SumsMade):
         if own is None or own.total != grad.total or own.total == 1 or same_pieces(own, grad):
             return ""
         loaded, comes = show_set(own.shards), show_set(grad.shards)
+        if any(same_pieces(piece, grad) for piece, _ in self.taken["Weight", layer, grad.adapter].pieces):
+            two = f"this rank has loaded two pieces of layer {layer}, shard {loaded} and shard {comes} of {own.total}"
+            return f"{two}: load one, and bring that to forward, backward and update"
         return f"this rank has loaded shard {loaded} of {own.total}, and shard {comes} of the gradient comes to it"
 
     def axes_of_copies(self, layer: int) -> list[str]:

@@ -15,7 +15,7 @@ from ...record.kinds import KINDS
 from ...record.labels import Labels, same_pieces
 from ...record.rules.incomplete import not_in_place
 from ...record.table import RECEIVE, SEND, stream_of, sums
-from ...record.training import BACKWARD, LOSS
+from ...record.training import BACKWARD, FORWARD, LOSS
 from .asked import Asked
 
 STORING, UPDATE = "storing it", "update"
@@ -86,7 +86,9 @@ def keep(lost: Lost) -> str:
         there = f"rank {lost.rank.rank} has sent it, {lost.verb}, and has it no more"
         return f"{there}: store it before that, {lost.store}, to use it here as well"
     plain = _plainly_kept(lost)
-    if lost.used and (lost.where.operation, lost.where.layer) == (lost.verb, lost.layer):
+    since = lost.rank.log[lost.at + 1 :]
+    again = lost.verb == ALLGATHER.kind and any(record.kind == FORWARD.kind for record in since)
+    if lost.used and (lost.where.operation, lost.where.layer) == (lost.verb, lost.layer) and not again:
         return f"{lost.ended} has used it already: is it done twice? Else {plain}"
     return plain
 
@@ -254,7 +256,12 @@ def _gathered_too_soon(lost: Lost) -> str:
         first = f"store what the first gather gives, {lost.store} = await model.{lost.verb}(...), and take it out for "
         return f"{first}its last use: what no dictionary holds is gone after the next call"
     if lost.just_before():
-        return f"gather first, and take this out of its dictionary, or make it, after that; or {keep(lost)}"
+        if lost.used:
+            return f"gather first, and take this out of its dictionary, or make it, after that; or {keep(lost)}"
+        held = (
+            f"no dictionary of the model holds this during {lost.ended}: store it, in {lost.store}, as soon as it is "
+        )
+        return f"{held}made, and take it out after that; or gather first, and make it after that"
     return ""
 
 

@@ -103,7 +103,8 @@ def weight_fits(rank: Rank, where: Place, layer: int, weight: Labels, partial: b
         expected, problem = f"all shards of the weight of layer {layer}", "the weight is not complete"
         piece = f"compute with this rank's piece, model.weights[{layer}], and partial=True"
         fix_for: dict[str, Fix] = {
-            "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks"
+            "partial=True": f"{piece}: the result is a partial sum, to be added up over the ranks by "
+            "model.allreduce or model.scatterreduce"
         }
         whole = f"load all of it, model.load_weights({layer}), and keep all of it until its last forward and backward"
         if rank.has_copy(layer):
