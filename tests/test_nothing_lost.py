@@ -562,3 +562,35 @@ def test_a_folder_in_the_place_of_the_file_is_named_as_such(tmp_path: Path) -> N
     a_folder(tmp_path / NAME)
     note = keep([Verdict(puzzles()["ddp"], PASS, "", True, 1.0, 1)], tmp_path)
     assert "it is a folder: give it another name; LLM_TRAINING_PUZZLES_PROGRESS names the folder that" in note
+
+
+CHAIN = """
+import os, signal, threading, time
+from lib import Model, grade
+
+async def advance(line):
+    return line
+
+async def basic(model: Model):
+    line = []
+    while True:
+        line = advance(line)
+
+if {interrupted}:
+    later = lambda: (time.sleep(1), os.kill(os.getpid(), signal.SIGINT))
+    threading.Thread(target=later, daemon=True).start()
+try:
+    print(grade(basic, timeout=1).message)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("interrupted", "says"), [(False, "did not end within 1 second"), (True, "interrupted")])
+def test_a_loop_that_wraps_calls_in_calls_without_await_ends_no_kernel(interrupted: bool, says: str) -> None:
+    """Python frees each coroutine from within the one that holds it, and dies of a hundred thousand."""
+    command = [sys.executable, "-c", CHAIN.format(interrupted=interrupted)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert says in done.stdout

@@ -30,7 +30,7 @@ from ..learner.model import Model
 from ..machine.advice.tasks import OWN, TASK
 from ..record.training import BACKWARD, FORWARD
 from .advice import advice
-from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, waiting
+from .limits import TimeIsUp, alarm, collector_off, end_for_good, learners_frames, unchain, waiting
 from .loop import QuietLoop
 
 _rank: ContextVar[Model | None] = ContextVar("rank", default=None)
@@ -232,6 +232,8 @@ class Execution:
         except BaseException as error:
             if isinstance(error, TimeIsUp):
                 self.busy = self.busy or model
+            elif isinstance(error, KeyboardInterrupt):
+                unchain(frame for frame, _ in walk_tb(error.__traceback__))
             if not self.over:
                 self._fail(_explained(error, model))
         if len(self.finished) == len(self.models) and not self.done.done():

@@ -1,15 +1,17 @@
 """Limits of a run's wall-clock time, also for code that never awaits and that catches every exception."""
 
 import asyncio
+import gc
+import inspect
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import uniform
-from types import FrameType
-from typing import Any
+from types import CoroutineType, FrameType
+from typing import Any, NoReturn
 
 from ..basics.collector import collector_off as collector_off
 from ..basics.errors import is_learners, show_line
@@ -76,15 +78,20 @@ def alarm(timeout: float | None) -> Iterator[list[str]]:
             left -= 1
             return
         struck = True
-        raise TimeIsUp
+        strike(frame, (OFTEN, OFTEN))
 
     def again(frame: FrameType, event: str, argument: object) -> Any:
         if event == "line" and is_learners(frame.f_code):
             # Python ends a trace that raises. Where one `try` is inside another, the next alarm has to come before the
             # outer loop begins anew, that is within a microsecond or so: at some moment or other it does.
-            signal.setitimer(signal.ITIMER_REAL, uniform(*SOON), OFTEN)
-            raise TimeIsUp
+            strike(frame, (uniform(*SOON), OFTEN))
         return again
+
+    def strike(frame: FrameType, next_alarms: tuple[float, float]) -> NoReturn:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # a long chain takes long
+        unchain([frame])
+        signal.setitimer(signal.ITIMER_REAL, *next_alarms)
+        raise TimeIsUp
 
     with ExitStack() as undo:
         if timeout is not None and has_timers():
@@ -151,6 +158,34 @@ def end_for_good(task: asyncio.Task[object]) -> None:
                 pass
             finally:
                 sys.settrace(tracing)
+
+
+DEEP = 500  # so many coroutines, each within the one before, are more than anybody means
+
+
+def unchain(frames: Iterable[FrameType]) -> None:
+    """Close coroutines in these frames that hold one another in a long chain, as those of a loop `x = f(x)` without its
+    await do. Python frees each from within the one that holds it, and that ends the process where they are many."""
+    for frame in frames:
+        for first in _not_begun(frame.f_locals.values()):
+            depth, deeper = 1, _held_by(first)
+            while deeper and depth < DEEP:
+                depth, deeper = depth + 1, _held_by(deeper[0])
+            chain = [first] if deeper else []
+            while chain:
+                one = chain.pop()
+                chain += _held_by(one)
+                one.close()  # what it holds is let go, and not freed yet
+
+
+def _not_begun(values: Iterable[object]) -> "list[CoroutineType[Any, Any, Any]]":
+    """Return the coroutines among these that nobody has awaited."""
+    coroutines = (one for one in values if isinstance(one, CoroutineType))
+    return [one for one in coroutines if inspect.getcoroutinestate(one) == inspect.CORO_CREATED]
+
+
+def _held_by(coroutine: "CoroutineType[Any, Any, Any]") -> "list[CoroutineType[Any, Any, Any]]":
+    return _not_begun(gc.get_referents(coroutine))
 
 
 def _raise_after(lines: int) -> Callable[[FrameType, str, object], Any]:
