@@ -46,7 +46,9 @@ def late_messages(outcome: Outcome, on_chain: Container[Event]) -> Iterator[Late
             ready, others = _ready(own, at)
             begun = max(ready, gap.start)
             delay = min(own[at].issued, gap.end) - begun
-            if delay > NEARLY and any(event.end > begun and event in on_chain for event in others):
+            # Other work before that is in nobody's way, unless it is work for which nobody waits.
+            late = (event for event in others if event.end > begun or event.kind in ASIDE)
+            if delay > NEARLY and any(event in on_chain for event in late):
                 yield Late(delay, rank, own[at], ready, tuple(others))
 
 
@@ -67,7 +69,7 @@ def _ready(own: Sequence[Event], at: int) -> tuple[float, list[Event]]:
     rest = [event for event in work if event.end > since]
     ready = begins + sum(event.length for event in needed if event.start >= begins)
     # What its rank has begun to send by then goes first over its links.
-    queue = [event.end for event in before if event.kind == SEND.kind and event.issued <= ready]
+    queue = [event.end for event in before if event.kind == SEND.kind and event.issued <= begins]
     return max([ready, *queue]), [event for event in rest if event not in needed]
 
 
