@@ -167,6 +167,8 @@ def test_what_is_most_above_the_solution_is_named_where_a_tensor_is_kept_too_lon
             fn: Any = function(program)
             if (done := large(puzzle, fn)) is not None:
                 look(puzzle, fn, done)
+                said, store = grade(fn, puzzle.name).verdict.costs_memory, program.name.split("[")[0]
+                assert f"{store}.pop(" in said or f"del {store}[" in said, said  # the line that is missing
                 tried += 1
     if puzzle.name in ("basic", "grad_accum", "zero1", "checkpointing", "one_f_one_b", "sequence_parallel"):
         assert tried
