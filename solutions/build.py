@@ -42,8 +42,9 @@ from lib.course.rules import RULES
 from lib.course.sizes import SIZES, other_sizes
 from lib.course.specs import COSTS, Puzzle, after, before, cost_named, forget, texts
 from lib.grading.advice.holding import holdings
+from lib.grading.advice.lateness import late_messages
 from lib.grading.advice.ordering import order_of
-from lib.grading.advice.slowness import calls_of, chain_efforts, efforts, late_messages
+from lib.grading.advice.slowness import calls_of, chain_efforts, efforts
 from lib.grading.judge import judge, over_target
 from lib.grading.notebook import ShownVerdict
 from lib.grading.progress import FOLDER, Progress

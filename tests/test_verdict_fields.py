@@ -192,9 +192,7 @@ def test_what_a_large_program_never_takes_out_is_told() -> None:
     )
     largest = "rank 0 holds 3 activation gradients of 4 micro-batches at its peak, the target's program none."
     besides = "It also holds 3 activations of 4 micro-batches that nothing reads again: take each tensor out"
-    alone = (
-        "rank 0 holds 2 activations of 4 micro-batches and 1 activation gradient of 4 micro-batches that nothing reads"
-    )
+    alone = "What need not be there is 2 activations of 4 micro-batches and 1 activation gradient of 4 micro-batches"
     for changes, says in ((kept, largest), (kept, besides), (kept[:1], alone)):
         verdict = in_a_notebook(changed("basic", "large", *changes, says=""))
         assert (verdict.status, verdict.right) == (FAIL, True), verdict.message

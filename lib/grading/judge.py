@@ -181,7 +181,8 @@ def explained(
                 held = " ".join(filter(None, said))
             if TASKS_GO_ON in held:
                 held = held.replace(TASKS_GO_ON, begun_late(source()) or TASKS_GO_ON)
-            verdict = replace(verdict, peak=peak_as_json(noted), costs_memory=held)
+            rows = peak_as_json(noted)
+            verdict = replace(verdict, peak_memory=noted.memory, peak=rows, costs_memory=held)
     return verdict
 
 

@@ -88,6 +88,7 @@ class Verdict:
     chain: str = ""  # the longest chain of operations, as a sum of ticks, if right but too slow
     costs_time: str = ""  # what it does more often than the target's program, if right but too slow
     costs_memory: str = ""  # what it holds at its peak beyond the target's program, if right but too large
+    peak_memory: Elements | None = None  # what it takes at its peak, without rounding, if too large
     peak: Sequence[Mapping[str, Any]] = ()  # each thing that it holds at its peak, as JSON values, if too large
     file: str = ""  # the file of the code, at a shell
     folder: str = ""  # of that file, beside which progress is kept
@@ -190,7 +191,7 @@ class Verdict:
             "held_at": list(self.held_at), "failed_at": self.failed_at,
             "one_change": self.one_change,
             "chain": self.chain, "costs_time": self.costs_time, "costs_memory": self.costs_memory,
-            "peak": [*self.peak],
+            "peak_memory": plain(self.peak_memory), "peak": [*self.peak],
             "file": self.file, "printed": self.printed, "seconds": round(self.seconds, 3),
             "next_hint": "" if self.status == PASS else self.next_hint, "note": self.note,
         }  # fmt: skip

@@ -2,6 +2,7 @@
 
 ========  ======================================================================
 holding   what a run holds at its peak, beside the program of a goal, and what of that for nothing
+lateness  who waits for a message that its sender could have sent sooner
 needless  calls that could be made, or awaited, at another time
 ordering  in which order the ranks of a pipeline work, beside the program of a goal
 slowness  what makes a run slow, beside the program of a goal

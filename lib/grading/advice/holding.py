@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any
 
 from ...basics.errors import numbered, show_axis, show_call, with_article
@@ -23,6 +24,7 @@ from ...record.kinds import KINDS, SAVED
 from ...record.labels import HOSTS
 from ...record.table import stream_of
 from ...record.training import BACKWARD, BACKWARD_WEIGHT, FORWARD, LOSS, UPDATE
+from .ordering import Ordering
 
 GET_ACTIVATION = "get_activation"  # what gives the first input
 WHERE = {"in_flight": " in calls on their way", "inbox": " in messages that it has not received yet"}
@@ -75,17 +77,24 @@ def as_json(outcome: Outcome) -> list[dict[str, Any]]:
             "memory": held.memory, "what": what_of(held).format(s=""), "labels": "" if labels is None else str(labels),
             "layer": events[held.made].layer if labels is None else labels.layer,
             "elements": held.elements if isinstance(held.elements, int) else float(held.elements),
-            "made": _moment(events, peak, held.made), "last_read": _moment(events, peak, held.last),
+            "made": _moment(events, peak, held.made, _came), "last_read": _moment(events, peak, held.last),
             "read_next": _moment(events, peak, held.following), "result": held.stays,
         })  # fmt: skip
     return rows
 
 
-def _moment(events: Sequence[Event], peak: Peak, place: int | None) -> dict[str, Any] | None:
+def _moment(
+    events: Sequence[Event], peak: Peak, place: int | None, when: Callable[[Event], float] = attrgetter("issued")
+) -> dict[str, Any] | None:
     if place is None or not 0 <= place < len(events):
         return None
     event = events[place]
-    return {"operation": event.kind, "layer": event.layer, "tick": event.issued, "line": _line(peak, place)}
+    return {"operation": event.kind, "layer": event.layer, "tick": when(event), "line": _line(peak, place)}
+
+
+def _came(event: Event) -> float:
+    """Return when what an operation makes is there: of a computation its beginning, as its record says."""
+    return event.end if event.stream in ("message", "collective") else event.issued
 
 
 def _line(peak: Peak, place: int) -> str:
@@ -94,13 +103,14 @@ def _line(peak: Peak, place: int) -> str:
 
 def costs_memory(outcome: Outcome, puzzle: Puzzle, goal: str = "target", over: Elements = 0) -> str:
     """Return the largest excess over what the program of a goal, "target" or "star", holds at its peak: what and how
-    many, where it comes from, when it is read next, and what to write; or what nothing reads again, where that is as
-    much as the goal is missed by, ``over``. Empty if the run has no notes, or holds no more than that program."""
+    many, where it comes from, when it is read next, and what to write. Where something else that nothing reads again is
+    as much as the goal is missed by, ``over``, what to write is about that. Empty if the run has no notes, or holds no
+    more than that program."""
     peak = outcome.peak
     if peak is None:
         return ""
     excess = Excess(outcome, peak, puzzle, goal)
-    return (excess.unread_alone(over) or excess.in_words()) if excess.memory else ""
+    return excess.in_words(over) if excess.memory else ""
 
 
 def is_unread(held: Held, peak: Peak) -> bool:
@@ -293,6 +303,7 @@ class Excess:
         self.layers = outcome.layers
         self.events = [event for event in outcome.events if event.rank == peak.rank]
         own, ours = holdings(peak.held), solution_peak(puzzle, goal) if beside is None else beside
+        self.ours = ours
         if goal != "target" or beside is not None:
             # What the operation of the peak reads has to be there: where there is little too much, something else goes.
             free = {(held.memory, what_of(held)) for held in peak.held if not self._in_use(held)}
@@ -356,17 +367,24 @@ class Excess:
         """Return whether the operation that begins at the peak reads it."""
         return held.last == self.peak.at
 
-    def in_words(self) -> str:
-        """Return the excess in sentences."""
-        others = _listed(_counted(group.number, group.what) for group in self.there) if self.there else "none"
-        if self.known and len(self.there) == 1:
-            others = str(self.known)
-        named = _counted(self.number, self.what)
-        holds = f"rank {self.peak.rank} holds {named}{WHERE.get(self.memory, '')} at its peak, {self._beside()}"
-        said = [f"{holds}the {self.goal}'s program {others}.", self.about(), self.fix(), self._also()]
+    def in_words(self, over: Elements = 0) -> str:
+        """Return the excess in sentences. ``over``: by how much the goal is missed."""
+        holds = (
+            f"rank {self.peak.rank} holds {_counted(self.number, self.what)}{WHERE.get(self.memory, '')} at its peak, "
+        )
+        holds += f"{self._beside()}the {self.goal}'s program {self._theirs(self.memory, self.what)}."
+        unread = self._unread_alone(over)
+        said = [holds, self.about(), *([unread] if unread else [self.fix(), self._also()])]
         return " ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
-    def unread_alone(self, over: Elements) -> str:
+    def _theirs(self, memory: str, what: str) -> str:
+        """Return how many such things the goal's program holds at its peak, or else what it has of this memory."""
+        there = [group for group in self.ours if group.memory == memory]
+        if len(there) == 1 and there[0].what == what:
+            return str(there[0].number)
+        return _listed(_counted(group.number, group.what) for group in there) if there else "none"
+
+    def _unread_alone(self, over: Elements) -> str:
         """Return what nothing reads again, beside the largest excess, where that alone is as much as ``over``, and not
         little beside that excess."""
         much = sum(held.elements for held in self.unread)
@@ -376,7 +394,7 @@ class Excess:
         last = [held.last for held in self.unread if held.last is not None]
         line = next((line for place in last if (line := _line(self.peak, place))), "")
         read = f" It was read last by {self._records(last[:1])}{line and f' ({line})'}." if last else ""
-        return f"rank {self.peak.rank} holds {_unread(self.unread)}.{read}"
+        return f"what need not be there is {_unread(self.unread)}.{read}"
 
     def _beside(self) -> str:
         """Return what is held beside pieces that are cut from it, or an empty text."""
@@ -394,9 +412,8 @@ class Excess:
         rows, several = self.rows, len(self.rows) > 1
         which = "they" if len(rows) == self.number else f"{len(rows)} of them"
         which, be = (which, "are") if several else ("it" if self.number == 1 else which, "is")
-        said = (
-            f"{which}{self._numbers(rows)} come{'s' * (not several)} from {self._records(held.made for held in rows)}"
-        )
+        made = self._records((held.made for held in rows), came=True)
+        said = f"{which}{self._numbers(rows)} come{'s' * (not several)} from {made}"
         later = [held.following for held in rows if held.following is not None and not held.joins]
         added = {held.joins for held in rows if held.joins}
         last = [held.last for held in rows if held.last is not None]
@@ -405,9 +422,7 @@ class Excess:
             when = self._records([held.following for held in rows if held.following is not None], kinds=False)
             said += f", and {be} {how} at {when}"
         elif later:
-            said += f", and {be} read next by {self._records(later)}"
-            if unread := sum(is_unread(held, self.peak) for held in rows):
-                said += f"; nothing reads {unread} of these again"
+            said += self._read_next(rows, later, be)
         elif all(held.stays for held in rows):
             said += f", and {be} kept to the end"
         elif all(map(self._in_use, rows)):
@@ -422,6 +437,19 @@ class Excess:
         known = Counter(line for held in rows if (line := _line(self.peak, held.made)))
         line = max(known, key=lambda one: known[one], default="")  # the first of those that make most
         return f"{said} ({line})." if line else f"{said}."
+
+    def _read_next(self, rows: Sequence[Held], later: Sequence[int], be: str) -> str:
+        """Return, as the end of a sentence, which operations read these things next, and how many nothing reads again.
+        ``later``: the places of the former."""
+        if len(later) == len(rows):
+            return f", and {be} read next by {self._records(later)}"
+        said = f"; {len(later)} of these {'is' if len(later) == 1 else 'are'} read next by {self._records(later)}"
+        now = sum(self._in_use(held) and held.following is None for held in rows)
+        unread = sum(is_unread(held, self.peak) for held in rows)
+        which = "the other" if unread == 1 else f"the other {unread}"
+        which = which if len(later) + now + unread == len(rows) else f"{unread} of these"
+        said += f", {'' if unread else 'and '}{now} by the operation that begins there" * bool(now)
+        return f"{said}, and nothing reads {which} again" if unread else said
 
     def _also(self) -> str:
         """Return a sentence on what is held besides although nothing reads it again."""
@@ -455,13 +483,15 @@ class Excess:
         said += [numbered("micro-batch", batches)] if batches else []
         return f" ({', '.join(said)})" if said else ""
 
-    def _records(self, places: Iterable[int], kinds: bool = True) -> str:
-        """Return which operations stand at these places of the log, and when they began."""
+    def _records(self, places: Iterable[int], kinds: bool = True, came: bool = False) -> str:
+        """Return which operations stand at these places of the log, and when they began. ``came``: of communications
+        when they ended, which is when what they have brought came."""
         known = [self.events[place] for place in places if 0 <= place < len(self.events)]
         if not known:
             return "the beginning"
         names = " and ".join(dict.fromkeys(event.kind for event in known))
-        first, last = (self.unit.brief(round(pick(event.issued for event in known), 3)) for pick in (min, max))
+        ticks = [_came(event) if came else event.issued for event in known]
+        first, last = (self.unit.brief(round(pick(ticks), 3)) for pick in (min, max))
         when = self.unit.at(first) if first == last else f"{first} to {last} {self.unit.name}"
         return f"{names} at {when}" if kinds else when
 
@@ -519,14 +549,22 @@ class Excess:
             return f"keep this rank's own slice only: {again if stream_of(made) == 'collective' else back}."
         if self.late_halves:
             some = f"{len(self.of_halves)} of all" if len(self.of_halves) < self.number else "they"
-            return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: let it come sooner, on rank {self.peak.rank}."
+            sooner = f"let it come sooner, on rank {self.peak.rank}{self._waiting()}"
+            return f"{some} wait for {BACKWARD_WEIGHT.kind} alone: {sooner}."
         if kind in ("Activation", SAVED) and len(self.batches) > 1:
             return "let the backward of a micro-batch come sooner, before the forwards of so many others."
         if kind == "Activation" and made == GET_ACTIVATION and self.events[held.following].kind == BACKWARD.kind:
             return self._other_than_this()
         if kind == "ActivationGrad" and (first := self._other_than_this()):
             return first
-        return "" if kind == SAVED else f"let {self.events[held.following].kind} come sooner."
+        then = self.events[held.following].kind
+        return "" if kind == SAVED else f"let {then} come sooner{self._waiting() * (then == BACKWARD_WEIGHT.kind)}."
+
+    def _waiting(self) -> str:
+        """Return, as the end of a sentence, how many weight halves wait at most on the rank, if they are more than in
+        the goal's program; or an empty text."""
+        own, theirs = Ordering(self.outcome, self.puzzle, self.goal).waiting_halves(self.peak.rank)
+        return f": up to {own} wait at a time, in the {self.goal}'s program {theirs}" * (own > theirs)
 
     def _slice_of_each(self, held: Held, made: str) -> str:
         """Return how a rank keeps its slice of each input. ``made``: the operation that has made all of it."""
@@ -677,6 +715,9 @@ class Excess:
         if pieces:
             return self._piece_only()
         if held.joins == "+" and self._is_sum_so_far(held):
+            if HOSTS in self.puzzle.words:
+                send = "model.pass_to(model.host, grad), and let the host add up those of all micro-batches"
+                return f"send each gradient to the host right after its backward, {send}."
             return (
                 "it is the sum so far of its layer, to which a later backward adds: the order of the work decides here."
             )

@@ -111,7 +111,7 @@ def by_rank(events: Iterable[Event]) -> dict[int, list[Event]]:
 def late_send(events: Collection[Event], on_chain: Sequence[Event]) -> tuple[Event, int, Event] | None:
     """Return the first send of the longest chain that begins after a computation which does not make what it carries,
     though that was there before, its place in the rank's log, and that computation. Only of what goes round a ring:
-    ``slowness.late_messages`` is for stages."""
+    ``lateness.late_messages`` is for stages."""
     ranks, arrives = by_rank(events), _arrivals(events)
     for event in on_chain:
         if event.kind != SEND.kind or event.tensor not in GIVEN_BY:

@@ -4,7 +4,7 @@ follow one another, and where the order differs first."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from ...machine.outcome import Outcome
 from ...machine.past.own import Step
 from ...record.events import LOADS, Event
 from ...record.table import OPERATIONS, SEND
-from ...record.training import BACKWARD, BACKWARD_INPUT, FORWARD
+from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 MOST_RANKS = 8  # of a pipeline whose forwards are counted rank by rank
 
@@ -90,6 +90,15 @@ def several_stages(outcome: Outcome) -> bool:
     return any(len(own) <= max(own) - min(own) for own in layers.values())
 
 
+def most_halves(turns: str) -> int:
+    """Return how many weight halves of backwards wait at most in an order of work, after their input halves."""
+    waiting, most = 0, 0
+    for one in turns.split(";"):
+        waiting += one.startswith(BACKWARD_INPUT.kind) - one.startswith(BACKWARD_WEIGHT.kind)
+        most = max(most, waiting)
+    return most
+
+
 class Ordering:
     """The order of the work in a pipeline beside that of the target's program."""
 
@@ -112,6 +121,26 @@ class Ordering:
         if not any(more) or min(more) < 0 < max(more):
             return ""
         return f"do {'fewer' if max(more) > 0 else 'more'} forwards before the first backward"
+
+    def waiting_halves(self, rank: int) -> tuple[int, int]:
+        """Return how many weight halves wait at most on a rank, here and in the goal's program; or (0, 0) where that is
+        not known."""
+        own, theirs = (self.own if self.own.turns else self.beside_star).turns, self.theirs.turns
+        if not len(own) == len(theirs) == self.outcome.ranks:
+            return 0, 0
+        return most_halves(own[rank]), most_halves(theirs[rank])
+
+    def late_halves(self, ranks: Collection[int]) -> str:
+        """Return what to do on these ranks about weight halves of which more wait at a time than in the goal's program;
+        or an empty text where no more do."""
+        counts = {rank: self.waiting_halves(rank) for rank in sorted(ranks)}
+        late = {rank: (own, theirs) for rank, (own, theirs) in counts.items() if own > theirs}
+        if not late:
+            return ""
+        rank = max(late, key=lambda one: late[one][0] - late[one][1])
+        own, theirs = late[rank]
+        waits = f"on rank {rank} up to {own} weight halves wait at a time, in the {self.whose} {theirs}"
+        return f"{waits}: do them sooner, each as soon as what others wait for is sent"
 
     def in_words(self) -> str:
         """Return how the order differs from that of the target's program, or an empty text."""

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
 
 from ...basics.errors import numbered, show_call
 from ...course.outlines import (
@@ -21,16 +20,18 @@ from ...course.specs import Puzzle, cost_named
 from ...machine.outcome import Outcome
 from ...machine.past.work_done import dealt
 from ...machine.uneven import better_shares
+from ...record.attention import PROJECT
 from ...record.collectives import ALLGATHER, ALLREDUCE, SCATTERREDUCE
 from ...record.events import Event
 from ...record.figures.chain import MESSAGES, Chain
-from ...record.figures.score import Work, spans_boxes, work
+from ...record.figures.score import Work, peak_event, spans_boxes, work
 from ...record.figures.waiting import NEARLY, Waiting
 from ...record.kinds import KINDS
 from ...record.labels import LISTS, RING
-from ...record.table import OPERATIONS, RECEIVE, SEND, in_stream, makes_weight_grads, sums
+from ...record.table import OPERATIONS, SEND, in_stream, makes_weight_grads, sums
 from ...record.training import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, LOSS, OVERLAPPED, UPDATE
 from .holding import runs_all
+from .lateness import ASIDE, late_messages, named_in_words
 from .needless import (
     AT_THE_END,
     Told,
@@ -58,10 +59,6 @@ hidden."""
 
 
 MOST_LINES = 2  # of the learner that are shown for calls that are too many
-MOST = 1000
-"""Records before a send in which one looks for what has delayed it."""
-ASIDE = (UPDATE.kind, BACKWARD_WEIGHT.kind)
-"""Operations for which no other rank waits."""
 
 
 def efforts(outcome: Outcome) -> dict[tuple[str, bool], Effort]:
@@ -121,16 +118,6 @@ HALVES_TOO = {word_of(kind) for kind in (BACKWARD.kind, BACKWARD_INPUT.kind, BAC
 
 LinesAt = Callable[[int, Sequence[int]], Sequence[str]]
 """Returns the lines of the learner's code at some places of a rank's log, as far as they are known."""
-
-
-class Late(NamedTuple):
-    """A message for which a rank waits idle, although its sender could have sent it sooner."""
-
-    delay: float  # how much of the waiting that has cost, in ticks
-    rank: int  # that waits
-    send: Event
-    ready: float  # when it could have been sent, in ticks
-    between: tuple[Event, ...]  # what the sender has computed instead
 
 
 def shares_of(outcome: Outcome, puzzle: Puzzle) -> str:
@@ -216,6 +203,14 @@ class Slowness:
         said.append(self.late_messages())
         return ". ".join(f"{one[0].upper()}{one[1:]}" if at else one for at, one in enumerate(filter(None, said)))
 
+    def _is_large_on(self, ranks: Container[int]) -> bool:
+        """Return whether the run takes more memory than the goal, too, and its peak is on one of these ranks."""
+        most = self.puzzle.star if self.goal == "star" else self.puzzle.target
+        peak = peak_event(self.outcome.device_events)
+        if not most or peak is None or peak.rank not in ranks:
+            return False
+        return bool(self.puzzle.size_unit.scored(self.outcome.memory) > most["memory"])
+
     def _costs_as_much(self) -> bool:
         """Return whether all that is done more often than by the goal's program is by collectives, and these take no
         longer in all than those of that one."""
@@ -259,13 +254,31 @@ class Slowness:
         own, ours = (of.get((FORWARD.kind, False), Effort(0, 0.0)).times for of in (self.done, self.known))
         run = {event.rank for event in self.outcome.events if event.kind == FORWARD.kind}
         idle = {*range(self.outcome.ranks)} - run
+        pipelines = self.outcome.ranks // len(run) if run else 0
         if own <= ours or not run or not idle or self.outcome.ranks % len(run):
             return ""
         said = (
             f"{numbered('rank', idle)} {'runs' if len(idle) == 1 else 'run'} no layer, and {numbered('rank', run)} all "
         )
+        if self.outcome.batches == 1:
+            return f"{said.removesuffix('all ')}all of its one micro-batch: {self._one_for_all()}"
+        if len(run) == 1:
+            share = dealt(self.outcome.ranks, self.outcome.batches)
+            stages = any(kind == SEND.kind for kind, _ in self.known)
+            do = "let each rank run layers of its own, as a stage" if stages else f"let all ranks train; {share}"
+            return f"{said}micro-batches: {do}"
+        if self.outcome.batches < pipelines:
+            return f"{said}micro-batches: let every rank run layers"
         place = f"model.rank // {len(run)} is the number of a pipeline, and model.rank % {len(run)} that of a stage"
         return f"{said}micro-batches: let each {len(run)} ranks take micro-batches of their own, {place}"
+
+    def _one_for_all(self) -> str:
+        """Return how the ranks share one micro-batch: in slices of its sequence, where the goal's program has steps of
+        layers, and otherwise layer by layer."""
+        if any(kind == PROJECT.kind for kind, _ in self.known):
+            cut = "model.get_activation([0]).shard(model.rank, model.RANKS)"
+            return f"let each rank carry its own slice of the sequence through all layers, {cut}"
+        return "let each rank run a part of it"
 
     def _lasting(self, ticks: float) -> str:
         return self.unit.lasting(_rounded(ticks))
@@ -771,8 +784,12 @@ class Slowness:
             if kind == UPDATE.kind and not sends and (gap := self._idle_before(kind)):
                 return gap
             ranks = sends or {event.rank for event in self.events_on_chain if event.kind == kind}
+            if kind == BACKWARD_WEIGHT.kind and (late := self.order.late_halves(ranks)):
+                return f"{late}{''.join(self._halves_at_the_end())}"
             on = f", on {numbered('rank', ranks)}" * (0 < len(ranks) < self.outcome.ranks)
             halves = ": the weight half of a micro-batch after the input half of the next one"
+            if self._is_large_on(ranks):
+                halves = ", but no later than right after what others wait for is sent: memory is over, too"
             halves += "".join(self._halves_at_the_end())
             these = f"do these afterwards{on}{halves * (kind == BACKWARD_WEIGHT.kind)}"
             return f"let what others wait for go on first, and {these}"
@@ -910,67 +927,13 @@ class Slowness:
         what = f"the {KINDS[late.send.tensor].word}" if late.send.tensor else "a value"
         what += f" of layer {late.send.layer}," * (layers and late.send.layer is not None)
         what += f"{' of' * (not layers)} {numbered('micro-batch', late.send.batches)}" if late.send.batches else ""
-        ready, sent = (self.unit.at(self.unit.brief(_rounded(tick))) for tick in (late.ready, late.send.start))
+        ready, sent = (self.unit.at(self.unit.brief(_rounded(tick))) for tick in (late.ready, late.send.issued))
         said = f"rank {late.rank} waits {self._lasting(late.delay)} for {what}: rank {late.send.rank} could send it "
-        said += f"at {ready} and does at {sent}, since it does {_named(late.between, layers)} first"
+        said += f"at {ready} and does at {sent}, since it does {named_in_words(late.between, layers)} first"
         others = len(found) - 1
         return said + (f" ({others} more such waits, {self._lasting(together)} in all)" if others else "")
-
-
-Sends = dict[object, tuple[list[Event], int]]
-"""In which log each send stands, and where, by its ``op``."""
-
-
-def late_messages(outcome: Outcome, on_chain: Container[Event]) -> Iterator[Late]:
-    """Yield the messages for which a rank waits idle though they could have been sent sooner: their senders compute
-    something else first, which stands on the longest chain."""
-    by_rank = defaultdict[int, list[Event]](list)
-    for event in outcome.events:
-        by_rank[event.rank].append(event)
-    sends: Sends = {
-        event.op: (own, at) for own in by_rank.values() for at, event in enumerate(own) if event.kind == SEND.kind
-    }
-    waiting = Waiting(by_rank, outcome.time)
-    for rank in by_rank:
-        for gap in waiting.gaps(rank):
-            if gap.call is None or gap.call.kind != RECEIVE.kind or gap.call.op not in sends:
-                continue
-            own, at = sends[gap.call.op]
-            ready, others = _ready(own, at, sends)
-            begun = max(ready, gap.start)
-            delay = min(own[at].start, gap.end) - begun
-            if delay > NEARLY and any(event.end > begun and event in on_chain for event in others):
-                yield Late(delay, rank, own[at], ready, tuple([event for event in others if event.end > ready]))
-
-
-def _ready(own: Sequence[Event], at: int, sends: Sends) -> tuple[float, list[Event]]:
-    """Return when a send could have begun, had its rank gone on with these micro-batches alone since it has received
-    them, and what it has computed besides. ``own``: the rank's log, in which it stands at ``at``; ``sends``: where all
-    sends stand, by their ``op``."""
-    send, length, others = own[at], 0.0, list[Event]()
-    for place in range(at - 1, max(-1, at - 1 - MOST), -1):
-        event = own[place]
-        if event.kind == RECEIVE.kind and event.batches == send.batches:
-            log, sent = sends.get(event.op, (own, place))
-            return log[sent].end + length, others[::-1]
-        if event.stream == "compute" and event.batches == send.batches and event.kind not in ASIDE:
-            length += event.length
-        elif event.stream == "compute":
-            others.append(event)
-    return send.start, []
 
 
 def _rounded(ticks: float) -> float:
     """Return a time with four digits, which is enough to be read."""
     return float(f"{ticks:.4g}")
-
-
-def _named(events: Sequence[Event], layers: bool) -> str:
-    """Return computations in words, those of a kind together. ``layers``: and of a layer, which is named."""
-    batches: dict[str, frozenset[int]] = {}
-    for event in events:
-        name = f"{event.kind}(layer {event.layer})" if layers else event.kind
-        batches[name] = batches.get(name, frozenset()) | event.batches
-    known = batches.items()
-    *others, last = [f"{kind} of {numbered('micro-batch', own)}" if own else kind for kind, own in known]
-    return f"{', '.join(others)} and {last}" if others else last
