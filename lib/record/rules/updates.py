@@ -52,7 +52,8 @@ def _of_some_batches(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzz
     by = [("allreduce", "scatterreduce"), ("scatterreduce",), ("allreduce",)]
     lacks = [Lack(rank, layer, grad, missing, rank.fetches(), verbs) for verbs in by]
     complete, cut, whole = (functools.partial(completed, lack) for lack in lacks)
-    others: dict[str, Fix] = {"no_whole_gradient": cut, "before scatterreduce": whole}
+    others: dict[str, Fix] = {"no_whole_gradient": cut, "states_sharded": cut}
+    others |= dict.fromkeys(("whole", "frozen_shards", "both_ends", "before scatterreduce"), whole)
     return PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=others)
 
 
@@ -117,8 +118,14 @@ def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
         whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce, which leaves each "
         every = f"{whole}rank a piece: here each rank updates all of a layer"
         fix_for |= {"whole": every, "experts_sharded": every.replace("a layer", "a layer without experts")}
+    if rank.is_cut(layer):
+        over = rank.last_cut(layer)
+        fix_for["both_ends"] = (
+            f"grad = await model.allreduce(grad, {layer}{over}) in place of model.scatterreduce, which "
+        )
+        fix_for["both_ends"] += "leaves each rank a piece: here each rank updates all of its layers"
     if pieces := rank.cut_twice(layer):
-        fix_for["whole"] = f"{pieces}. Or {gather}"
+        fix_for["whole"] = pieces
     return fix_for
 
 
@@ -199,6 +206,8 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
     if over := rank.cut_of(layer):
+        if "await" in over:
+            return f"{before}{over}"
         return f"{before}{over}; {fix}i-th rank of its group"
     cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
