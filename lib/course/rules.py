@@ -636,7 +636,7 @@ def _cut_over_all(outcome: Outcome, layer: int) -> bool:
     for rank in range(outcome.ranks):
         labels = [piece.labels for piece in outcome.final_states[rank].kept]
         own = [(one.shards, one.total) for one in labels if one.kind == "OptState" and one.layer == layer]
-        if own != [({rank}, outcome.ranks)]:
+        if own != [(frozenset({rank}), outcome.ranks)]:
             return False
     return True
 

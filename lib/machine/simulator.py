@@ -226,6 +226,7 @@ class LocalSimulator:
                 row.rule(rank, layer, needed, more)
             except PuzzleError as error:  # operations may share a rule
                 error.place = error.place._replace(operation=kind)
+                error.came = rank.arrivals_of(error.got, labels)
                 raise
         made = row.makes(rank, layer, needed, more)
         results = row.value(rank.values, needed_values, more_values)
@@ -276,7 +277,9 @@ class LocalSimulator:
             ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
-                raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                error = _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                error.came = rank.arrival(operand.labels)
+                raise error
         if rank.is_host:
             raise _not_on_host(rank, row, layer)
         if row.rule is not None and operand is not None and rank.strict:
@@ -391,6 +394,9 @@ class LocalSimulator:
 
     def sender(self, rank: RankState, tensor: TensorState) -> tuple[int, int] | None:
         return rank.sender(tensor.labels)
+
+    def moment(self, rank: RankState, at: int) -> str:
+        return rank.moment(rank.log[at].end)
 
     def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
         return rank.comes_from(kind, layer, batches)

@@ -96,7 +96,7 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
     own += "weight, and is neither cut nor gathered"
     if weight.is_whole():
-        whole = _of_a_whole_weight(rank, layer, gather)
+        whole = _of_a_whole_weight(rank, layer)
         fix_for = {"sharded": whole["sharded"], **fix_for, **whole}  # the first that a puzzle asks for decides
         own = f"here each rank loads, keeps and updates its piece of every layer: model.load_weights({layer}, "
         own += "model.rank, model.RANKS). The gradient is that of this piece already"
@@ -110,7 +110,7 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     return both, {"weights_stay": own, **fix_for}
 
 
-def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
+def _of_a_whole_weight(rank: Rank, layer: int) -> dict[str, Fix]:
     """Return what to write in some puzzles where the weight is whole, and its gradient is a piece."""
     shard = "here each rank loads, keeps and updates its shard of every layer: "
     fix_for: dict[str, Fix] = {"sharded": f"{shard}model.load_weights({layer}, model.rank, model.RANKS)"}
@@ -119,11 +119,8 @@ def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
         every = f"{whole}rank a piece: here each rank updates all of a layer"
         fix_for |= {"whole": every, "experts_sharded": every.replace("a layer", "a layer without experts")}
     if rank.is_cut(layer):
-        over = rank.last_cut(layer)
-        fix_for["both_ends"] = (
-            f"grad = await model.allreduce(grad, {layer}{over}) in place of model.scatterreduce, which "
-        )
-        fix_for["both_ends"] += "leaves each rank a piece: here each rank updates all of its layers"
+        own = f"grad = await model.allreduce(grad, {layer}{rank.last_cut(layer)}) in place of model.scatterreduce"
+        fix_for["both_ends"] = f"{own}, which leaves each rank a piece: here each rank updates all of its layers"
     if pieces := rank.cut_twice(layer):
         fix_for["whole"] = pieces
     return fix_for
