@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lib import grade
+from lib import Deadlock, grade, run
 from lib.basics.errors import show_line
 from lib.record.kinds import KINDS
 from tests.corpus import Program, changed
@@ -85,3 +85,38 @@ def test_a_quoted_call_has_as_many_brackets_closed_as_opened(tmp_path: Path) -> 
 def test_several_of_a_kind_have_a_plural() -> None:
     assert KINDS["KeysValues"].words == "keys and values" and KINDS["Weight"].words == "weights"
     assert not [kind.words for kind in KINDS.values() if "ss" in kind.words]
+
+
+def test_a_ring_of_slices_that_waits_is_told_what_a_ring_does() -> None:
+    late = (
+        'send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts',
+        'send = model.pass_to(after, acts["kv"]) if step < n - 2 else None\n            acts',
+    )
+    receives = (
+        'if send:\n                acts["kv"] = await model.receive(before)\n                await send\n        acts[layer + 1]',
+        'if step < n - 1:\n                acts["kv"] = await model.receive(before)\n            if send:\n                await send\n        acts[layer + 1]',
+    )
+    message = grade(
+        function(changed("ring_attention", "sends too seldom", late, receives)), "ring_attention"
+    ).verdict.message
+    assert "a step that receives has sent before that" in message and "runs the layer before" not in message, message
+    assert "rank 0 waits for receive from rank 3 (KeysValues of layer 0), since tick" in message, message
+
+
+SKIP = ("if not is_last:", "if not is_last and (model.rank != 1 or mb != 2):")
+ASTRAY = ("model.pass_to(model.rank + 1, ", "model.pass_to((model.rank + 2) % model.RANKS, ")
+
+
+@pytest.mark.parametrize("edit", [SKIP, ASTRAY])
+def test_every_rank_of_a_deadlock_is_told_what_it_wants_and_has_done_last(edit: tuple[str, str]) -> None:
+    message = grade(function(changed("gpipe", "stuck", edit)), "gpipe").verdict.message
+    rows = [row for row in message.split("\n") if "waits for receive" in row]
+    assert len(rows) == 4, message
+    for row in rows:
+        assert re.search(r"\(an Activation(Grad)? of layer \d\), since tick [\d.]+, after ", row), row
+
+
+def test_a_notebook_says_what_each_rank_of_a_deadlock_wants() -> None:
+    with pytest.raises(Deadlock) as raised:
+        run(function(changed("gpipe", "stuck", SKIP)), ranks=4, layers=8, batches=4)
+    assert "for a message from rank 1 (an Activation of layer 4), since" in " ".join(raised.value.briefly)

@@ -198,6 +198,8 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
     """The line at which each rank waits, as far as it is known."""
+    wants: Mapping[int, str] = {}
+    """What each rank wants that waits for a message, as far as it is known."""
     briefly: Sequence[str] = ()
     """Sentences on who waits for whom, one for all ranks that do the same, the most important first."""
 
