@@ -10,7 +10,8 @@ import pytest
 from lib import Deadlock, grade, run
 from lib.basics.errors import show_line
 from lib.record.kinds import KINDS
-from tests.corpus import Program, changed
+from tests.corpus import Program, changed, whole
+from tests.corpus import function as function_of
 from tests.test_corpus import function
 
 CAME = r"it came from rank {} at tick [\d.]+, received in line \d+"
@@ -88,17 +89,13 @@ def test_several_of_a_kind_have_a_plural() -> None:
 
 
 def test_a_ring_of_slices_that_waits_is_told_what_a_ring_does() -> None:
-    late = (
-        'send = model.pass_to(after, acts["kv"]) if step < n - 1 else None\n            acts',
-        'send = model.pass_to(after, acts["kv"]) if step < n - 2 else None\n            acts',
-    )
-    receives = (
-        'if send:\n                acts["kv"] = await model.receive(before)\n                await send\n        acts[layer + 1]',
-        'if step < n - 1:\n                acts["kv"] = await model.receive(before)\n            if send:\n                await send\n        acts[layer + 1]',
-    )
-    message = grade(
-        function(changed("ring_attention", "sends too seldom", late, receives)), "ring_attention"
-    ).verdict.message
+    source = function_of("ring_attention")
+    forward, back = source.split("sums = {}")
+    forward = forward.replace("if step < n - 1 else None", "if step < n - 2 else None")
+    forward = forward.replace("            if send:", "            if step < n - 1:")
+    forward = forward.replace("await send\n", "await (send or asyncio.sleep(0))\n")
+    program = whole("ring_attention", "sends too seldom", f"{forward}sums = {{}}{back}")
+    message = grade(function(program), "ring_attention").verdict.message
     assert "a step that receives has sent before that" in message and "runs the layer before" not in message, message
     assert "rank 0 waits for receive from rank 3 (KeysValues of layer 0), since tick" in message, message
 

@@ -6,7 +6,7 @@ from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
 
-from ..basics.arguments import one_of
+from ..basics.arguments import AS_NUMBERS, one_of
 from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.attention import BACKWARD_PROJECT
@@ -587,7 +587,9 @@ def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleEr
 
 
 def _no_layer(rank: RankState, layer: object) -> str:
-    """Return the beginning of a sentence on a layer after the last one, or an empty text."""
+    """Return the beginning of a sentence on a layer after the last one, or on a text as one; or an empty text."""
+    if isinstance(layer, str):
+        return AS_NUMBERS
     return f"there is no layer {layer}: LAYERS is {rank.layers}; " if type(layer) is int and layer > 0 else ""
 
 
