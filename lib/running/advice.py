@@ -280,7 +280,7 @@ def _beyond_its_end(error: IndexError) -> str:
         return ""
     [name], number = found, len(lists[found[0]])
     layers = next((one.LAYERS for one in names.values() if isinstance(one, Model)), 0)
-    if number == layers and re.search(rf"\b{re.escape(name)}\[[^\]]*(?:\+ 1|LAYERS)\]", text):
+    if number == layers and re.search(rf"\b{re.escape(name)}\[[^\]]*\+ 1\]", text):
         outputs = "for outputs of layers, whose numbers go up to model.LAYERS, it takes LAYERS + 1: "
         own = "what is a layer's own, as the gradient of its weight, stands under the number of the layer"
         return f"{name} has LAYERS entries, 0 to {number - 1}; {outputs}[None] * (model.LAYERS + 1). Else {own}"
