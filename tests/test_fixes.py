@@ -2625,7 +2625,7 @@ ROWS += [
                 "sends += [model.pass_to(model.devices[0], one) for one in (model.weights[layer], model.opt_states[layer])]",
             ),
         ),
-        ("it came from rank 1, received in line",),
+        ("it came from rank 1 at tick 49, received in line",),
     ),
     Row(
         changed(

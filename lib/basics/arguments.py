@@ -6,6 +6,8 @@ from operator import index
 
 from .errors import NOWHERE, Place, PuzzleError
 
+AS_NUMBERS = "layers are numbers and no texts, used as a loop gives them: "
+
 
 def whole_number(name: str, value: object, least: int = 1, where: Place = NOWHERE, fix: str = "") -> int:
     """Return the value as an int. Raise PuzzleError unless it is a whole number from ``least`` up."""

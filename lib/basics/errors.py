@@ -56,6 +56,17 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place()
+
+
+class Arrival(NamedTuple):
+    """How something wrong has come, as text, and the call that it was ``done`` with: an entry of a rank's log."""
+
+    said: str
+    done: str  # received or sent
+    rank: int
+    entry: int
+
+
 Fix = str | Callable[[], str]
 """What to write instead, or what finds that out."""
 NO_OTHERS: Mapping[str, Fix] = {}
@@ -105,6 +116,8 @@ class PuzzleError(AssertionError):
     so_far: Callable[[], Sequence[Any]] | None = None  # returns the events up to it, where there is no ``run``
     entry: int | None = None
     """Where in its rank's log the call stands that is the mistake, if that is not the one which has raised this."""
+    came: Sequence[Arrival] = ()
+    """How what is wrong has come from other ranks."""
     sought: tuple[str, int, frozenset[int]] | None = None
     """What an operation should have been given in place of what it was: a kind, a layer and micro-batches, or none."""
     about: tuple[str, int] | None = None
@@ -185,6 +198,8 @@ class Deadlock(PuzzleError):
     sticks = False  # the run that reports it fails in any case
     lines: Mapping[int, str] = {}
     """The line at which each rank waits, as far as it is known."""
+    wants: Mapping[int, str] = {}
+    """What each rank wants that waits for a message, as far as it is known."""
     briefly: Sequence[str] = ()
     """Sentences on who waits for whom, one for all ranks that do the same, the most important first."""
 
@@ -308,11 +323,19 @@ def _whole_call(file: str, number: int) -> str:
     """Return a line of a file with those that go on with its last call, as one line."""
     text = linecache.getline(file, number).strip()
     for more in range(number + 1, number + 1 + LINES_OF_A_CALL):
-        if sum(map(text.count, "([{")) <= sum(map(text.count, ")]}")) or len(text) > COLUMNS:
-            break
         following = linecache.getline(file, more).strip()
+        if not _left_open(text) or (len(text) > COLUMNS and following[:1] not in ")]}"):
+            break
         text += (" " if text[-1:] not in "([{" and following[:1] not in ")]}" else "") + following
-    return text
+    return f"{text} ...{left}" if (left := _left_open(text)) and text[-1] != ":" else text
+
+
+def _left_open(text: str) -> str:
+    """Return what closes the brackets that are open at the end of a text."""
+    closing, left = {"(": ")", "[": "]", "{": "}"}, ""
+    for letter in text:
+        left = closing[letter] + left if letter in closing else left[left[:1] == letter :]
+    return left
 
 
 def show_line(code: CodeType, number: int) -> Spot:

@@ -631,6 +631,16 @@ def _in_a_whole_sum(arrivals: list[_Arrival], most: Elements) -> list[_Arrival]:
         arrivals = [arrival for arrival in arrivals if not arrival.others & short]
 
 
+def _cut_over_all(outcome: Outcome, layer: int) -> bool:
+    """Return whether rank i has piece i of the state of a layer, of as many pieces as there are ranks."""
+    for rank in range(outcome.ranks):
+        labels = [piece.labels for piece in outcome.final_states[rank].kept]
+        own = [(one.shards, one.total) for one in labels if one.kind == "OptState" and one.layer == layer]
+        if own != [(frozenset({rank}), outcome.ranks)]:
+            return False
+    return True
+
+
 def no_whole_gradient(outcome: Outcome) -> None:
     """Raise PuzzleError for a rank that receives a whole summed gradient of a layer, in one piece or in many.
 
@@ -650,9 +660,9 @@ def no_whole_gradient(outcome: Outcome) -> None:
             used = next((Fraction(len(one.shards), one.total) for one in states if one.layer == layer), "a part")
             problem = f"this is puzzle 3: the rank received a whole summed gradient and used {used} of it"
             expected = "no rank ever receives a whole gradient, neither at once nor piece by piece"
-            axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) else ""
+            axis = ', axis="shard"' if "shard" in (outcome.mesh or {}) and not _cut_over_all(outcome, layer) else ""
             fix = f"grad = await model.scatterreduce(grad, {layer}{axis})  # rank i receives piece i of the sum"
-            others = [name for name in outcome.mesh or {} if name != "shard"]
+            others = [name for name in outcome.mesh or {} if name not in ("shard", "stage")]  # stages have no copies
             if axis and len(others) == 1:
                 fix = f"first grad = await model.scatterreduce(grad, {layer}{axis}), which leaves each rank its piece; "
                 fix += f"sum the pieces over axis={show_axis(others[0])} after that"

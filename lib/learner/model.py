@@ -508,7 +508,9 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         of_layer = self._layers if row is LOSS else layer
         right = self._simulator.nobodys(self._handle, operand.layer) if isinstance(operand, Activation) else ""
         if right:
-            return f"it came from rank {came[0]}; {right}"
+            sender, at = came
+            line = f", received in {self._line(at)}" if self._line(at) else ""
+            return f"it came from rank {sender} {self._simulator.moment(self._handle, at)}{line}; {right}"
         if isinstance(of_layer, int) and KINDS[wanted].by_batch:
             of_layer += wanted == "ActivationGrad"
             batches: frozenset[int] = getattr(operand, "batches", frozenset())
@@ -527,7 +529,7 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         elif f"src={sender})" in right:
             right = "so does what is wanted: receive in the order in which that rank sends, or store what comes under "
             right += "what it is: its kind, its layer and its micro-batch"
-        return f"it came from rank {sender}{line}{right and '; '}{right}"
+        return f"it came from rank {sender} {self._simulator.moment(self._handle, at)}{line}{right and '; '}{right}"
 
     def _of_experts(self, row: Computation, layer: object, operand: object) -> str:
         """Return what to do about tokens where an activation is asked for, or the other way round, in a model with

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..basics.errors import numbered
+from ..basics.loops import loop_beyond
 from ..record.attention import ATTEND, REST
 from ..record.collectives import ALLGATHER
 from ..record.kinds import KINDS, SAVED
@@ -508,6 +509,10 @@ class Rules(Origins):
                         else f"Is this for a backward? {each}"
                     )
         return ""
+
+    def _loop_too_far(self, sought: Sought) -> str:
+        """Where the loop over layers around this line goes one too far: through which it goes."""
+        return loop_beyond(self._rank.layers) if self._name != "weights" else ""
 
     def _beyond_the_layers(self, sought: Sought) -> str:
         """Where a key with a name ends with a layer that there is not, next to one that is here: that there is none."""

@@ -110,9 +110,14 @@ class Tensor:
         if isinstance(other, Tensor) and {self._token.labels.kind, other._token.labels.kind} == TWO_GRADIENTS:
             problem = "the gradient of queries does not add up with that of keys and values"
             fix = "it stays on its rank; what adds up are gradients of the same keys and values, kv_grad + their_grad"
-        raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
+        raise self._does_not_add_up(other, problem, fix)
 
     __radd__ = __add__
+
+    def _does_not_add_up(self, other: object, problem: str, fix: str) -> PuzzleError:
+        error = PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
+        error.came = self._token.arrivals(other._token if isinstance(other, Tensor) else None)
+        return error
 
 
 CLASSES: dict[str, type[Tensor]] = {}  # the class of each kind of tensor
@@ -272,7 +277,7 @@ class Batched(Sharded):
                 )
                 fix += "or what its half for the weight gives"
             problem = "only weight gradients add up on a rank"
-            raise PuzzleError(problem, where=f"{self} + ...", got=describe(other), fix=fix)
+            raise self._does_not_add_up(other, problem, fix)
         return super().__add__(other)
 
     __radd__ = __add__

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..basics.errors import Deadlock, PuzzleError
+from ..basics.errors import Arrival, Deadlock, PuzzleError
 from ..basics.units import ELEMENTS, Elements, SizeUnit
 from ..record.events import Event
 from ..record.labels import Labels
@@ -48,6 +48,10 @@ class Token:
     def combine(self, other: Token) -> Token:
         """Return this part and that one as one."""
         raise NotImplementedError
+
+    def arrivals(self, other: Token | None) -> Sequence[Arrival]:
+        """Return, for an error, how this one and the ``other`` one, to which it does not fit, came as messages."""
+        return ()
 
     def add(self, other: Token) -> Token:
         """Return the sum of two gradients."""
@@ -189,6 +193,9 @@ class Simulator(Protocol[R, T, C]):
 
     def sender(self, rank: R, tensor: T) -> tuple[int, int] | None:
         """Return the rank from which such a tensor has come, and the place of that receive in the log, for an error."""
+
+    def moment(self, rank: R, at: int) -> str:
+        """Return, for an error, when the call that stands there in the log has ended: ``at tick 7``."""
 
     def comes_from(self, rank: R, kind: str, layer: int, batches: frozenset[int]) -> str:
         """Return, for an error, from which other rank an activation of a layer, or its gradient, comes, and how to get

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary, ref
 
-from ..basics.errors import NOWHERE, Fix, Place, PuzzleError, numbered, show_call
+from ..basics.errors import NOWHERE, Arrival, Fix, Place, PuzzleError, numbered, show_call, show_set
 from ..basics.units import Elements, SizeUnit
 from ..record.attention import BACKWARD_PROJECT, PROJECT
 from ..record.causal import NOTHING, Slices, both
@@ -197,6 +197,13 @@ class TensorState(Token):
         """Return it as it is now."""
         return make_piece((self.labels, self.value, self.origin is MADE_UP))
 
+    def arrivals(self, other: Token | None) -> Sequence[Arrival]:
+        """Return how this tensor, and the ``other`` one to which it does not fit, have come, as far as by messages."""
+        rank, second = self.rank, other.labels if isinstance(other, TensorState) else None
+        if rank is None:
+            return []
+        return [*(rank.arrival(second) if second else []), *rank.arrival(self.labels, "the first one")]
+
     # -- what can be made of tensors without an operation --------------------------------
 
     def shard(self, index: int, total: int) -> TensorState:
@@ -231,6 +238,7 @@ class TensorState(Token):
                     for verb in (ALLREDUCE.kind, SCATTERREDUCE.kind)
                 ]
                 error.fix, error.fix_for = fixes[0], {"no_whole_gradient": fixes[1]}
+                error.came = rank.second_send(twice)
             if rank is not None and error.fix_for.get(RING) == AROUND:
                 error.fix_for = {RING: partial(rank.not_with_its_keys, self.labels, other.labels)}
             raise
@@ -802,6 +810,30 @@ class RankState(Asked):
             return -1 - tensor.since
         own = self._past().operations[tensor.temporaries]
         return own[bisect_left(own, tensor.since)]
+
+    def arrival(self, labels: Labels, what: str = "it") -> list[Arrival]:
+        """Return how a tensor with these labels has come, if it was a message. ``what``: how it is called."""
+        if (came := self.sender(labels)) is None:
+            return []
+        sender, at = came
+        return [Arrival(f"{what} came from rank {sender} {self.moment(self.log[at].end)}", "received", self.rank, at)]
+
+    def arrivals_of(self, got: str, operands: Iterable[Labels]) -> list[Arrival]:
+        """Return how those of these operands have come that an error says it has ``got``."""
+        meant = {labels: None for labels in operands if got in (str(labels), show_set(labels.batches))}
+        return [arrival for labels in meant for arrival in self.arrival(labels)]
+
+    def second_send(self, batches: Iterable[int]) -> list[Arrival]:
+        """Return where a rank has sent the same of one of these micro-batches for the second time, if one has."""
+        for sender, _, at in filter(None, map(self.sent_again, batches)):
+            when = self.moment(self.ranks[sender].log[at].issued)
+            return [Arrival(f"rank {sender} has sent it for the second time {when}", "sent", sender, at)]
+        return []
+
+    def moment(self, time: TimeUnits) -> str:
+        """Return a time as text: ``at tick 7``."""
+        unit = self.cost.time_unit
+        return f"at {unit.at(unit.show(float(time / self.per_tick)))}"
 
     def past_record(self, index: int) -> Any:
         """Return the last record before a place in the log that is of something done to its end, or None."""

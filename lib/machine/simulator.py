@@ -6,7 +6,7 @@ from itertools import repeat
 from operator import attrgetter, index
 from typing import cast
 
-from ..basics.arguments import one_of
+from ..basics.arguments import AS_NUMBERS, one_of
 from ..basics.errors import GRADED, Fix, PuzzleError, show_layers, show_set
 from ..basics.units import Elements
 from ..record.attention import BACKWARD_PROJECT
@@ -226,6 +226,7 @@ class LocalSimulator:
                 row.rule(rank, layer, needed, more)
             except PuzzleError as error:  # operations may share a rule
                 error.place = error.place._replace(operation=kind)
+                error.came = rank.arrivals_of(error.got, labels)
                 raise
         made = row.makes(rank, layer, needed, more)
         results = row.value(rank.values, needed_values, more_values)
@@ -276,7 +277,9 @@ class LocalSimulator:
             ):
                 rank.examine(operand, kind, layer)
             if rank.strict and rank.graded and operand.labels.layer != layer:
-                raise _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                error = _other_layer(rank, kind, layer, operand, f"the {operand.labels.kind} is of layer")
+                error.came = rank.arrival(operand.labels)
+                raise error
         if rank.is_host:
             raise _not_on_host(rank, row, layer)
         if row.rule is not None and operand is not None and rank.strict:
@@ -391,6 +394,9 @@ class LocalSimulator:
 
     def sender(self, rank: RankState, tensor: TensorState) -> tuple[int, int] | None:
         return rank.sender(tensor.labels)
+
+    def moment(self, rank: RankState, at: int) -> str:
+        return rank.moment(rank.log[at].end)
 
     def comes_from(self, rank: RankState, kind: str, layer: int, batches: frozenset[int]) -> str:
         return rank.comes_from(kind, layer, batches)
@@ -585,7 +591,9 @@ def _not_on_host(rank: RankState, row: Operation, layer: int | None) -> PuzzleEr
 
 
 def _no_layer(rank: RankState, layer: object) -> str:
-    """Return the beginning of a sentence on a layer after the last one, or an empty text."""
+    """Return the beginning of a sentence on a layer after the last one, or on a text as one; or an empty text."""
+    if isinstance(layer, str):
+        return AS_NUMBERS
     return f"there is no layer {layer}: LAYERS is {rank.layers}; " if type(layer) is int and layer > 0 else ""
 
 

@@ -33,6 +33,12 @@ class Kind(NamedTuple):
     of_adapter: str = ""  # the field's word for it where it is of an adapter, if it can be
 
     @property
+    def words(self) -> str:
+        """The field's word for several of it."""
+        head, of, rest = self.word.partition(" of ")
+        return head.removesuffix("s") + "s" + of + rest
+
+    @property
     def stepped(self) -> bool:
         """Whether it counts the optimizer steps that it has been through."""
         return "step" in self.fields

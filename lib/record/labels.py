@@ -279,7 +279,7 @@ def _not_one_thing(part: Labels, parts: Sequence[Labels], where: str) -> PuzzleE
             fix, on_a_ring = _of_several_keys(part, first, where)
     elif part.extra != first.extra:
         fix = f"add up the partial sums first: await model.scatterreduce(..., {first.layer}) gives each rank its "
-        fix += f"slice of the sum, and await model.allreduce(..., {first.layer}) all of it"
+        fix += "slice of the sum"
         if part.extra.of > 1 and 1 not in (part.total, first.total):
             fix += ". Were they cut by .shard(...)? That sums nothing: leave it out, and keep what scatterreduce gives"
     elif KINDS[part.kind].by_batch and part.batches != first.batches:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..basics.arguments import describe, one_of
+from ..basics.arguments import AS_NUMBERS, describe, one_of
 from ..machine.in_flight import InFlight
 from ..machine.rank_state import RankState, TensorState
 from ..record.kinds import ADDED, JOINED, KINDS
@@ -99,7 +99,8 @@ def read_layer(reader: Reader, value: object) -> int:
     if isinstance(value, (bool, float)) and value % 1 == 0:
         value = int(value)  # as in a notebook, where it is equal to its layer
     if type(value) is not int:
-        value = one_of("layer", _read_anything(reader, value), reader.layers, reader.state.place(reader.operation))
+        given, place = _read_anything(reader, value), reader.state.place(reader.operation)
+        value = one_of("layer", given, reader.layers, place, f"{AS_NUMBERS}for layer in range(model.LAYERS)")
     return number(value)
 
 

@@ -336,6 +336,8 @@ class Loaded:
             first = cause([*replay.errors, *filter(None, [replay.stuck]), error])
             if error.problem == first.problem:
                 first.line = error.line
+                if error.got.startswith(first.got):  # only the worker knows in which line that came
+                    first.got = error.got
                 if (
                     first.sought is not None or first.problem == CUT_APART
                 ):  # only the worker knows under which keys its ranks keep tensors

@@ -47,10 +47,19 @@ OF_TENSORS = {
     "shape": "its size is tensor.memory(), in elements",
     "size": "its size is tensor.memory(), in elements",
     "numel": "its size is tensor.memory(), in elements",
+    "mean": SUMMED.format("mean"),
+    "div": SUMMED.format("division"),
+    "mul": SUMMED.format("factor"),
+    "sum": "gradients are added up by grad + other on a rank, and over ranks by await model.allreduce(grad, layer)",
+    "to": "a tensor is on the rank that has made it: await model.pass_to(rank, tensor) sends it",
     "chunk": "piece i of n equal ones is tensor.shard(i, n)",
     "split": "piece i of n equal ones is tensor.shard(i, n)",
 }
 """Names that a tensor of torch has and ours have not, and what to do instead."""
+NAMES = {
+    "Weight": "weight", "OptState": "opt_state", "WeightGrad": "grad", "ActivationGrad": "grad_in", "Activation": "out",
+}  # fmt: skip
+"""How programs call tensors of several kinds."""
 A_TENSOR = "|".join(KINDS)
 SIGNS = {"*": "multiplied", "/": "divided", "-": "subtracted", "+": "added", "//": "divided", "@": "multiplied"}
 UNAWAITED = "did you forget `await`? A function with async def gives its result when it is awaited: await name(...)"
@@ -171,10 +180,10 @@ def _of_tensors(said: str) -> tuple[str, str] | None:
         fix = "one name to the left of the =: this gives one tensor; load_weights, backward and update give two"
         return f"{_a(found[1])} is one tensor, and not several", fix
     if found := re.match(rf"'({A_TENSOR})' object (?:is not|does not|doesn't) (\S+)", said):
-        fix = (
-            "model.weights[layer] and model.activations[layer] are dictionaries of tensors; a tensor itself is used as "
-        )
-        fix += "a whole, or cut: tensor.shard(i, n)"
+        fix = "a tensor is used as a whole, or cut: tensor.shard(i, n); model.weights is a dictionary of tensors, and "
+        fix += "model.weights[layer] is one of them"
+        if found[1] == "WeightGrad" and found[2] == "iterable":
+            fix = "this is one layer's gradient: grad = await model.allreduce(grad, layer) adds up those of all ranks"
         return f"{_a(found[1])} is no list and no function", fix
     if found := re.match(rf"(?:bad operand type for .*|object of type) '({A_TENSOR})'", said):
         return f"there are no numbers in {_a(found[1])}", STEP
@@ -194,6 +203,12 @@ def _attribute(owner: object, name: str) -> tuple[str, str]:
         sent = "if it came from await model.receive(...), that rank has sent None: nothing was there to be sent"
         return "", f"this is None, and no tensor. get(key) gives None where nothing is stored; {sent}"
     called = _called(owner)
+    if isinstance(owner, tuple) and owner and all(isinstance(one, Tensor) for one in owner):
+        names = ", ".join(NAMES.get(type(one).__name__, type(one).__name__.lower()) for one in owner)
+        return (
+            f"this is a tuple of {len(owner)} tensors, and has no {name}",
+            f"a name for each, in this order: {names} = ...",
+        )
     if not called:
         return "", ""
     problem = f"{called} has no {name}"
@@ -261,13 +276,24 @@ def _beyond_its_end(error: IndexError) -> str:
     lists = {name: one for name, one in names.items() if type(one) in (list, tuple, range)}
     text = _line_of(error)
     found = [name for name in lists if re.search(rf"\b{re.escape(name)}\[", text)]
-    if len(found) != 1 or "LAYERS" in text:
+    if len(found) != 1:
         return ""
     [name], number = found, len(lists[found[0]])
+    layers = next((one.LAYERS for one in names.values() if isinstance(one, Model)), 0)
+    if number == layers and re.search(rf"\b{re.escape(name)}\[[^\]]*\+ 1\]", text):
+        outputs = "for outputs of layers, whose numbers go up to model.LAYERS, it takes LAYERS + 1: "
+        own = "what is a layer's own, as the gradient of its weight, stands under the number of the layer"
+        return f"{name} has LAYERS entries, 0 to {number - 1}; {outputs}[None] * (model.LAYERS + 1). Else {own}"
+    if "LAYERS" in text:
+        return ""
     if not number:
         return f"{name} has nothing in it here: is it filled on this rank, and at this size, before that?"
     entries = f"{name} has {number} {'entry' if number == 1 else 'entries'} here, and {name}[{number - 1}] is the last"
-    return f"{entries}. How many there are depends on the size and on the rank: stop at min(..., len({name}))"
+    if "assignment" in str(error):
+        return (
+            f"{entries}: make it as long as what is stored in it, or a dictionary, {name} = {{}}, which needs no length"
+        )
+    return f"{entries}. How many there are may depend on the size and on the rank: stop at min(..., len({name}))"
 
 
 def _line_of(error: Exception) -> str:

@@ -61,7 +61,19 @@ def execute(
     if errors or failed:
         first = cause([*errors, *failed])
         PuzzleError.settle(first)
+        say_how_it_came(first, models)
         raise first.with_traceback(None) from (first.__cause__ if failed else None)
+
+
+def say_how_it_came(error: PuzzleError, models: Sequence[Model]) -> None:
+    """Add to what an error has got how that came from other ranks, with the lines of these calls."""
+    by_rank = {model._rank: model for model in models}
+    for arrival in error.came:
+        model = by_rank.get(arrival.rank)
+        line = model and model._line(arrival.entry)
+        said = arrival.said + f", {arrival.done} in {line}" * bool(line)
+        error.got = "; ".join(filter(None, [error.got, said]))
+    error.came = ()
 
 
 def left_over(models: Sequence[Model]) -> PuzzleError | None:

@@ -163,6 +163,7 @@ def explain(error: PuzzleError, done: Run, models: Sequence[Model]) -> None:
     ended = frozenset(event.rank for event in done.events if event.kind == END)
     if isinstance(error, Deadlock):  # a rank that waits for no call waits for something else
         stuck = {model._rank for model in models} - ended - {wait.rank for wait in waits}
+        waits = [wait._replace(wants=error.wants.get(wait.rank, "")) for wait in waits]
         waits = sorted([*waits, *(Wait(rank, "", None, _clock(done, rank)) for rank in stuck)])
     tick = _clock(done, place.rank) if place.tick is None else place.tick
     known = getattr(error, "line", "")  # a learner may raise one with anything in it, or nothing

@@ -399,7 +399,7 @@ class Excess:
     def _beside(self) -> str:
         """Return what is held beside pieces that are cut from it, or an empty text."""
         whole = self.wholes[0].labels if self.wholes else None
-        return "" if whole is None else f"beside the {KINDS[whole.kind].word}s from which they are cut, "
+        return "" if whole is None else f"beside the {KINDS[whole.kind].words} from which they are cut, "
 
     def about(self) -> str:
         """Return where the excess comes from, and when it is read next."""

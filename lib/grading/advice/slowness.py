@@ -499,7 +499,7 @@ class Slowness:
         for one in dict.fromkeys(tensor for tensor, _ in calls):
             layers = [layer for tensor, layer in calls if tensor == one]
             where = "the first input, which nobody needs" if min(layers) < 0 else numbered("layer", layers)
-            said.append(f"{KINDS[one].word}s of {where}")
+            said.append(f"{KINDS[one].words} of {where}")
         return " and ".join(said)
 
     def _of_first_input(self, kind: str) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import cast
 
 from ...basics.errors import numbered, show_call, show_set
+from ...record.events import MARKS
 from ...record.labels import Labels
 from ...record.shards import NONE
 from ...record.table import OPERATIONS, RECEIVE, SEND
@@ -16,7 +17,7 @@ from ..in_flight import InFlight, Message, RankLinks
 from ..past.asked import Asked
 from ..rank_state import Done
 from .ready import work_left
-from .ring import sends_less
+from .ring import on_a_ring, sends_less, wanted_on_a_ring
 from .stages import counted, left_to_do
 
 Mailboxes = Mapping[int, deque[Message]]
@@ -92,6 +93,8 @@ def missing_send(
                 return f"{lies}: receive it from there, or let each rank of a ring send to the next one"
     if fewer := sends_less(circle.ring, links):
         return f"{circle.in_words()}. {fewer[0].upper()}{fewer[1:]}"
+    if of_slices := on_a_ring(circle.ring, links):
+        return f"{circle.in_words()}. {of_slices}"
     if not any(call.rank.layers_run() for call in circle.ring):
         first += (
             ": an input comes from the rank that runs the layer before, and a gradient is received after the forwards"
@@ -436,8 +439,31 @@ def carried(call: InFlight) -> str:
 
 def after(call: InFlight) -> str:
     """Return what a rank has done last before a call, as the end of a sentence; nothing where it has done nothing."""
-    last = call.rank.past_record(call.index)
+    last = call.rank.past_record(call.index) or next(iter(_marks_before(call)), None)
     return "" if last is None else f", after {in_words(last)}"
+
+
+def _marks_before(call: InFlight) -> Iterator[Done]:
+    """Yield what a rank has loaded and taken before a call, the last first."""
+    return (one for one in reversed(call.rank.log[: call.index]) if one.kind in MARKS)
+
+
+def wanted(call: InFlight, links: Mapping[int, RankLinks]) -> str:
+    """Return what a rank wants that waits to receive, as far as that is known, or an empty text."""
+    if call.sends or call.group is not None:
+        return ""
+    if of_ring := wanted_on_a_ring(call.rank, call.index):
+        return of_ring
+    circle = Circle([call], links, {})
+    wants = {
+        kind: [one for one in circle.layers(call, kind) if call.rank.rank not in circle.owners[one - STEPS[kind][1]]]
+        for kind in circle.kinds(call)
+    }
+    if not 0 < sum(map(len, wants.values())) <= MOST_WAITS:
+        return ""
+    return " or ".join(
+        f"an {kind} of layer {' or '.join(map(str, layers))}" for kind, layers in wants.items() if layers
+    )
 
 
 def of_a_list(rank: Asked) -> str:

@@ -75,6 +75,8 @@ def explain(error: PuzzleError, meeting: Meeting, layer: int, brought: Sequence[
     if brought[0].labels.kind == "ActivationGrad" and sums(meeting.row.kind) and brought[0].labels.total > 1:
         own_slice = "each rank goes on with the gradient of its own slice, which needs nothing of the others"
         error.fix_for = {**error.fix_for, PROJECT.kind: f"{own_slice}: leave this call out"}
+    if (slices := _each_its_slices(meeting, layer, brought)) and PROJECT.kind not in error.fix_for:
+        error.fix_for = {PROJECT.kind: slices, **error.fix_for}
     if brought[0].rank is not None and (gathered := _of_gathered_weight(meeting, brought[0].rank, brought[0].labels)):
         error.fix_for = {"weights_stay": gathered, **error.fix_for}
     if axis == SHARD:
@@ -215,6 +217,21 @@ def _summed_before(meeting: Meeting, layer: int, brought: Sequence[TensorState])
         twice |= seen & one.batches
         seen |= one.batches
     return ranks[0][0].runs_too(layer, frozenset(twice)) if twice else ""
+
+
+def _each_its_slices(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:
+    """Return what to do about a sum of gradients of the same micro-batches of whole sequences, where ranks share these
+    by slices; an empty text for others."""
+    labels = [one.labels for one in brought]
+    whole = all(one.kind == "WeightGrad" and one.layer == layer and one.extra.of == 1 for one in labels)
+    batches = frozenset[int]().union(*[one.batches for one in labels])
+    if not sums(meeting.row.kind) or not whole or sum(len(one.batches) for one in labels) <= len(batches):
+        return ""
+    slices = "inp = model.get_activation([0]).shard(model.rank, model.RANKS) takes this rank's slice, model.project, "
+    slices += "model.attend and model.rest carry it through a layer, and the loss is model.loss(out, sliced=True)"
+    return (
+        f"each rank has run all of {numbered('micro-batch', batches)}, and here they share it by its sequence: {slices}"
+    )
 
 
 def _of_the_sequence(meeting: Meeting, layer: int, brought: Sequence[TensorState]) -> str:

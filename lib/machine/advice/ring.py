@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...basics.errors import numbered
-from ...record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_REST
+from ...record.attention import ATTEND, BACKWARD_ATTEND, BACKWARD_REST, PROJECT
 from ...record.kinds import KINDS
 from ...record.labels import Labels
 from ...record.table import RECEIVE
@@ -29,6 +29,37 @@ def sends_less(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
     have = f"{numbered('rank', fewer)} {'has' if len(fewer) == 1 else 'have'} sent fewer messages to the next rank than"
     step = "each rank sends as often as it receives, so the pass_to stands below no `if` of a rank"
     return f"{have} {numbered('rank', more)} ({least} and {most}): in a ring {step}"
+
+
+def wanted_on_a_ring(rank: Asked, before: int) -> str:
+    """Return what a rank wants to receive whose last work, ``before`` a place in its log, is a step of attention; or an
+    empty text for any other."""
+    steps = (PROJECT.kind, ATTEND.kind, BACKWARD_REST.kind, BACKWARD_ATTEND.kind)
+    last = next(
+        (one for one in reversed(rank.log[:before]) if one.layer is not None and not hasattr(one, "peer")), None
+    )
+    if last is None or last.kind not in steps:
+        return ""
+    keys = f"KeysValues of layer {last.layer}"
+    return f"{keys}, or their gradient" if last.kind == BACKWARD_ATTEND.kind else keys
+
+
+def on_a_ring(ring: Sequence[InFlight], links: Mapping[int, RankLinks]) -> str:
+    """Return what to do where ranks wait for each other's keys and values, or for their gradients, as sentences; or an
+    empty text for other ranks."""
+    if not all(wanted_on_a_ring(call.rank, call.index) for call in ring):
+        return ""
+    call = ring[0]
+    if call.peer is None or call.peer not in links:
+        return ""
+    sent = links[call.peer].sent.get(call.rank.rank, 0)
+    messages = f"{sent} message{'s' * (sent != 1)}"
+    asks = f"Rank {call.peer} has sent rank {call.rank.rank} {messages}, and rank {call.rank.rank} waits for one more"
+    hop = (
+        "On a ring each step is one hop: a rank starts to send the block that it has to the next rank, works with it, "
+    )
+    hop += "and receives the block of the rank before; a step that receives has sent before that, under the same `if`. "
+    return f"{asks}. {hop}Of {call.rank.mesh.ranks} blocks {call.rank.mesh.ranks - 1} come as messages"
 
 
 def once_more_round(rank: Asked, src: object) -> str:

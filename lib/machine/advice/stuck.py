@@ -15,7 +15,7 @@ from ..in_flight import InFlight, Message, RankLinks
 from ..mesh import Mesh
 from ..rank_state import RankState
 from .astray import last_gathered, past_its_stage, past_its_turn, to_wrong_rank
-from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of
+from .circle import Circle, Mailboxes, after, carried, missing_send, send_to, unsent_of, wanted
 from .ring import one_way_round
 from .rounds import SEVERAL_KINDS, against_rounds, rounds_of_its_pipeline
 from .sought import sought_before
@@ -45,7 +45,7 @@ class Stuck:
         stands: dict[str, list[int]] = {}  # ranks of which the same is to be said
         for rank, calls in waiting.items():
             line, kinds = lines.get(rank, ""), [call.kind for call in calls]
-            all_of_it = [f"{call}{after(call)}{_at(place_of(call, line, kinds))}" for call in calls[:3]]
+            all_of_it = [f"{self._said(call)}{after(call)}{_at(place_of(call, line, kinds))}" for call in calls[:3]]
             others = "finished" if rank in ended else f"{NOBODY}{_at(line)}"
             own = own_waits(line)
             all_of_it += [f"{NOBODY}{_at(one)}" for one in own] if calls or len(own) > 1 else [others]
@@ -79,7 +79,13 @@ class Stuck:
         problem = "deadlock: no rank can ever go on\n    " + "\n    ".join(rows)
         deadlock = Deadlock(problem, fix=fix, fix_for=fix_for, line="")
         deadlock.lines = lines
+        deadlock.wants = {call.rank.rank: wants for call in waits if (wants := wanted(call, self.links))}
         return deadlock
+
+    def _said(self, call: InFlight) -> str:
+        """Return what a rank waits for, and what it wants there."""
+        wants = wanted(call, self.links)
+        return str(call).replace(", since", f" ({wants}), since", 1) if wants else str(call)
 
     def _unread(self) -> list[str]:
         """Return a row for each pair of ranks with messages that no receive has taken; of many that are alike but for

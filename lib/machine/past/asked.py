@@ -153,7 +153,9 @@ class Asked(SumsMade):
         over = ", then ".join(f"axis={show_axis(axis)}" if axis else "all ranks" for axis in cuts)
         right = f"over axis={show_axis(own)}" if own else "over all ranks"
         has = f"here scatterreduce has cut the gradient over {over}, and load_weights the weight {right}"
-        return f"{has}: reduce-scatter over axis={show_axis(own)} first" if own and next(iter(cuts)) != own else has
+        if not own:
+            return f"{has}: one reduce-scatter over all of them, grad = await model.scatterreduce(grad, {layer})"
+        return f"{has}: reduce-scatter over axis={show_axis(own)} first" if next(iter(cuts)) != own else has
 
     def cut_once(self, layer: int) -> str:
         """Return over which axis the gradient of a layer is to be cut, as its weight is, and over which one summed as a
@@ -173,8 +175,11 @@ class Asked(SumsMade):
     def summed_over_all(self, layer: int) -> str:
         """Return what to do about the gradient of a layer that was summed over all ranks, where its weight is cut along
         an axis; or an empty text."""
-        axis, verb = self.axis_of_pieces(layer), self._past().summed.get(layer)
-        if not axis or None not in self._past().axes.get(layer, {}):
+        axis, calls = self.axis_of_pieces(layer), self._past().reduced.items()
+        verb = next(
+            (verb for (one, _), (verb, op, _) in calls if one == layer and cast("tuple[Axis]", op)[0] is None), ""
+        )
+        if not axis or not verb:
             return ""
         first = f"first over axis={show_axis(axis)}, then over the other one"
         return f"model.{verb} without an axis is over all ranks: {first}"
@@ -242,7 +247,7 @@ class Asked(SumsMade):
             call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
             cuts = f"shard has cut it, and summed nothing over axis={show_axis(left[0])}"
             return f"it has been summed over {over} only: {cuts}. In place of .shard(...), {call} sums and cuts"
-        if self.axis_of_pieces(layer) == left[0] and grad.is_whole() and len(self.mesh.axes) > 1:
+        if self.axis_of_pieces(layer) == left[0] and len(self.mesh.axes) > 1:
             call = f"grad = await model.scatterreduce(grad, {layer}, axis={show_axis(left[0])})"
             cut = f"the weight is cut over axis={show_axis(left[0])}"
             return f"it has been summed over {over} only, and {cut}: before that sum, on every rank, {call}"

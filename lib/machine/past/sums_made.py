@@ -180,10 +180,22 @@ class SumsMade(WorkDone):
         return (
             self._by_halves_too(layer, batches)
             or self.runs_too(layer, batches)
+            or self._sent_twice(batches)
             or self._came_once(layer, batches)
             or once
             or plain + self.summed_over_ranks(layer, verb)
         )
+
+    def _sent_twice(self, batches: frozenset[int]) -> str:
+        """Return that a rank has sent the same of one of these micro-batches twice; or an empty text."""
+        again = next(filter(None, map(self.sent_again, sorted(batches))), None)
+        if again is None:
+            return ""
+        sender, receiver, at = again
+        what = self.ranks[sender].log[at].labels
+        twice = f"rank {sender} has sent rank {receiver} the {what.kind} of layer {what.layer}, "
+        twice += f"{numbered('micro-batch', what.batches)}, twice"
+        return f"{twice}: its pass_to sends in each turn what is stored of the micro-batch of that turn"
 
     def _came_once(self, layer: int, batches: frozenset[int]) -> str:
         """Return that one call alone has given the sum of these micro-batches, which others have computed, too, so that

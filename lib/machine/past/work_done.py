@@ -651,6 +651,23 @@ class WorkDone:
         """Return the rank from which a tensor with these labels has come, and the place of that receive in the log."""
         return self._past().senders.get(labels)
 
+    def sent_again(self, batch: int) -> tuple[int, int, int] | None:
+        """Return which rank was the first to send the same of a micro-batch twice to the next one, of those from which
+        this rank's inputs or gradients come; its receiver, and where in its log the second send stands."""
+        found, receiver = None, self
+        for _ in self.ranks:
+            came = [one for one in receiver.come_in() if KINDS[one[1].kind].by_batch and one[1].batches == {batch}]
+            again = next((one for one in came if came.count(one) > 1 and one[0] in self.ranks), None)
+            if again is None:
+                break
+            sender, labels = again
+            sent = [(at, one) for at, one in enumerate(self.ranks[sender].log) if one.kind == SEND.kind]
+            sends = [at for at, one in sent if one.labels == labels and one.peer == receiver.rank]
+            if len(sends) > 1:
+                found = sender, receiver.rank, sends[1]
+            receiver = self.ranks[sender]
+        return found
+
     def just_sent(self, kind: str, layer: int) -> bool:
         """Return whether the last thing that this rank has done is to send such a tensor of a layer."""
         last = self.log[-1] if self.log else None

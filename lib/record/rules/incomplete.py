@@ -24,6 +24,11 @@ class Lack(NamedTuple):
     fetches: int
     sum_by: tuple[str, ...]
 
+    @property
+    def other(self) -> str:
+        """The second of these reductions, as the end of a sentence."""
+        return ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(self.sum_by) > 1)
+
 
 def completed(lack: Lack) -> str:
     """Return how a rank gets the gradient of the micro-batches that its own one lacks."""
@@ -203,18 +208,14 @@ def _never_summed(lack: Lack) -> str:
         return f"{which} never summed over the ranks: bring all gradients to model.{verb}, the last ones, too"
     if axes := rank.axes_of_layers():
         over = " and then ".join(f"axis={show_axis(axis)}" for axis in axes)
-        return (
-            f"add up the gradients of the ranks that have layer {layer}, too, before the update: grad = await "
-            f"model.allreduce(grad, {layer}, {over}), or model.scatterreduce, which gives a rank its piece of "
-            "the sum"
-        )
+        call = f"grad = await model.{lack.sum_by[0]}(grad, {layer}, {over})"
+        return f"add up the gradients of the ranks that have layer {layer}, too, before the update: {call}{lack.other}"
     if rank.experts and not experts_of(layer, rank.experts):
         dense = f"layer {layer} has no experts, so add up the gradients of all ranks"
         call = f"grad = await model.allreduce(grad, {layer}), where `not model.experts(layer)`"
         return f"{dense}, {call}; those of experts need no sum"
     add = f"add up the gradients of all ranks before the update: grad = await model.{lack.sum_by[0]}(grad, {layer})"
-    add += ", or model.scatterreduce, which gives a rank its piece of the sum" * (len(lack.sum_by) > 1)
-    return add + rank.axis_by_axis(layer) + rank.updates_alone(layer)
+    return add + lack.other + rank.axis_by_axis(layer) + rank.updates_alone(layer)
 
 
 CAUSES = (

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 
+from ...basics.arguments import AS_NUMBERS, one_of
 from ...basics.errors import Fix, Place, PuzzleError, numbered, show_set
 from ..labels import DEALT, SLICES, Labels, experts_of
 from ..operations import Rank
@@ -12,6 +13,8 @@ from ..shards import NONE
 def named_right(rank: Rank, where: Place, layer: int, layers: Mapping[str, int]) -> None:
     """Raise PuzzleError if all operands are of one layer, and that is not the one that is named."""
     others = set(layers.values())
+    if layer is None or isinstance(layer, str):
+        one_of("layer", layer, rank.layers, where._replace(layer=None), f"{AS_NUMBERS}for layer in range(model.LAYERS)")
     if layer not in others and len(others) == 1:
         (own,), (*first, last) = others, layers
         problem = f"{', '.join(first)} and {last} are of layer {own}"

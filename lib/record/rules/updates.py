@@ -52,7 +52,8 @@ def _of_some_batches(rank: Rank, where: Place, layer: int, grad: Labels) -> Puzz
     by = [("allreduce", "scatterreduce"), ("scatterreduce",), ("allreduce",)]
     lacks = [Lack(rank, layer, grad, missing, rank.fetches(), verbs) for verbs in by]
     complete, cut, whole = (functools.partial(completed, lack) for lack in lacks)
-    others: dict[str, Fix] = {"no_whole_gradient": cut, "before scatterreduce": whole}
+    others: dict[str, Fix] = {"no_whole_gradient": cut, "states_sharded": cut}
+    others |= dict.fromkeys(("whole", "frozen_shards", "both_ends", "before scatterreduce"), whole)
     return PuzzleError(problem, where=where, expected=expected, got=got, fix=complete, fix_for=others)
 
 
@@ -95,7 +96,7 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     own = "update with the gradient that backward(..., partial=True) gives: it is that of this rank's piece of the "
     own += "weight, and is neither cut nor gathered"
     if weight.is_whole():
-        whole = _of_a_whole_weight(rank, layer, gather)
+        whole = _of_a_whole_weight(rank, layer)
         fix_for = {"sharded": whole["sharded"], **fix_for, **whole}  # the first that a puzzle asks for decides
         own = f"here each rank loads, keeps and updates its piece of every layer: model.load_weights({layer}, "
         own += "model.rank, model.RANKS). The gradient is that of this piece already"
@@ -109,7 +110,7 @@ def _too_small(rank: Rank, layer: int, grad: Labels, weight: Labels) -> tuple[Fi
     return both, {"weights_stay": own, **fix_for}
 
 
-def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
+def _of_a_whole_weight(rank: Rank, layer: int) -> dict[str, Fix]:
     """Return what to write in some puzzles where the weight is whole, and its gradient is a piece."""
     shard = "here each rank loads, keeps and updates its shard of every layer: "
     fix_for: dict[str, Fix] = {"sharded": f"{shard}model.load_weights({layer}, model.rank, model.RANKS)"}
@@ -117,8 +118,11 @@ def _of_a_whole_weight(rank: Rank, layer: int, gather: str) -> dict[str, Fix]:
         whole = f"grad = await model.allreduce(grad, {layer}) in place of model.scatterreduce, which leaves each "
         every = f"{whole}rank a piece: here each rank updates all of a layer"
         fix_for |= {"whole": every, "experts_sharded": every.replace("a layer", "a layer without experts")}
+    if rank.is_cut(layer):
+        own = f"grad = await model.allreduce(grad, {layer}{rank.last_cut(layer)}) in place of model.scatterreduce"
+        fix_for["both_ends"] = f"{own}, which leaves each rank a piece: here each rank updates all of its layers"
     if pieces := rank.cut_twice(layer):
-        fix_for["whole"] = f"{pieces}. Or {gather}"
+        fix_for["whole"] = pieces
     return fix_for
 
 
@@ -203,6 +207,8 @@ def _cut_alike(rank: Rank, layer: int, grad: Labels, weight: Labels, before: str
     """Return which piece of a weight goes with the piece of a gradient that a rank has."""
     fix = "hold the piece of weight and state whose gradient this rank has, as a reduce-scatter gives piece i to the "
     if over := rank.cut_of(layer):
+        if "await" in over:
+            return f"{before}{over}"
         return f"{before}{over}; {fix}i-th rank of its group"
     cut = rank.other_piece(layer, grad)
     if not cut and rank.owns_piece(grad) and weight.total != grad.total:
