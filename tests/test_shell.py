@@ -326,6 +326,16 @@ def test_hints_come_one_by_one_and_the_shell_remembers(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
+def test_a_hint_fits_the_wrong_program_that_came_after_a_pass(lib: Lib, tmp_path: Path) -> None:
+    solved(2, tmp_path)
+    assert lib("grade", "2").code == 0
+    assert lib("hint", "ddp").out.startswith("The question for the star of ddp (your last program passes")
+    (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
+    assert lib("grade", "ddp.py").code == 1
+    assert lib("hint", "ddp").out.startswith("Hint 1 of 3 for ddp; ask again")
+
+
+@pytest.mark.process
 def test_a_name_that_is_no_function_at_the_end_is_said_to_be_none(lib: Lib, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("async def ddp(model):\n    return model\nddp = ddp(None)\n")
     result = lib("grade", "mine.py")
