@@ -37,9 +37,9 @@ PUZZLE = {
     "hints": [
         "A rank needs a whole weight only at the moments when it is used. How many such moments does a layer have "
         "in a step?",
-        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. Gather "
-        "the weight right before each, and do not store it: then it is gone after the operation that reads it, and "
-        "that is what you want here.",
+        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. A "
+        "gather takes time, so make one right before each of these moments, and no other. Do not store what it "
+        "brings: a whole weight takes up memory, and is gone after the operation that reads it.",
         "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
         "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
         "with your shards of weight and state, and gives your shards back. For the star, let gathers run under other "

@@ -45,8 +45,10 @@ PUZZLE = {
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",
-        "Start from your answer to puzzle 3. One collective in it brings more than you need. Another one takes the "
-        "same time and brings exactly your part.",
+        "Start from your answer to puzzle 3. It gathers each weight right before its forward and right before "
+        "its backward: more gathers would only take time, and a whole weight that is stored only takes up "
+        "memory. One other collective in it brings more than you need. Another one takes the same time and "
+        "brings exactly your part.",
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
         "state and gradient hold the same shard, and `update` takes all three. For the star, let calls run under other "
         "work. Where activations have gone, gather the next weight right after a backward, and await its sum one layer "
