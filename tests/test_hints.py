@@ -14,7 +14,8 @@ ABOUT = {
 }
 """Words of which one is in a hint for whoever is too slow, or too large."""
 LEANS = re.compile(
-    r"\bas (above|before)\b|(?<!layer )\babove\b|^(and|then|it|that|this|these|those|after (that|those|it))\b",
+    r"\bas (above|before)\b|(?<!layer )\babove\b"
+    r"|^(and|then|it|that|this|these|those|after (that|those|it))\b",
     re.IGNORECASE,
 )
 """How a text reads that needs what was said before it."""
