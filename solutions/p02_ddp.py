@@ -141,6 +141,9 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 #
 # Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -105,6 +105,9 @@ draw_group(
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -51,6 +51,9 @@ PUZZLE = {
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
+#
 # That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
 # something comes back, the last one until something arrives. A rank needs {{each}} ticks for its two layers, forward
 # and backward, on all four micro-batches. With one stage on each of p ranks and m micro-batches, no order takes less

@@ -84,6 +84,9 @@ PUZZLE = {
 #
 # Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be {{2 * layers}} or {{3 * layers}} layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
+#
 # If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
 # closely. It is the best tool you have here.
 

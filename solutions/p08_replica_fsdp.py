@@ -164,6 +164,9 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
 # their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -62,6 +62,9 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

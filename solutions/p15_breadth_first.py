@@ -88,6 +88,8 @@ PUZZLE = {
 # Target, for 8 ranks, 8 layers and 16 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+#
 # The grader tries other meshes, so ask the model for their sizes. Every stage has equally many layers, every pipeline
 # has equally many micro-batches, and there are at least as many of them as stages.
 

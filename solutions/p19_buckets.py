@@ -108,6 +108,8 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 #
 # Target, for 16 ranks in 2 nodes and 24 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -76,6 +76,8 @@ PUZZLE = {
 #
 # Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -89,6 +89,8 @@ PUZZLE = {
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -101,6 +101,8 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 #
 # Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -109,6 +109,8 @@ prices
 # Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits
 # ({{FITS:percent}} of the {{card:.1f}} GB that the card has).
 # The star: **{{star.time}}** seconds, **{{star.memory / BILLION}} GB**. A run takes some seconds of your own time, too.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%
