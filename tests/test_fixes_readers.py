@@ -469,7 +469,7 @@ STARS = [
     (
         wrong("wsdp", "right"),
         "costs_time",
-        "12 all-gathers (3.6 ticks) are on the longest chain, on that of the star 1",
+        "12 all-gathers (3.6 ticks) are on the longest chain, on that of the star 3",
     ),
     (
         wrong("wsdp", "gathered ahead", *AHEAD),
