@@ -96,6 +96,7 @@ on_processes(gathers, kill=(2, 3))
 #
 # A collective that is started before a layer and awaited after it travels while the layer computes. Both functions
 # below do the forward half of FSDP. The second one asks for the next weight before it uses the one it has.
+# [Puzzle 12](p12_prefetch.ipynb) is about this skill.
 
 
 # %%

@@ -34,6 +34,7 @@ for name in ("ddp", "wsdp", "fsdp", "zero1", "zero2"):
 # %% [markdown]
 # So that there is something to see in any case, here are two that need no puzzle: data parallel that waits for every sum.
 # The first takes the micro-batches of a rank one by one, the second all of them together.
+# [Puzzle 12](p12_prefetch.ipynb) has a worked example of what to do instead of waiting.
 
 
 # %%

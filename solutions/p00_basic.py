@@ -36,12 +36,13 @@ PUZZLE = {
     "hints": [
         "The tour takes these very steps, one cell after the other. Put them into one function, and leave out "
         "the made-up gradient: this time no micro-batch is missing.",
-        "Go through the layers with `forward`, storing every activation. Then `loss`. Then go back through the "
-        "layers with `backward`, which needs the input of each layer a second time. At the moment of the peak, "
-        "is there anything in memory that will never be read again?",
-        "The input of a layer is read for the last time by its `backward`, and the last activation by `loss`. Take "
-        "each out of its dictionary in that very call: `model.activations.pop(layer)`. The same goes for "
-        "`model.grad_activations.pop(layer + 1)`.",
+        "Go once through the layers with `forward`, storing every activation. Then `loss`. Then go back once "
+        "through the layers with `backward`, which needs the input of each layer a second time. All else that is "
+        "computed takes time for nothing. At the moment of the peak, is there anything in memory that will never "
+        "be read again?",
+        "What is never read again takes up memory for nothing. The input of a layer is read for the last time by "
+        "its `backward`, and the last activation by `loss`. Take each out of its dictionary in that very call: "
+        "`model.activations.pop(layer)`. The same goes for `model.grad_activations.pop(layer + 1)`.",
     ],
 }
 

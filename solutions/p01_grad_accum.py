@@ -33,10 +33,12 @@ PUZZLE = {
         "Look at your picture of puzzle 0. What is the peak made of? Which part of it grows with the number of "
         "micro-batches?",
         "Take one micro-batch all the way forward and backward, then the next. Only the gradients of the weights "
-        "have to survive from one to the next, and all you need of those is their sum.",
-        "Store `grad` in `model.grad_weights[layer]` for the first micro-batch, and `model.grad_weights[layer] + "
-        "grad` for all others. Update after the last. A little over the target? See what is left in "
-        "`grad_activations` when the next micro-batch begins.",
+        "have to survive from one to the next, and all you need of those is their sum. So one update of each "
+        "layer, after the last micro-batch, is enough: each takes time.",
+        "Keep of a micro-batch only its gradients of weights, in the room of one sum: store `grad`, which "
+        "`backward` gives, in `model.grad_weights[layer]` for the first micro-batch, and "
+        "`model.grad_weights[layer] + grad` for all others. Update after the last. A little over the memory of "
+        "the target? See what is left in `grad_activations` when the next micro-batch begins.",
     ],
 }
 

@@ -41,7 +41,8 @@ PUZZLE = {
         "After `backward` each rank knows the gradient of its own micro-batch only. The new tool turns it into the "
         "gradient of the whole batch. Then every rank makes the same update, and all ranks stay equal without ever "
         "exchanging a weight.",
-        "In the loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
+        "Let each rank compute its own micro-batch only, and sum each layer once: all else takes time. In the "
+        "loop of the backward pass, layer by layer: `backward`, `grad = await model.allreduce(grad, layer)`, "
         "`update`, `set_final_weight`. That way only one gradient is in memory at a time.",
     ],
 }
@@ -140,6 +141,9 @@ compare(*[run(fn, ranks=3, layers=1, batches=3) for fn in (wait_at_once, wait_la
 #
 # Target, for 4 ranks and 2 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -37,9 +37,9 @@ PUZZLE = {
     "hints": [
         "A rank needs a whole weight only at the moments when it is used. How many such moments does a layer have "
         "in a step?",
-        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. Gather "
-        "the weight right before each, and do not store it: then it is gone after the operation that reads it, and "
-        "that is what you want here.",
+        "A layer needs its whole weight at two moments: one in the forward pass, one in the backward pass. A "
+        "gather takes time, so make one right before each of these moments, and no other. Do not store what it "
+        "brings: a whole weight takes up memory, and is gone after the operation that reads it.",
         "`weight = await model.allgather(model.weights[layer], layer)` before `forward`, and again before "
         "`backward`. The gradient is all-reduced as in puzzle 2. `update` takes a whole gradient together "
         "with your shards of weight and state, and gives your shards back. For the star, let gathers run under other "
@@ -87,6 +87,9 @@ draw_group({f"rank {m.rank}": m.weights for m in run(join, ranks=3, layers=1).mo
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -45,8 +45,10 @@ PUZZLE = {
     "hints": [
         "Which part of the summed gradient does a rank need for its update? It holds one shard of the weight "
         "and one of the state.",
-        "Start from your answer to puzzle 3. One collective in it brings more than you need. Another one takes the "
-        "same time and brings exactly your part.",
+        "Start from your answer to puzzle 3. It gathers each weight right before its forward and right before "
+        "its backward: more gathers would only take time, and a whole weight that is stored only takes up "
+        "memory. One other collective in it brings more than you need. Another one takes the same time and "
+        "brings exactly your part.",
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)` right after `backward`. Now weight, "
         "state and gradient hold the same shard, and `update` takes all three. For the star, let calls run under other "
         "work. Where activations have gone, gather the next weight right after a backward, and await its sum one layer "
@@ -103,6 +105,9 @@ draw_group(
 #
 # Target, for 4 ranks and 6 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -43,10 +43,12 @@ PUZZLE = {
         "With `n = model.LAYERS // model.RANKS`, rank r runs the layers from `r * n` up to, but not "
         "including, `(r + 1) * n`. The first rank begins with `get_activation`, all others with `receive`. The "
         "last rank calls `loss`; all others pass their output on and wait for the gradient to come back.",
-        "`model.activations[first] = await model.receive(src=model.rank - 1)`, forward through your layers, "
-        "`await model.pass_to(model.rank + 1, model.activations.pop(end))`, "
-        "`model.grad_activations[end] = await model.receive(src=model.rank + 1)`, backward through your layers, "
-        "and `pass_to` the rank before. Then update.",
+        "Your layers are those from `first` up to, but not including, `end`. `model.activations[first] = await "
+        "model.receive(src=model.rank - 1)`, forward through your layers, `await model.pass_to(model.rank + 1, "
+        "model.activations.pop(end))`, `model.grad_activations[end] = await model.receive(src=model.rank + 1)`, "
+        "backward through your layers, and `pass_to` the rank before. Then update. A message takes time, and one "
+        "forwards and one back between two ranks are enough. What is passed on, or read for the last time, takes "
+        "up memory until you take it out of its dictionary with `pop`.",
     ],
 }
 

@@ -31,13 +31,15 @@ PUZZLE = {
     "micro-batch begins?",
     "hints": [
         "While rank 1 works on one micro-batch, what could rank 0 do?",
-        "Let the micro-batches follow one another: receive one, run your layers on it, pass it on, take the "
-        "next. All of them forward, then all of them backward. Several micro-batches of one layer are in memory "
-        "at once, so they need different keys.",
-        "A key may be a pair: `model.activations[layer, mb]`. In the backward pass, for each `mb`: `receive` the "
-        "gradient (or, on the last rank, call `loss`), `backward` through your layers, add to "
-        "`grad_weights[layer]` as in puzzle 1, `pass_to` the rank before. Update after the last. For the star, no rank "
-        "waits for a message that could be on its way while it works. And must all forwards come before all backwards?",
+        "While a rank waits for the whole batch, it loses time. So let the micro-batches follow one another: "
+        "receive one, run your layers on it, pass it on, take the next. All of them forward, then all of them "
+        "backward. Several micro-batches of one layer are in memory at once, so they need different keys.",
+        "Keep in memory of each micro-batch what its backward will read, the inputs of your layers, and nothing "
+        "else: `pop` what you pass on, and what is read for the last time. A key may be a pair: "
+        "`model.activations[layer, mb]`. In the backward pass, for each `mb`: `receive` the gradient (or, on the "
+        "last rank, call `loss`), `backward` through your layers, add to `grad_weights[layer]` as in puzzle 1, "
+        "`pass_to` the rank before. Update after the last. For the star, no rank waits for a message that could "
+        "be on its way while it works. And must all forwards come before all backwards?",
     ],
 }
 
@@ -48,6 +50,9 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 8 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 #
 # That is twice as fast as before. There is a limit, and you are close to it: the first rank has to wait until
 # something comes back, the last one until something arrives. A rank needs {{each}} ticks for its two layers, forward

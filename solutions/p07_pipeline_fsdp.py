@@ -43,8 +43,10 @@ PUZZLE = {
         "Which rank has to wait for what? A rank that waits for a message cannot take part in the gather of an "
         "earlier layer, and then nobody can. So receive in the turn of your own first layer, not before the "
         "loop, and pass on in the turn of your last.",
-        "A turn of the backward loop: if this is your last layer, `receive` the gradient (or call `loss`); "
-        "`allgather`; if the layer is yours, `backward`, otherwise `grad = model.fake_grad(layer, [])`; "
+        "All ranks spend their time on every collective, so make one gather of each layer on the way forward, "
+        "and one gather and one sum on the way back. Keep no whole weight and no whole gradient in memory. A "
+        "turn of the loop over all layers, back: if this is your last layer, `receive` the gradient (or call "
+        "`loss`); `allgather`; if the layer is yours, `backward`, otherwise `grad = model.fake_grad(layer, [])`; "
         "`model.grad_weights[layer] = await model.scatterreduce(grad, layer)`; if this is your first layer, "
         "`pass_to` the rank before. At the end each rank updates its shard of every layer.",
     ],
@@ -81,6 +83,9 @@ PUZZLE = {
 # a time. As in puzzle 4, no rank ever receives a whole summed gradient.
 #
 # Target, for 4 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. At the other sizes there may be {{2 * layers}} or {{3 * layers}} layers, and always 16 ranks and 4 micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 #
 # If your program gets stuck, the machine says so at once, and lists for each rank what it waits for. Read that list
 # closely. It is the best tool you have here.

@@ -51,12 +51,12 @@ PUZZLE = {
     "star_hint": "Between the nodes a call takes long, and the ranks only wait for it. What could be "
     "on its way between the nodes while the micro-batches are still being computed?",
     "hints": [
-        "Start from the FSDP above. Which of its collectives have to cross the nodes? Which could stay inside, if "
-        "each node held all weights? And how often do the others have to cross?",
-        'For each micro-batch everything is as above, but with `axis="shard"`. That leaves you a quarter of each gradient, '
-        'summed over your node and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` '
-        "gives you the eighth of it that belongs to your state, summed over everything. Which weight do you "
-        "update with it?",
+        "Start from FSDP over all ranks, `fsdp_on_nodes`. Which of its collectives have to cross the nodes? "
+        "Which could stay inside, if each node held all weights? And how often do the others have to cross?",
+        "What crosses the nodes takes most of the time. So for each micro-batch do what FSDP does, but with "
+        '`axis="shard"`, inside a node. That leaves you a quarter of each gradient in memory, summed over your '
+        'node and both micro-batches. After the last one, a reduce-scatter with `axis="replica"` gives you the '
+        "eighth of it that belongs to your state, summed over everything. Which weight do you update with it?",
         "Begin: `model.weights[layer], state = model.load_weights(layer, shard, shards)` and "
         "`model.opt_states[layer] = state.shard(replica, replicas)`. End, for each layer: "
         '`grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="replica")`, `update` with '
@@ -164,6 +164,9 @@ draw(run(fsdp_on_nodes, ranks=8, layers=6, batches=16, **nodes), memory=False)
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements. The grader tries other meshes, so ask the model for
 # their sizes. A node always holds one replica, and each rank has two micro-batches. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

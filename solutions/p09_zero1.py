@@ -43,10 +43,11 @@ PUZZLE = {
     "hints": [
         "Start from data parallel with two micro-batches on each rank: accumulate as in puzzle 1, and sum after the "
         "second. Whose part of the update can a rank do, if it has one piece of the optimizer state?",
-        "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the gradient, "
-        "update your piece of the weight, all-gather the pieces of the new weight. That takes as long as the "
-        "all-reduce did.",
-        "`piece = model.weights[layer].shard(model.rank, model.RANKS)` is your piece of a weight. `update` takes it "
+        "An all-reduce is a reduce-scatter followed by an all-gather. Take it apart: reduce-scatter the "
+        "gradient, update your piece of the weight, all-gather the pieces of the new weight. That takes the same "
+        "time as the all-reduce did.",
+        "Keep in memory only your piece of each optimizer state, `state.shard(model.rank, model.RANKS)`. `piece "
+        "= model.weights[layer].shard(model.rank, model.RANKS)` is your piece of a weight. `update` takes it "
         "with your piece of the summed gradient and of the state, and gives both back updated. Then "
         "`model.weights[layer] = await model.allgather(piece, layer)`.",
     ],
@@ -66,6 +67,9 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

@@ -42,9 +42,9 @@ PUZZLE = {
     "hints": [
         "Look at the gradients in your picture of puzzle 9. From the first micro-batch on, six whole ones are waiting. "
         "Of how many of their elements will this rank make use?",
-        "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. An "
-        "all-reduce that is cut afterwards brings the same pieces, and takes twice as long. And take each activation "
-        "out, `pop`, as its backward reads it.",
+        "Reduce-scatter each gradient right after its `backward`, in every micro-batch, and add up the pieces. "
+        "An all-reduce that is cut afterwards brings the same pieces, and takes twice the time. A whole gradient "
+        "that is kept takes up memory, and so does an activation: take each out, `pop`, as its backward reads it.",
         "`grad = await model.scatterreduce(grad, layer)`, then add: `model.grad_weights[layer] + grad` from the second "
         "micro-batch on. Update and gather at the end as in puzzle 9. For the star, await each sum one layer later. A "
         "gradient on its way takes room, which you gain elsewhere: after the last backward of a layer, who still needs "
@@ -62,6 +62,9 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 6 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants calls that are on their way while a rank computes. [Puzzle 12](p12_prefetch.ipynb) has a worked
+# example of that, if you want it now.
 
 
 # %%

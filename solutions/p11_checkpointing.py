@@ -45,10 +45,11 @@ PUZZLE = {
     "hints": [
         "You have a little memory to spend, and you buy time with it. One layer kept whole: how many ticks does that "
         "save, for how many inputs' room? And one layer kept with `selective`? Which of the two is the better buy?",
-        "Start from your answer to puzzle 0. For half of the layers, `out, saved = model.forward(layer, inp, weight, "
-        'keep="selective")`, and store both: `model.activations[layer, "saved"] = saved`. In the backward pass take '
-        'it out as you use it, `saved=model.activations.pop((layer, "saved"), None)`: then it is None for the layers '
-        "that kept nothing.",
+        "Start from your answer to puzzle 0. What is inside a layer takes up memory, so keep it for some layers "
+        'only. For half of the layers, `out, saved = model.forward(layer, inp, weight, keep="selective")`, and '
+        'store both: `model.activations[layer, "saved"] = saved`. In the backward pass take it out as you use '
+        'it, `saved=model.activations.pop((layer, "saved"), None)`: then it is None for the layers that kept '
+        "nothing.",
         "For the star: memory is highest at the beginning of the backward pass. Which layer goes first there, and "
         "what does its backward hold, with `saved` and without? So for one layer it costs nothing at all to keep "
         "everything.",

@@ -49,9 +49,9 @@ PUZZLE = {
         "before the next backward is done.",
         "A turn of the backward loop: `model.weights['whole'] = await ahead`; then `ahead = "
         "model.allgather(model.weights[layer - 1], layer - 1)`, if there is a layer below; then `backward` with "
-        "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum that "
-        "you started one turn ago: `model.grad_weights[layer + 1] = await sums.pop(layer + 1)`. So no rank has more "
-        "than two whole weights and one whole gradient.",
+        "`model.weights.pop('whole')`; then `sums[layer] = model.scatterreduce(grad, layer)`; and take the sum "
+        "that you started one turn ago: `model.grad_weights[layer + 1] = await sums.pop(layer + 1)`. So no rank "
+        "has more than two whole weights and one whole gradient in memory.",
     ],
 }
 

@@ -68,6 +68,8 @@ PUZZLE = {
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
 #
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
+#
 # At the other sizes, layers are a multiple of twice the ranks, and micro-batches a multiple of the ranks.
 
 

@@ -44,17 +44,18 @@ PUZZLE = {
     "star_hint": "Could the last stage do a backward before all forwards are done? And what does the "
     "network do while the other micro-batches of a layer are computed?",
     "hints": [
-        "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by turns. How "
-        "often does it drop the whole weight and gather it again? In which order of the same work would it be done with "
-        "a layer before it begins another?",
-        "Two loops, one in the other: over the layers of this rank, and in it over the micro-batches of this pipeline. "
-        "Gather the weight before the inner loop and drop it after. First all forwards in this order, then all "
-        "backwards, from the last layer to the first. Gradients add up in the inner loop, and are reduced after it.",
-        "In the inner loop of the forwards: `receive(src=(model.rank - shards) % model.RANKS)`, `forward` with "
-        '`model.weights["whole"]`, `pass_to((model.rank + shards) % model.RANKS, out)`, where `shards = '
-        'model.axis_size("shard")`. In that of the backwards the other way round. After it: '
-        '`grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")`, and `update` of your '
-        "piece.",
+        "Look at the times at which a rank works with layer 0 when it takes one forward and one backward by "
+        "turns. How often does it drop the whole weight and gather it again, and how much time does that take? "
+        "In which order of the same work would it be done with a layer before it begins another?",
+        "Two loops, one in the other: over the layers of this rank, and in it over the micro-batches of this "
+        "pipeline. Gather the weight before the inner loop and drop it after: so only one whole weight is in "
+        "memory at a time. First all forwards in this order, then all backwards, from the last layer to the "
+        "first. Gradients add up in the inner loop, and are reduced after it.",
+        "For the forwards, in the loop over the micro-batches of a layer: `receive(src=(model.rank - shards) % "
+        'model.RANKS)`, `forward` with `model.weights["whole"]`, `pass_to((model.rank + shards) % model.RANKS, '
+        'out)`, where `shards = model.axis_size("shard")`. For the backwards the other way round, and after that '
+        'loop: `grad = await model.scatterreduce(model.grad_weights.pop(layer), layer, axis="shard")`, and '
+        "`update` of your piece.",
     ],
 }
 
@@ -86,6 +87,8 @@ PUZZLE = {
 #
 # Target, for 8 ranks, 8 layers and 16 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 #
 # The grader tries other meshes, so ask the model for their sizes. Every stage has equally many layers, every pipeline
 # has equally many micro-batches, and there are at least as many of them as stages.

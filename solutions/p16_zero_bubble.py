@@ -39,8 +39,10 @@ PUZZLE = {
     "hints": [
         "In a backward, two gradients are computed. Who waits for the one of the input, and who for the one of the "
         "weight?",
-        "One forward, one backward as in puzzle 13, with `backward_input` in place of `backward`: pass its gradient "
-        "on at once. The `backward_weight` of that micro-batch may come at any time before the update. Right after it, you are at {{at_once.time}} ticks. Where does a rank wait, and what could it do there?",
+        "One forward, one backward as in puzzle 13, with `backward_input` in place of `backward`: pass its "
+        "gradient on at once. The `backward_weight` of that micro-batch may come later, but until then an input "
+        "and a gradient are kept in memory for it. If it comes right after, you are at {{at_once.time}} ticks. "
+        "Where does a rank wait, and what could it do there?",
         "At the start of the backward pass the first ranks wait for gradients from the last one. So the last rank is "
         "to send them as soon as it can, and do its weight halves later. Let it do the weight half "
         "of micro-batch `mb - 1` after the input half of micro-batch `mb`, and the one that is left at the end. For "

@@ -40,10 +40,10 @@ PUZZLE = {
     "hints": [
         "Start from plain training, puzzle 0. Every rank does all of it, with its own piece of each weight. What does "
         "a forward give then, and what does the next layer need?",
-        "`out = model.forward(layer, inp, weight, partial=True)`, then "
-        "`model.activations[layer + 1] = await model.allreduce(out, layer + 1)`. In the backward pass the gradient of "
-        "the input is a partial sum, too. The gradient of the weight is not: it is that of your piece, and goes into "
-        "`update` as it is. Take activations and gradients out of their dictionaries once they are used.",
+        "`out = model.forward(layer, inp, weight, partial=True)`, then `model.activations[layer + 1] = await "
+        "model.allreduce(out, layer + 1)`. In the backward pass the gradient of the input is a partial sum, too. "
+        "The gradient of the weight is not: it is that of your piece, and goes into `update` as it is. Take "
+        "activations and gradients out of their dictionaries once they are used, so that they take up no memory.",
         "The next backward waits for the all-reduce of the gradient, but an update does not. So start the all-reduce, "
         "`call = model.allreduce(grad, layer - 1)`, update the layer, and then "
         "`model.grad_activations[layer] = await call`. And whom does the gradient of the input of layer 0 serve?",
@@ -93,6 +93,8 @@ draw_group({f"rank {m.rank}": {**m.weights, **m.activations} for m in pieces.mod
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -42,9 +42,11 @@ PUZZLE = {
         "Start from tensor parallel, and take each all-reduce of the forward pass apart: a reduce-scatter after the "
         "layer, an all-gather before the next one. What do you have to keep in between?",
         "`inp = await model.allgather(model.activations[layer], layer)` before a forward, and "
-        "`model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)` after it. Do not store `inp`: "
-        "gather it once more right before the backward. The first input comes whole, so cut it like the others: "
-        "`model.activations[0] = model.get_activation([0]).shard(model.rank, model.RANKS)`.",
+        "`model.activations[layer + 1] = await model.scatterreduce(out, layer + 1)` after it. Each of these two "
+        "takes half of the time of an all-reduce, so an all-reduce that is cut afterwards is no bargain. Do not "
+        "store `inp`, which takes up four times the memory of a slice: gather it once more right before the "
+        "backward. The first input comes whole, so cut it like the others: `model.activations[0] = "
+        "model.get_activation([0]).shard(model.rank, model.RANKS)`.",
         "First the sums: start one, update the layer meanwhile, and take it afterwards. "
         "`model.allreduce` is both halves in one call. Then the gathers: start that of the input below before a "
         "backward. A whole input takes the place of four slices, so do it where there is room, for the lowest "
@@ -81,6 +83,8 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -46,12 +46,13 @@ PUZZLE = {
         "Collect the gradients of several layers in `model.grad_weights`. When there are enough, take them all out and "
         "start one all-reduce with the list of them and the list of their layers. Don't wait for it before the backward "
         "pass is done. How many are enough? Try a few sizes, and look at the network's row in the picture.",
-        "In the loop of the backward pass: `model.grad_weights[layer], model.grad_activations[layer] = "
+        "Gradients that wait for their sum take up memory, so take them out as they are brought to it. In the "
+        "loop of the backward pass: `model.grad_weights[layer], model.grad_activations[layer] = "
         "model.backward(...)`; then, if there are six in `model.grad_weights`, or if this is layer 0: `layers = "
         "list(model.grad_weights)`, `bucket = [model.grad_weights.pop(one) for one in layers]`, and "
-        "`sums.append(model.allreduce(bucket, layers))`. After the loop: `for call in sums`, and in it `for grad in await "
-        "call: model.grad_weights[grad.layer] = grad`, and then the updates of these layers. For the star: must all "
-        "buckets have the same size?",
+        "`sums.append(model.allreduce(bucket, layers))`. After the loop: `for call in sums`, and in it `for grad "
+        "in await call: model.grad_weights[grad.layer] = grad`, and then the updates of these layers. For the "
+        "star: must all buckets have the same size?",
     ],
 }
 
@@ -107,6 +108,8 @@ compare(one_call.models[0], two_calls.models[0], titles=["one call", "two calls"
 #
 # Target, for 16 ranks in 2 nodes and 24 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

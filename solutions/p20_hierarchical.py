@@ -47,13 +47,15 @@ PUZZLE = {
         'A collective takes an axis, as in puzzle 8: `axis="shard"` are the ranks of your node, and `axis="replica"` '
         "those at your place in all nodes. Which of them are fast? To sum in the node and then between nodes is right, "
         "but all of the gradient then crosses the slow links. How little of it must a single rank send there?",
-        "Three calls instead of one: a reduce-scatter in the node, after which each rank has a quarter of the node's sum; "
-        "an all-reduce of this quarter with the same quarter of the other nodes; and an all-gather in the node.",
+        "Three calls take less time than one here, since little goes over the slow links: a reduce-scatter in "
+        "the node, after which each rank has a quarter of the node's sum; an all-reduce of this quarter with the "
+        "same quarter of the other nodes; and an all-gather in the node.",
         'After backward: `grad = await model.scatterreduce(grad, layer, axis="shard")`, `grad = await '
-        'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, axis="shard")`. '
-        "Take activations and gradients out of their dictionaries once they are used. For the star, start the first of "
-        "these for a layer, compute the next backward, and only then await it and start the second. And leave some "
-        "updates for the end, when there is no backward under which the last calls could go on.",
+        'model.allreduce(grad, layer, axis="replica")`, `grad = await model.allgather(grad, layer, '
+        'axis="shard")`. Take activations and gradients out of their dictionaries once they are used, so that '
+        "they take up no memory. For the star, start the first of these for a layer, compute the next backward, "
+        "and only then await it and start the second. And leave some updates for the end, when there is no "
+        "backward under which the last calls could go on.",
     ],
 }
 
@@ -74,6 +76,8 @@ PUZZLE = {
 #
 # Target, for 4 nodes of 4 and 8 layers: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

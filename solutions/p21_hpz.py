@@ -57,16 +57,18 @@ PUZZLE = {
     "time. Which of these calls could be on its way while a rank computes, and what is "
     "the price in memory?",
     "hints": [
-        "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. What would it have to keep "
-        'instead, so that the four ranks of a node can put the weight together by themselves? `axis="shard"` are '
-        "the ranks of your node.",
+        "A rank of FSDP drops the gathered weight after forward, and keeps its sixteenth. So it gathers it a "
+        "second time, and what crosses the nodes takes most of the time. What would it have to keep instead, so "
+        'that the four ranks of a node can put the weight together by themselves? `axis="shard"` are the ranks '
+        "of your node.",
         "After the gather across, each rank of a node keeps another quarter of the weight, beside its sixteenth of "
-        "all. The gather before backward is then one in the node. The gradient goes across to all ranks as before, since "
+        "all. The gather before backward is then one in the node. The gradient goes across to all ranks as in FSDP, since "
         "their sixteenths of the states are updated.",
-        'Forward: `model.weights["node", layer] = weight.shard(model.axis_index("shard"), model.axis_size("shard"))`. '
-        'Backward: `await model.allgather(model.weights.pop(("node", layer)), layer, axis="shard")`. Take activations and '
-        "gradients out of their dictionaries once they are used. For the star, start the gather across of the next layer "
-        "before you compute this one, and await the sum of a layer only after all of backward.",
+        'Forward: `model.weights["node", layer] = weight.shard(model.axis_index("shard"), '
+        'model.axis_size("shard"))`. Backward: `await model.allgather(model.weights.pop(("node", layer)), layer, '
+        'axis="shard")`. Take activations and gradients out of their dictionaries once they are used, so that '
+        "they take up no memory. For the star, start the gather across of the next layer before you compute this "
+        "one, and await the sum of a layer only after all of backward.",
     ],
 }
 
@@ -87,6 +89,8 @@ PUZZLE = {
 #
 # Target: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements: {{target.memory / cost.weight_elements}} weights.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

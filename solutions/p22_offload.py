@@ -92,6 +92,9 @@ PUZZLE = {
 #
 # Target, for 1 rank with its host, 6 layers and 2 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements:
 # {{Fraction(target.memory, layers * cost.weight_elements) - 1:word}} more than the weights, as {{room}} GB are {{Fraction(room, 2 * gb) - 1:word}} more than {{WEIGHT * gb}}. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# Sends that go on while a rank computes are chains under way, as in the worked example of
+# [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -49,10 +49,11 @@ PUZZLE = {
     "hints": [
         "Start from FSDP, puzzle 4. Its weights are in shards, and gathered for each forward and each backward: that "
         "stays. What does it do with gradients and optimizer states, and of which of these is there anything left?",
-        "`weight = await model.allgather(model.weights[layer], layer)`, and then "
-        "`model.forward(layer, inp, weight, adapter=adapter)`; `backward` takes the adapter, too. What it gives is the "
-        "gradient of the adapter. All ranks have the whole adapter, as in data parallel, so the gradients are summed "
-        "by an all-reduce. Take activations and gradients out of their dictionaries once they are used.",
+        "`weight = await model.allgather(model.weights[layer], layer)`, and then `model.forward(layer, inp, "
+        "weight, adapter=adapter)`; `backward` takes the adapter, too. What it gives is the gradient of the "
+        "adapter. All ranks have the whole adapter, as in data parallel, so the gradients are summed by an "
+        "all-reduce. Take activations and gradients out of their dictionaries once they are used, so that they "
+        "take up no memory.",
         "In the forward pass, gather the next weight while a layer is computed. In the backward pass that would take "
         "one more weight in memory where it is highest. But there is something to do while a weight is on its way: "
         "the update of a layer can wait for as long as you like. Start the gather first and the all-reduce after it, "
@@ -100,6 +101,8 @@ draw_group({f"rank {m.rank}": {**m.weights, "state": m.opt_states[0]} for m in l
 #
 # Target, for 4 ranks, 6 layers and 4 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -45,11 +45,14 @@ PUZZLE = {
     "have begun sooner? And how does the time in which stages wait change with the number "
     "of stages a rank has, and with the order of its micro-batches?",
     "hints": [
-        "What has to go over the network, and how often? Weights are large here, and what goes from stage to stage is small: "
-        "so the nodes become a pipeline. With sixteen stages the bubble is large, with two the memory is full. Try eight stages or four, thin ones (puzzle 14), and replicas of the whole pipeline on the axis that is left.",
-        "If the data axis is `x`, rank `r` is stage `r % 8` of pipeline `r // 8`. Each pipeline takes its share of the "
-        "batch, in rounds of as many micro-batches as there are stages. The weights of a stage fit in a node as they are. What "
-        "does not fit are whole optimizer states: each replica needs only a part of them (puzzle 9).",
+        "What has to go over the network, and how often? Weights are large here, and what goes from stage to "
+        "stage is small: so the nodes become a pipeline. With sixteen stages the bubble takes much of the time, "
+        "with two the memory is full. Try eight stages or four, thin ones (puzzle 14), and replicas of the whole "
+        "pipeline on the axis that is left.",
+        "If the data axis is `x`, rank `r` is stage `r % 8` of pipeline `r // 8`. Each pipeline takes its share "
+        "of the batch, in rounds of as many micro-batches as there are stages. The weights of a stage fit in a "
+        "node as they are. What does not fit in memory are whole optimizer states: each replica needs only a "
+        "part of them (puzzle 9).",
         'Take puzzle 14\'s answer. `replica, replicas = model.axis_index("x"), model.axis_size("x")`, and `stages = '
         "model.RANKS // replicas` instead of `model.RANKS`. Keep `state.shard(replica, replicas)`, and at the end, for each "
         'layer: `scatterreduce(..., axis="x")`, `update` with `model.weights[layer].shard(replica, replicas)`, and '
@@ -106,6 +109,8 @@ prices
 # Target: **{{target.time}}** seconds, peak memory **{{target.memory / BILLION}} GB**, which is what fits
 # ({{FITS:percent}} of the {{card:.1f}} GB that the card has).
 # The star: **{{star.time}}** seconds, **{{star.memory / BILLION}} GB**. A run takes some seconds of your own time, too.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -52,10 +52,11 @@ PUZZLE = {
         "Start from data parallel, in which every rank has all weights and all gradients are summed. Here the "
         "ranks share one micro-batch: each takes its slice of the input, and computes every layer of that. "
         "Which of the six steps needs something of other ranks, and which gradients do other ranks add to?",
-        "`whole = await model.allgather(kv, layer)` comes before `attend`, and again before `backward_attend`: do not keep "
-        "`whole`, but store `att` and `kv` of your own slice for the backward. After `backward_attend` comes "
-        "`kv_grad = await model.scatterreduce(kv_grad, layer)`. Then `backward_project` gives what your slice "
-        "adds to the gradient of the weight, and `model.allreduce` adds it up.",
+        "`whole = await model.allgather(kv, layer)` comes before `attend`, and again before `backward_attend`: "
+        "do not keep `whole`, which takes up much memory, but store `att` and `kv` of your own slice for the "
+        "backward. After `backward_attend` comes `kv_grad = await model.scatterreduce(kv_grad, layer)`. Then "
+        "`backward_project` gives what your slice adds to the gradient of the weight, and `model.allreduce` adds "
+        "it up.",
         "The sum of a weight's gradient takes long, and nobody waits for it but the update: start it, go on with the layer below, "
         "and update later, as in data parallel. Then look at the forwards of attention: the last rank sees all "
         "keys, and the first one next to none. If a rank had one slice from the front and one from the back, "
@@ -205,6 +206,8 @@ draw_group({f"rank {m.rank}": m.activations for m in slices.models})
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

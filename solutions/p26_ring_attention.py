@@ -45,9 +45,11 @@ PUZZLE = {
         "Start from puzzle 25, in zigzag. In place of the gather there are as many steps as ranks. In each, let your "
         "queries attend to the keys that are here, pass these keys on to the next rank, and take those of the rank before. "
         "In the backward pass, what must travel together with the keys?",
-        "Forward, in each of `model.RANKS` steps: `send = model.pass_to(after, acts['kv'])`, then `att = model.attend(layer, "
-        "att, acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. The last step is the attend alone. "
-        "Backward the same, and after each step the sum of `kv_grad` so far goes on, too: the last hop brings it home.",
+        "Keep in memory only the keys of your own slice and those that have come last. Forward, in each of "
+        "`model.RANKS` steps: `send = model.pass_to(after, acts['kv'])`, then `att = model.attend(layer, att, "
+        "acts['kv'])`, then `acts['kv'] = await model.receive(before)` and `await send`. The last step is the "
+        "attend alone. Backward the same, and after each step the sum of `kv_grad` so far goes on, too: the last "
+        "hop brings it home.",
         "Pass the keys on before you attend to them: then they travel while everyone computes. Start the sum of a weight's "
         "gradient and update later. And in which order have you cut the sequence? In order, some rank has a full block in "
         "every step, and others wait for it with nothing to do. For the star, receive the gradient of keys that comes "
@@ -127,6 +129,8 @@ draw_attention(once)
 #
 # Target, for 4 ranks, 8 layers and 1 micro-batch: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

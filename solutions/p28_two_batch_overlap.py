@@ -30,8 +30,9 @@ PUZZLE = {
     "star_hint": "Look at the end of your schedule: which updates and sums are left there, that could have been made while "
     "some rank waited for the hottest one?",
     "hints": [
-        "Each rank has two micro-batches, and they need nothing of each other. While the tokens of one travel, what could be computed "
-        "for the other? Between any two layers here there is an all-to-all.",
+        "Each rank has two micro-batches, and they need nothing of each other. While the tokens of one travel, a "
+        "rank need not wait: what could be computed for the other? Between any two layers here there is an "
+        "all-to-all.",
         "Keep the call of each micro-batch: `on_their_way[turn] = model.alltoall(out, layer + 1)`. In every layer, for each of the two: `await on_their_way.pop(turn)`, "
         "compute, call the next all-to-all. What came for the first is computed while the tokens of the second travel. The inputs of both stay stored, under "
         "`model.activations[turn, layer]`.",
@@ -50,6 +51,8 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}** elements.
 # The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 
 
 # %%

@@ -39,15 +39,17 @@ PUZZLE = {
         "Draw the way of one micro-batch, forwards and backwards, over four ranks. It turns round on the last rank, and "
         "comes home to rank 0, where its loss and its first gradient are made. So rank 0 has the first backward and the "
         "last one, and needs forwards of its lower stage to do until then. How many fit in?",
-        "Write `forward(stage)` and `backward(stage)` that take the next micro-batch of one of the rank's two stages. "
-        "What comes from a neighbor may be an activation of one stage or a gradient of the other: store it under what it "
-        "is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower stage; then it takes turns.",
-        "After those forwards come `model.rank` times a forward of the upper stage and one of the lower. Then "
-        "`model.RANKS - model.rank` times a forward of the upper stage and its backward, both halves. So the first backward "
-        "of each rank comes after `2 * model.RANKS` forwards, if there are so many micro-batches. From then on all "
-        "four in turn: forward and backward of the lower stage, forward and backward of the upper one. When forwards run out, "
-        "the lower stage's backwards and the upper one's in turn, and at last what is left of the lower one's. For the "
-        "star, leave the upper stage's weight halves of that last turn to the very end.",
+        "Write `forward(stage)` and `backward(stage)` that take the next micro-batch of one of the rank's two "
+        "stages. What comes from a neighbor may be an activation of one stage or a gradient of the other: store "
+        "it under what it is. A rank begins with `2 * (model.RANKS - model.rank) - 1` forwards of its lower "
+        "stage, and no more, since it keeps their inputs in memory; then it takes turns.",
+        "In this order no rank waits long. First come `2 * (model.RANKS - model.rank) - 1` forwards of the lower "
+        "stage, then `model.rank` times a forward of the upper stage and one of the lower. Then `model.RANKS - "
+        "model.rank` times a forward of the upper stage and its backward, both halves. So the first backward of "
+        "each rank comes after `2 * model.RANKS` forwards, if there are so many micro-batches. From then on all "
+        "four in turn: forward and backward of the lower stage, forward and backward of the upper one. When "
+        "forwards run out, the lower stage's backwards and the upper one's in turn, and at last what is left of "
+        "the lower one's. For the star, leave the upper stage's weight halves of that last turn to the very end.",
     ],
 }
 

@@ -48,11 +48,13 @@ PUZZLE = {
         "Write `forward(stage)`, `backward(stage)` and `beside(one, other)`: a forward of one stage and a backward of the "
         "other. `beside` first awaits the input and the gradient. Then it takes turns, layer by layer: "
         "`model.forward(...)` of one, `model.backward(..., overlapped=True)` of the other. At the end both results are sent.",
-        "With `n = place + 1` and `ahead = places - n`: `2 * ahead` forwards of the lower stage; `n` times a forward of the lower "
-        "and one of the upper stage; `ahead` times a backward of the upper stage and a forward of it; then pairs, of the lower "
-        "stage beside the upper, and of the upper beside the lower, each `model.BATCHES // 2 - model.RANKS + n` times. When the lower "
-        "stage has no more forwards: `ahead` times a backward of the upper stage, and a pair; `n` times a backward of both; "
-        "`ahead` times one of the lower stage.",
+        "In this order a rank waits little, and keeps few inputs in memory. `place` is its place on the axis of "
+        "`places` ranks. With `n = place + 1` and `ahead = places - n`: `2 * ahead` forwards of the lower stage; "
+        "`n` times a forward of the lower and one of the upper stage; `ahead` times a backward of the upper "
+        "stage and a forward of it; then pairs of a forward and a backward, of the lower stage beside the upper, "
+        "and of the upper beside the lower, each `model.BATCHES // 2 - model.RANKS + n` times. When the lower "
+        "stage has no more forwards: `ahead` times a backward of the upper stage, and a pair; `n` times a "
+        "backward of both; `ahead` times one of the lower stage.",
     ],
 }
 
@@ -79,6 +81,8 @@ PUZZLE = {
 #
 # Target, for 4 ranks, 8 layers and 8 micro-batches: **{{target.time}}** ticks, peak memory **{{target.memory}}**
 # elements. The star: **{{star.time}}** ticks, **{{star.memory}}** elements.
+#
+# The star wants several chains under way at once, as in the worked example of [puzzle 12](p12_prefetch.ipynb).
 #
 # At the other sizes, layers are a multiple of the ranks, and there is an even number of micro-batches, at least twice as many as
 # ranks.

@@ -306,8 +306,8 @@ PUZZLE = {
         "The verdict says where memory is highest, and what it is made of. Look at the picture of memory: what grows on "
         "the way up, layer by layer, that did not grow in puzzle 4?",
         "How long does a whole weight stay in memory here? When is it used for the first time, and when again?",
-        "Keep the gathered weight in a variable, so that it is gone after `forward`, and gather it again before "
-        "`backward`: `weight = await model.allgather(model.weights[layer], layer)`, twice.",
+        "Keep the gathered weight in a variable, so that it takes up no memory after `forward`, and gather it "
+        "again before `backward`: `weight = await model.allgather(model.weights[layer], layer)`, twice.",
     ],
 }
 
@@ -682,8 +682,9 @@ PUZZLE = {
         "take, and how many of them are there in a step?",
         "A sum of sums is the same sum, in whatever order. Which of the two has to be there before the next "
         "micro-batch begins, and which only before the update?",
-        "Take the `allreduce` over `replica` out of the loop. Each rank adds up its own reduce-scattered gradients, and "
-        "sums the total across the nodes once, right before `update`.",
+        "A sum across the nodes takes most of the time. Take the `allreduce` over `replica` out of the loop. "
+        "Each rank adds up its own reduce-scattered gradients, and sums the total across the nodes once, right "
+        "before `update`.",
     ],
 }
 
@@ -790,8 +791,9 @@ PUZZLE = {
     "hints": [
         "Look at the end of the picture. Who comes to the sums last, and how many micro-batches has that rank had?",
         "The gradient is a sum over micro-batches. It makes no difference to it which rank adds which one, nor how many each rank has.",
-        "The numbers from `model.rank` up in steps of `model.RANKS` give the first ranks one more. Begin at the other end: "
-        "`range(model.RANKS - 1 - model.rank, model.BATCHES, model.RANKS)`.",
+        "The numbers from `model.rank` up in steps of `model.RANKS` give the first ranks one more, and all "
+        "others wait for the slow one. Begin at the other end: `range(model.RANKS - 1 - model.rank, "
+        "model.BATCHES, model.RANKS)`.",
     ],
 }
 

@@ -183,7 +183,7 @@ ROOM: Mapping[str, Sequence[str | Edits | tuple[str, Edits]]] = {
     "repair_bargain": ["fsdp"],
     "repair_groups": ["hsdp"],
     "gpipe": ["one_forward_one_backward", "one_forward_one_backward_ahead"],
-    "one_f_one_b": ["one_forward_one_backward"],
+    "one_f_one_b": ["one_forward_one_backward", "one_f_one_b_in_47_4"],
     "interleaved": ["two_chunks"],
     "checkpointing": [
         {_HALF: "if layer % 2:"},

@@ -113,6 +113,15 @@ def test_the_memory_of_an_outline_is_that_of_its_fullest_rank(goal: str) -> None
             assert sum(group.elements for group in solution_peak(puzzle, goal)) == peak
 
 
+def test_the_program_shown_as_the_stars_earns_it_with_little_time_to_spare() -> None:
+    """A far faster one has another idea than the star's hint, and its order of work leads away from that."""
+    for puzzle in [puzzle for puzzle in puzzles().values() if puzzle.star]:
+        aim = outline(puzzle, "star")
+        peak = sum(group.elements for group in solution_peak(puzzle, "star"))
+        assert puzzle.has_star(*puzzle.scored(aim.time, peak)), puzzle.name
+        assert aim.time >= 0.97 * puzzle.star["time"], (puzzle.name, aim.time, puzzle.star)
+
+
 def test_yours_is_drawn_beside_the_outline_of_the_stars_too_with_the_memory_of_both() -> None:
     fn, spec = SOLUTIONS["fsdp"]
     figure = beside_target(run(fn, **spec["size"]), star=True)

@@ -10,7 +10,7 @@ import pytest
 from lib import PuzzleError, grade, run
 from lib.course.specs import find
 from lib.grading.advice.ordering import order_of
-from lib.grading.progress import fitting_hint, hint_elsewhere
+from lib.grading.progress import Ending, fitting_hint
 from lib.grading.verdict import PASS
 from tests.corpus import Program, changed, whole
 from tests.test_corpus import LONG, function
@@ -312,12 +312,12 @@ def test_what_is_too_large_at_another_size_alone_is_named_and_gets_the_hint_on_m
     assert f"in proportion: {words}" in here.error.fix or words in here.error.fix, here.error.fix
     assert re.search(r"expected: at most [\d,]+ elements", here.message), here.message  # whole ones
     large = find(program.puzzle).hints_for["large"]  # type: ignore[index]
-    assert hint_elsewhere(find(program.puzzle), here.too)[0] == large - 1
+    assert fitting_hint(find(program.puzzle), Ending.of(here))[0] == large - 1
 
 
 def test_a_repaired_program_that_is_too_slow_gets_the_last_hint() -> None:
     puzzle = find("repair_twice")
-    number, why = fitting_hint(puzzle, puzzle.target["time"] + 1, puzzle.target["memory"])
+    number, why = fitting_hint(puzzle, Ending(True, puzzle.target["time"] + 1, puzzle.target["memory"]))
     assert number == len(puzzle.hints) - 1 and "too slow" in why
 
 
@@ -469,7 +469,7 @@ STARS = [
     (
         wrong("wsdp", "right"),
         "costs_time",
-        "12 all-gathers (3.6 ticks) are on the longest chain, on that of the star 1",
+        "12 all-gathers (3.6 ticks) are on the longest chain, on that of the star 3",
     ),
     (
         wrong("wsdp", "gathered ahead", *AHEAD),

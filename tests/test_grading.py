@@ -775,6 +775,47 @@ def test_hints_fit_the_last_right_attempt_in_a_new_kernel_too(new_session: Calla
     assert heads(hint("basic")) == ["Hint 3 of 3 for basic (your last program is right, but too large)"]
 
 
+def test_hints_fit_how_the_last_attempt_ended_in_a_new_kernel_and_at_a_shell(new_session: Callable[[], None]) -> None:
+    spec = find("basic")
+    large = Verdict(spec, FAIL, "", True, 17.0, spec.target["memory"] + 1)
+    slow = Verdict(spec, FAIL, "", True, 18.0, spec.target["memory"])
+    slow_elsewhere = Verdict(spec, FAIL, "", False, 17.0, 1966080, too="slow")
+    passes = Verdict(spec, PASS, "", True, 17.0, spec.target["memory"])
+    wrong = Verdict(spec, FAIL, "", False, 17.0, 1966080)
+    stopped = Verdict(spec, FAIL, "", False)
+    for verdict, index, why in (
+        (passes, 3, "passes, and has no star yet"),
+        (wrong, 0, ""),
+        (large, 2, "too large"),
+        (stopped, 0, ""),
+        (passes, 3, "passes, and has no star yet"),
+        (slow_elsewhere, 1, "too slow at another one"),
+        (slow, 1, "too slow"),
+        (wrong, 0, ""),
+    ):
+        kept = Progress()
+        kept.record(verdict)
+        kept.hints.clear()
+        kept.save()
+        found, said = Progress().fitting(spec)  # what a shell and a new kernel ask
+        assert found == index and (why in said if why else not said), verdict
+        new_session()
+        head = hint("basic").text.partition("\n")[0]
+        assert head.startswith("The question" if index == 3 else f"Hint {index + 1} ") and why in head
+        assert ("(your last" in head) == bool(why)
+
+
+def test_a_file_of_before_and_a_broken_ending_still_tell_the_last_right_attempt(kernel: Path) -> None:
+    point = {"time": 17.0, "memory": 2621440, "passed": True}
+    old = {"version": 1, "best": {}, "hints": {}, "trail": {"basic": [point]}, "answers": {}}
+    for endings in ({}, {"endings": {"basic": {"right": 1, "time": None, "memory": None, "too": ""}}},
+                    {"endings": {"basic": {"right": True, "time": None, "memory": None, "too": "odd"}}}):  # fmt: skip
+        (kernel / "progress.json").write_text(json.dumps(old | endings))
+        kept = progress()
+        assert ("was broken" in kept.note) == bool(endings)
+        assert kept.fitting(find("basic"))[0] == 3
+
+
 def test_after_a_pass_without_its_star_there_is_a_question_for_it(new_session: Callable[[], None]) -> None:
     passed = "The question for the star of ddp (your last program passes, and has no star yet)"
     assert grade(SOLUTIONS["ddp"]).verdict.status == PASS
@@ -785,6 +826,8 @@ def test_after_a_pass_without_its_star_there_is_a_question_for_it(new_session: C
     assert heads(hint("ddp", 1)) == ["Hint 1 of 3 for ddp"]
     grade(lambda model: model.load_weights(9), "ddp")  # the last program is wrong: its hints are what is due
     assert heads(hint("ddp")) == ["Hint 1 of 3 for ddp"]
+    new_session()
+    assert heads(hint("ddp")) == ["Hint 2 of 3 for ddp"]
 
 
 def test_every_star_that_is_more_than_its_target_has_a_question() -> None:

@@ -326,6 +326,35 @@ def test_hints_come_one_by_one_and_the_shell_remembers(lib: Lib, tmp_path: Path)
 
 
 @pytest.mark.process
+def test_a_pass_alone_says_what_keeps_it_from_its_star_and_what_is_open(lib: Lib, tmp_path: Path) -> None:
+    solved(2, tmp_path)
+    solved(3, tmp_path)
+    result = lib("grade", "2")
+    costs, following, opened = re.findall(r"^      (costs time|next|also open): +(.*)$", result.out, re.MULTILINE)
+    assert (
+        costs[1].startswith("2 all-reduces of layers 0, 1 (0.6 ticks) are on the longest chain")
+        and ". " not in costs[1]
+    )
+    assert following == ("next", "puzzle 3: Weight-sharded data parallel (wsdp)")
+    assert opened == (
+        "also open",
+        "R2: Two turns each (repair_twice), R3: Nothing to see here (repair_quiet), to be repaired",
+    )
+    both = lib("grade", "2", "3").out
+    assert "costs time" not in both and "also open" not in both and "next:" not in both
+
+
+@pytest.mark.process
+def test_a_hint_fits_the_wrong_program_that_came_after_a_pass(lib: Lib, tmp_path: Path) -> None:
+    solved(2, tmp_path)
+    assert lib("grade", "2").code == 0
+    assert lib("hint", "ddp").out.startswith("The question for the star of ddp (your last program passes")
+    (tmp_path / "ddp.py").write_text("async def ddp(model):\n    await model.receive()\n")
+    assert lib("grade", "ddp.py").code == 1
+    assert lib("hint", "ddp").out.startswith("Hint 1 of 3 for ddp; ask again")
+
+
+@pytest.mark.process
 def test_a_name_that_is_no_function_at_the_end_is_said_to_be_none(lib: Lib, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("async def ddp(model):\n    return model\nddp = ddp(None)\n")
     result = lib("grade", "mine.py")

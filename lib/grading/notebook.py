@@ -36,7 +36,7 @@ from .changes.program import Program
 from .changes.tried import may_be_one_change, one_change
 from .fitting import fitting
 from .judge import judge
-from .progress import Progress, fitting_hint, hint_elsewhere, keep, next_hint, notebook_of
+from .progress import Ending, Progress, fitting_hint, keep, next_hint, notebook_of
 from .seal import broken_seal
 from .submission import load_quietly, summary
 from .verdict import ERROR, FAIL, PASS, Verdict
@@ -126,7 +126,7 @@ def grade(
     elif may_be_one_change(verdict):
         verdict = replace(verdict, one_change=_one_change(fn, verdict, sizes[0]))
     verdict = _with_next(_with_help(replace(verdict, seconds=time.perf_counter() - begun), fn))
-    _last[spec.name] = verdict
+    _last[spec.name] = Ending.of(verdict)
     code = _code_of(fn, spec.name) if verdict.status == PASS else ""
     verdict = replace(verdict, note=keep([verdict], code=code))
     if "ipykernel" in sys.modules:
@@ -261,7 +261,7 @@ def _alike(events: Sequence[Event]) -> list[int]:
     return alike[1:] if len(alike) >= ALIKE else []
 
 
-_last: dict[str, Verdict] = {}  # of each puzzle, in this session
+_last: dict[str, Ending] = {}  # how the last attempt at each puzzle ended, in this session
 _given: dict[str, int] = {}  # how many hints, in this session; longer than that where progress is kept
 
 
@@ -291,16 +291,10 @@ def hint(puzzle: str = "", number: int | None = None) -> Hint:
 
 
 def _fitting(spec: Puzzle, done: Progress | None) -> tuple[int, str]:
-    """Return the index of the hint that fits the last verdict, and why it fits. In a new kernel it is the last right
-    attempt that counts."""
-    last = _last.get(spec.name)
-    if last is None:
-        return done.fitting(spec) if done else (0, "")
-    if last.too:
-        return hint_elsewhere(spec, last.too)
-    if not last.right or last.time is None or last.memory is None:
-        return 0, ""
-    return fitting_hint(spec, last.time, last.memory)
+    """Return the index of the hint that fits the last attempt, in this kernel or before, and why it fits."""
+    if (last := _last.get(spec.name)) is not None:
+        return fitting_hint(spec, last)
+    return done.fitting(spec) if done else (0, "")
 
 
 def progress() -> Progress:

@@ -4,6 +4,7 @@ A table has a caption and scopes; the status is a word, which the color only rep
 external resources.
 """
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -26,6 +27,11 @@ STACKED = (
     ".ltp-verdict th{padding-top:6px}.ltp-verdict caption{white-space:normal!important}}"
 )
 CODES = ("instead", "at")  # the parts of an error that are lines of code
+ALWAYS, ALONE = ("printed", "note"), ("costs time", "costs memory", "next", "also open")
+"""What a report has of a pass below its line, and what it has of one that is graded alone, in a sentence each."""
+
+
+_SENTENCE = re.compile(r"(?<=[\w)])\. (?=[A-Z])")
 
 
 def text(verdict: Verdict, color: bool = False) -> str:
@@ -36,13 +42,16 @@ def text(verdict: Verdict, color: bool = False) -> str:
 
 
 def report_text(report: Report, color: bool = False) -> str:
-    """Return a report as plain text: a line and what was printed for a pass, all facts for the others."""
+    """Return a report as plain text: a line and what was printed for a pass, all facts for the others. A pass that is
+    graded alone has a sentence of what keeps it from its star, and what comes next."""
+    told = ALWAYS + ALONE * (len(report.verdicts) == 1)
     passed = [verdict for verdict in report.verdicts if verdict.status == PASS]
     lines = iter(in_columns([_in_a_line(verdict) for verdict in passed], figures=(2, 3, 5, 6)))
     shown = [f"Grade: {report.headline()}"]
     for verdict in report.verdicts:
         if verdict.status == PASS:
-            more = [(name, fact) for name, fact in verdict.facts() if name in ("printed", "note")]
+            facts = [(name, fact) for name, fact in verdict.facts() if name in told]
+            more = [(name, _SENTENCE.split(fact)[0] if name in ALONE else fact) for name, fact in facts]
             shown += [f"{_word(verdict, color)} {next(lines)}", *_below(*in_columns(_lines(more)))]
         else:
             shown.append(text(verdict, color))

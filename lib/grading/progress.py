@@ -1,5 +1,7 @@
 """A learner's progress, in a small file beside the notebooks: best verdicts, right attempts, answers and hints."""
 
+from __future__ import annotations
+
 import errno
 import json
 import math
@@ -14,7 +16,6 @@ from typing import Any, NamedTuple
 
 from ..basics.columns import in_columns
 from ..basics.saving import one_at_a_time, write_whole
-from ..basics.units import Elements
 from ..course.specs import Puzzle, puzzles
 from .page import CAPTION, INK, STAR, badge
 from .verdict import ERROR, FAIL, PASS, TODO, Verdict, plain
@@ -42,6 +43,21 @@ class Point(NamedTuple):
     time: float
     memory: float
     passed: bool
+
+
+class Ending(NamedTuple):
+    """How an attempt ended: whether it was right, its time and memory, and of what it was ``too`` much, "slow" or
+    "large", at another size."""
+
+    right: bool
+    time: float | None
+    memory: float | None
+    too: str = ""
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Ending:
+        """Return how the attempt of a verdict ended."""
+        return cls(verdict.right is True, verdict.time, plain(verdict.memory), verdict.too)
 
 
 def kept_in(folder: Path | None = None) -> Path:
@@ -72,8 +88,9 @@ def keep(verdicts: Iterable[Verdict], folder: Path | None = None, code: str = ""
 
 class Progress:
     """The content of the file. ``best``: status, time and memory of each puzzle; ``hints``: how many were given or
-    skipped; ``trail``: the different right attempts of each puzzle, the newest last; ``answers``: the code that passed
-    last. ``note``: what there is to say of the file; ``left_alone``: whether it must stay as it is."""
+    skipped; ``trail``: the different right attempts of each puzzle, the newest last; ``endings``: how the last attempt
+    at each ended; ``answers``: the code that passed last. ``note``: what there is to say of the file; ``left_alone``:
+    whether it must stay as it is."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or kept_in()) / NAME
@@ -87,6 +104,7 @@ class Progress:
         self.best: dict[str, dict[str, Any]] = {}
         self.hints: dict[str, int] = {}
         self.trail: dict[str, list[Point]] = {}
+        self.endings: dict[str, Ending] = {}
         self.answers: dict[str, str] = {}
         try:
             if self.path.exists() and not self.path.is_file():
@@ -104,7 +122,7 @@ class Progress:
         if type(version) is int and version > VERSION:
             self._leave(f"{NAME} is of a newer version of the puzzles ({version}; this one knows {VERSION})")
             return False
-        parts = ("best", _sound), ("hints", _count), ("trail", _trail), ("answers", _code)
+        parts = ("best", _sound), ("hints", _count), ("trail", _trail), ("endings", _ending), ("answers", _code)
         sound = [type(version) is int and {"best", "hints"} <= kept.keys()]
         for name, check in parts:
             entries = kept.get(name, {})
@@ -127,7 +145,7 @@ class Progress:
         except OSError as error:
             self._leave(f"{NAME} is broken and could not be moved aside ({error.strerror})")
             return
-        found = any((self.best, self.hints, self.trail, self.answers))
+        found = any((self.best, self.hints, self.trail, self.endings, self.answers))
         if found:
             self.save()
         goes_on = "progress goes on with what is sound in it" if found else "progress begins anew"
@@ -145,8 +163,8 @@ class Progress:
                 self.save()
 
     def record(self, *verdicts: Verdict, code: str = "") -> None:
-        """Add each verdict to the trail if it is right, and keep it if it is the best of its puzzle (with the star,
-        then fast, then small). Keep the code if it passes."""
+        """Keep how each attempt ended, add it to the trail if it is right, and keep its verdict if it is the best of
+        its puzzle (with the star, then fast, then small). Keep the code if it passes."""
         attempted = [verdict for verdict in verdicts if verdict.status != TODO]
         if attempted:
             self._change(lambda: any([self._take(verdict, code) for verdict in attempted]))
@@ -154,7 +172,8 @@ class Progress:
     def _take(self, verdict: Verdict, code: str) -> bool:
         """Take a verdict over. Return whether that has changed anything."""
         puzzle, time, memory = verdict.puzzle, verdict.time, plain(verdict.memory)
-        before, changed = self.best.get(puzzle.name), False
+        before, ending = self.best.get(puzzle.name), Ending.of(verdict)
+        changed, self.endings[puzzle.name] = self.endings.get(puzzle.name) != ending, ending
         if verdict.right and time is not None and memory is not None:
             point = Point(time, memory, verdict.status == PASS)
             trail = [one for one in self.trail.get(puzzle.name, []) if one != point]
@@ -167,9 +186,11 @@ class Progress:
         return changed
 
     def fitting(self, puzzle: Puzzle) -> tuple[int, str]:
-        """Return the index of the hint that fits the last right attempt, and why it does (see ``fitting_hint``)."""
-        trail = self.trail.get(puzzle.name)
-        return fitting_hint(puzzle, trail[-1].time, trail[-1].memory) if trail else (0, "")
+        """Return the index of the hint that fits the last attempt, and why it does (see ``fitting_hint``). A file of
+        before has only the right ones."""
+        right = [Ending(True, point.time, point.memory) for point in self.trail.get(puzzle.name, [])]
+        last = self.endings.get(puzzle.name, right[-1] if right else None)
+        return fitting_hint(puzzle, last) if last else (0, "")
 
     def take_hint(self, puzzle: Puzzle, first: int = 0) -> int:
         """Return the index of the next hint from ``first`` on, or of the last one, and count it."""
@@ -186,7 +207,9 @@ class Progress:
     def save(self) -> None:
         """Write the file completely or not at all. If that fails, ``note`` says why, and nothing is raised."""
         trail = {name: [point._asdict() for point in points] for name, points in self.trail.items()}
-        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "answers": self.answers}
+        endings = {name: ending._asdict() for name, ending in self.endings.items()}
+        kept = {"version": VERSION, "best": self.best, "hints": self.hints, "trail": trail, "endings": endings}
+        kept["answers"] = self.answers
         try:
             write_whole(self.path, json.dumps(kept, indent=1))
         except OSError as error:
@@ -246,24 +269,24 @@ class Progress:
         return f'<table style="{INK}">{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
-def fitting_hint(puzzle: Puzzle, time: float, memory: Elements | float) -> tuple[int, str]:
-    """Return the index of the hint that fits a right attempt with these figures, and why it fits, in parentheses. That
-    of the question for the star comes after all hints."""
+def fitting_hint(puzzle: Puzzle, last: Ending) -> tuple[int, str]:
+    """Return the index of the hint that fits an attempt that ended so, and why it fits, in parentheses. That of the
+    question for the star comes after all hints."""
+    if last.too:
+        why = f" (your last program is right at its own size, but too {last.too} at another one)"
+        return _hint_for(puzzle, last.too), why
+    if not last.right or last.time is None or last.memory is None:
+        return 0, ""
     target = puzzle.target
-    over = {"slow": time > target["time"], "large": memory > target["memory"]}
+    over = {"slow": last.time > target["time"], "large": last.memory > target["memory"]}
     if any(over.values()):
         fits = [
             (_hint_for(puzzle, what), f" (your last program is right, but too {what})") for what in over if over[what]
         ]
         return min(fits)
-    if puzzle.star_hint and not puzzle.has_star(time, memory):
+    if puzzle.star_hint and not puzzle.has_star(last.time, last.memory):
         return len(puzzle.hints), " (your last program passes, and has no star yet)"
     return 0, ""
-
-
-def hint_elsewhere(puzzle: Puzzle, too: str) -> tuple[int, str]:
-    """Return the same for an attempt that is right at the puzzle's own size, and too "slow" or "large" at another."""
-    return _hint_for(puzzle, too), f" (your last program is right at its own size, but too {too} at another one)"
 
 
 def _hint_for(puzzle: Puzzle, what: str) -> int:
@@ -302,6 +325,15 @@ def _trail(points: list[dict[str, Any]]) -> list[Point]:
     if not all(_is_figure(time) and _is_figure(memory) and type(passed) is bool for time, memory, passed in found):
         raise ValueError("no attempt")
     return found[-LONGEST:]
+
+
+def _ending(ending: dict[str, Any]) -> Ending:
+    """Return how an attempt ended from the file. Raise LookupError, TypeError or ValueError if that is not sound."""
+    found = Ending(*(ending[key] for key in Ending._fields))
+    figures = all(one is None or _is_figure(one) for one in (found.time, found.memory))
+    if type(found.right) is not bool or not figures or found.too not in ("", "slow", "large"):
+        raise ValueError("no ending")
+    return found
 
 
 def _count(count: int) -> int:

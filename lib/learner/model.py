@@ -142,12 +142,12 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
 
     @property
     def rank(self) -> int:
-        """This rank, from 0 to RANKS - 1; of a host RANKS or more."""
+        """This rank, from 0 to RANKS - 1. Of a host, it is RANKS or more."""
         return self._rank if self._watched is None else self._watched.rank
 
     @property
     def RANKS(self) -> int:
-        """World size: how many ranks there are, without hosts."""
+        """World size: how many ranks there are. Hosts do not count."""
         return self.dist.ranks
 
     @property
@@ -561,8 +561,8 @@ class Model(SliceVerbs, ExpertVerbs, Verbs):
         return f"line {line.number}" if isinstance(line, Spot) else ""
 
     def set_final_weight(self, layer: int, weight: Weight) -> None:
-        """Hands in the rank's final weight of a layer, or its shards of it; where adapters are trained, its adapter.
-        Takes no time, and does not store the weight."""
+        """Hands in the rank's final weight of a layer, or its shards of it. Takes no time, and does not store the
+        weight. Where adapters are trained, it is the layer's adapter."""
         if type(weight) is not Weight:
             where = self._place("set_final_weight", layer if isinstance(layer, int) else None)
             whence = functools.partial(self._whence, UPDATE, layer, weight, "Weight")

@@ -46,7 +46,7 @@ class Tensor:
         return self._token.memory
 
     def is_complete(self) -> bool:
-        """Returns whether all shards are here, and all partial sums."""
+        """Returns whether all shards are here, and all parts of a sum."""
         return self._token.labels.is_whole()
 
     def __init_subclass__(cls) -> None:

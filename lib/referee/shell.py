@@ -270,7 +270,7 @@ def _hints(name: str) -> str:
     if first == len(puzzle.hints):
         hints = [Hint(puzzle, first, why)]
     else:
-        hints = [Hint(puzzle, place) for place in range(kept.take_hint(puzzle, first) + 1)]
+        hints = [Hint(puzzle, place, why * (place == first)) for place in range(kept.take_hint(puzzle, first) + 1)]
     return "\n\n".join([*map(str, hints), *filter(None, [kept.note])])
 
 

@@ -61,10 +61,10 @@ def run(
     _strict: bool = True,
     _watched: int | None = None,
 ) -> Run:
-    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks``, ``mesh``, ``node_size``,
-    ``cost`` and ``hosts`` describe the machine (see Dist), ``layers`` and ``batches`` the training. With
-    ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained. With ``experts=8`` every
-    other layer, from layer 1 on, has 8 experts.
+    """Runs ``fn(model)``, plain or async, on every rank of a machine. ``ranks`` and ``cost`` describe the machine (see
+    Dist), ``layers`` and ``batches`` the training. ``mesh`` and ``node_size``: where its ranks sit. ``hosts``: how many
+    hosts there are. With ``train="adapters"`` the layers' own weights are frozen, and an adapter of each is trained.
+    With ``experts=8`` every other layer, from layer 1 on, has 8 experts.
 
     ``timeout`` ends a run that takes longer, in wall-clock seconds (by default 10, and more on large machines; None:
     never). In the main thread, on platforms with timers, it also ends a loop that never awaits anything. Works in
@@ -78,10 +78,10 @@ def run(
     it, a few are run only where a run of all gives the same, and that is proved; with False, all are run.
 
     ``engine="local"`` computes with real numbers, all ranks in this process; ``engine="processes"`` does so with each
-    rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B; ``"block"``: a
-    transformer block; ``"experts"``: the first, of which every other layer is dealt to its experts), ``dtype``
-    (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens per micro-batch) and ``seed``
-    say what they train. Processes use GPUs if there is one for each rank, unless
+    rank in a process of its own. Both need torch. The parameters ``layer`` (``"mlp"``: x + gelu(x A) B, or ``"block"``:
+    a transformer block), ``dtype`` (``"float32"`` or ``"float64"``), ``hidden`` (numbers per token), ``length`` (tokens
+    per micro-batch) and ``seed`` say what they train. With ``layer="experts"`` it is the first, of which every other
+    layer is dealt to its experts. Processes use GPUs if there is one for each rank, unless
     ``device="cpu"``. ``pace``: the least number of seconds that a tick of compute takes. ``meter=True`` counts all
     tensors that are alive, stored or not, which takes time. ``kill=(2, 7)`` kills the process of rank 2 as it begins
     number 7, counted from 1, of the records in its log, to see what is said of a machine that fails.

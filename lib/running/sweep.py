@@ -130,10 +130,10 @@ def sweep(
 
     Every argument of a size is one value, or a list of values to be tried, or a function of the number of ranks:
     ``sweep([ddp, fsdp], ranks=[4, 8, 16], batches=lambda ranks: 2 * ranks)``. Every program runs at every combination,
-    with what is wrong with it in its row. ``experts``: how many every other layer has, from layer 1 on (see run);
-    ``timeout``: seconds for each run; ``processes``: how many runs at a time (as many as there are processors, where
-    the system can fork); ``train``: what they train (see run). Raises PuzzleError for what is not a function, and for
-    more than 2,000 runs.
+    with what is wrong with it in its row. ``timeout``: seconds for each run; ``processes``: how many runs at a time (as
+    many as there are processors, where the system can fork). ``experts``: how many every other layer has, from layer 1
+    on (see run). ``train``: what they train (see run). Raises PuzzleError for what is not a function, and for more than
+    2,000 runs.
     """
     if callable(programs):
         programs = [programs]

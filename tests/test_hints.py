@@ -1,0 +1,64 @@
+"""The hints of all puzzles: each fits that for which one is sent to it, and can be read alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lib.basics.folders import SOLUTIONS
+from lib.course.outlines import solution_chain
+from lib.course.specs import Puzzle, puzzles
+from lib.grading.advice.slowness import word_of
+from lib.record.table import in_stream
+
+ABOUT = {
+    "slow": re.compile(r"\b(time|ticks|waits?|long|longer|while|meanwhile|on (its|their) way|sooner|network)\b"),
+    "large": re.compile(r"\b(memory|room)\b"),
+}
+"""Words of which one is in a hint for whoever is too slow, or too large."""
+LEANS = re.compile(
+    r"\bas (above|before)\b|(?<!layer )\babove\b"
+    r"|^(and|then|it|that|this|these|those|after (that|those|it))\b",
+    re.IGNORECASE,
+)
+"""How a text reads that needs what was said before it."""
+each_puzzle = pytest.mark.parametrize("puzzle", puzzles().values(), ids=puzzles())
+
+
+@each_puzzle
+def test_the_hint_for_what_is_slow_is_about_time_and_that_for_what_is_large_about_memory(puzzle: Puzzle) -> None:
+    for what, number in (puzzle.hints_for or {}).items():
+        hint = puzzle.hints[number - 1]
+        assert ABOUT[what].search(hint), (puzzle.name, what, number, hint)
+
+
+@each_puzzle
+def test_each_hint_can_be_read_alone(puzzle: Puzzle) -> None:
+    for hint in filter(None, [*puzzle.hints, puzzle.star_hint]):
+        assert not LEANS.search(hint), (puzzle.name, hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("repair_bargain", "large"), ("repair_book", "slow"), ("repair_straggler", "slow")]
+)
+def test_the_last_hint_of_a_repair_is_about_what_its_bug_costs(name: str, what: str) -> None:
+    assert ABOUT[what].search(puzzles()[name].hints[-1])
+
+
+def on_the_chain(puzzle: Puzzle, goal: str) -> float:
+    """For how long the longest chain of a goal's program communicates."""
+    words = {*map(word_of, in_stream("collective", "message"))}
+    return sum(effort.ticks for word, effort in solution_chain(puzzle, goal).items() if word in words)
+
+
+def test_each_page_whose_star_hides_communication_points_to_the_example_of_that_skill() -> None:
+    wants = {"offload", "compose"}  # by its target, and by what its star does at the end
+    for name, puzzle in puzzles().items():
+        if puzzle.star and on_the_chain(puzzle, "star") < on_the_chain(puzzle, "target") - 1e-9:
+            wants.add(name)
+    assert len(wants) == 25 and "prefetch" in wants and not wants & {"basic", "pipeline", "zero_bubble", "zbv"}
+    pages = {puzzles()[name].file for name in wants - {"prefetch"}} | {"laboratory", "for_real"}
+    for page in sorted(pages):
+        assert "(p12_prefetch.ipynb)" in (SOLUTIONS / f"{page}.py").read_text(encoding="utf-8"), page
+    assert "# ## A skill: several chains at once" in (SOLUTIONS / "p12_prefetch.py").read_text(encoding="utf-8")
