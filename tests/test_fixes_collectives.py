@@ -52,7 +52,7 @@ def wrong(puzzle: Puzzle) -> Iterator[tuple[str, str]]:
         for other in SUMS:
             if verb in SUMS and verb != other:
                 yield f"{other} for {at}", source.replace(call, call.replace(f".{verb}(", f".{other}(", 1), 1)
-        for axis in {*(puzzle.size.get("mesh") or {}), ""}:
+        for axis in [*(puzzle.size.get("mesh") or {}), ""]:
             own = axis_in(call).strip('"')
             if own == axis:
                 continue
