@@ -328,6 +328,7 @@ def test_a_change_that_leaves_lines_without_effect_is_none(monkeypatch: pytest.M
     line = "        grad = await model.allreduce(grad, layer)\n"
     twice = slipped("p02_ddp", line, f"{line}        if layer >= 0:\n            grad = grad + grad\n")
     assert "grad = grad\n" in attempt(twice, "ddp").one_change
+    monkeypatch.setattr("lib.grading.notebook.broken_seal", lambda: "")
     monkeypatch.setattr(tried, "edits", lambda *given: [one for one in edits(*given) if one.text == "layer < 0"])
     assert not attempt(twice, "ddp").one_change
     monkeypatch.setattr(tried, "reached", lambda *_: set())
